@@ -1,0 +1,20 @@
+"""`nmt`: "Attention Is All You Need" as a command-line toolkit and a Python package.
+
+>>> import nmt_cli                                        # doctest: +SKIP
+>>> translator = nmt_cli.load("RUN/averaged")             # doctest: +SKIP
+>>> translator.translate(["A dog runs ."])                # doctest: +SKIP
+"""
+
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["Translator", "__version__", "load", "score"]
+
+
+def __getattr__(name: str) -> Any:
+    """Hands on the Python API, imported when it is first used, so that `nmt --help` stays light."""
+    if name in ("Translator", "load", "score"):
+        from nmt_cli import api
+
+        return api.Translator.load if name == "load" else getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

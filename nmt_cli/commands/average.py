@@ -1,0 +1,76 @@
+"""`nmt average`: the mean of several checkpoints' weights (section 6.1)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from nmt_cli import checkpoint
+from nmt_cli.errors import CheckpointError, UsageError
+
+
+def average(paths: Sequence[Path], last: int | None, out: Path, overwrite: bool, force: bool) -> None:
+    """Averages the last checkpoints of one run, or the named checkpoints, into the checkpoint `out`.
+
+    Args:
+        force: average also checkpoints of different runs.
+
+    Raises:
+        UsageError: too few checkpoints, or `out` exists.
+        CheckpointError: one is damaged, or they do not belong to one run.
+    """
+    if out.exists() and not overwrite:
+        raise UsageError(f"{out}: exists already; give another --out, or --overwrite")
+    if out.exists() and not (out / checkpoint.CONFIG).is_file():
+        raise UsageError(f"{out}: is no checkpoint, so --overwrite will not replace it; give another --out")
+    folders = chosen(paths, last)
+    contents = [checkpoint.read_contents(folder) for folder in folders]
+    for folder, content in zip(folders, contents, strict=True):
+        if content.run != contents[0].run and not force:
+            raise CheckpointError(
+                f"{folder}: belongs to another run than {folders[0]}; average checkpoints of one run, or give --force"
+            )
+    weights = checkpoint.average_weights(folders)
+    task = checkpoint.load_task(folders[-1] / checkpoint.TASK)
+    checkpoint.save(out, contents[-1], weights, task)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(
+        f"averaged {len(folders)} checkpoints, steps {spacing([content.step for content in contents])}, into {out}",
+        markup=False,
+    )
+    if len({content.step for content in contents}) < len(contents):
+        console.print("warning: some of them are of the same step", markup=False)
+
+
+def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
+    """The checkpoints to average: the last `last` of the one run in `paths`, or `paths` themselves, where a run's
+    folder stands for its newest checkpoint.
+    """
+    if last is None:
+        if len(paths) == 1:
+            raise UsageError(f"give --last N with the run {paths[0]}, or name several checkpoints")
+        return [checkpoint.resolve(path) for path in paths]
+    if len(paths) != 1:
+        raise UsageError("--last N takes exactly one RUN")
+    found = checkpoint.checkpoints_of(paths[0])
+    if not found:
+        raise UsageError(
+            f"{paths[0]}: not the folder of a run with checkpoints; --last N takes what --out of nmt train named"
+        )
+    if len(found) < last:
+        raise UsageError(
+            f"{paths[0]}: has {len(found)} checkpoints, not {last}; give --last {len(found)}, or train "
+            f"with a smaller --save-every and a larger --keep-last"
+        )
+    return found[-last:]
+
+
+def spacing(steps: Sequence[int]) -> str:
+    """`1,000 to 5,000, 1,000 apart`: the user can see whether they are near-duplicates."""
+    ordered = sorted(steps)
+    gaps = sorted({later - earlier for earlier, later in itertools.pairwise(ordered)})
+    apart = f", {' or '.join(f'{gap:,}' for gap in gaps[:3])} apart" if gaps else ""
+    return f"{ordered[0]:,} to {ordered[-1]:,}{apart}"

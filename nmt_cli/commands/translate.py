@@ -1,0 +1,302 @@
+"""`nmt translate`: lines from standard input or a file, translated, one line out for each line in."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from nmt_cli.decoding.abilities import DrawingTask, RepairingTask
+from nmt_cli.decoding.attention_page import AttentionPage
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.stream import LineStream
+from nmt_cli.decoding.translator import Translation, Translator
+from nmt_cli.errors import DataError, UsageError
+
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class TranslateSettings:
+    """What `nmt translate` is told."""
+
+    checkpoints: tuple[Path, ...]
+    input: Path | None = None  # standard input
+    output: Path | None = None  # standard output
+    device: str = "auto"
+    scores: bool = False
+    interactive: bool = False
+    quiet: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)  # those of `with_choices` that the user chose
+    attention: Path | None = None  # no page
+
+
+@dataclass
+class _Meter:
+    """What was done, and in how much time that was not spent waiting for input."""
+
+    lines: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    repaired: int = 0  # lines whose output needed it
+    repairs: Counter[str] = field(default_factory=Counter)
+
+    def count_repairs(self, repairs: Mapping[str, int]) -> None:
+        """Notes what one line's output needed."""
+        self.repaired += bool(repairs)
+        self.repairs.update(repairs)
+
+    def told_repairs(self) -> str:
+        """The repairs of all lines, in one line."""
+        if not self.repaired:
+            return f"repaired 0 of {self.lines:,} outputs"
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.repairs.most_common())
+        return f"repaired {self.repaired:,} of {self.lines:,} outputs: {kinds}"
+
+    def __str__(self) -> str:
+        seconds = max(self.seconds, 1e-6)
+        unit = "line" if self.lines == 1 else "lines"
+        rates = f"{self.lines / seconds:,.1f} sentences/s, {self.tokens / seconds:,.0f} target tokens/s"
+        return f"{self.lines:,} {unit} in {self.seconds:.1f} s: {rates}"
+
+
+def translate(settings: TranslateSettings) -> None:
+    """Translates the input line by line, or interactively.
+
+    Raises:
+        UsageError: settings that do not fit.
+        DataError: the input cannot be opened, or is a damaged .gz.
+        CheckpointError: as `load_translator`.
+        OSError: the output cannot be written.
+    """
+    with ExitStack() as stack:
+        if settings.interactive:
+            _check_interactive(settings)
+        else:
+            stream = stack.enter_context(_opened_input(settings.input))
+        _check_attention(settings)
+        translator = load_translator(settings.checkpoints, settings.device, settings.options, _say)
+        if settings.interactive:
+            from nmt_cli.commands.interactive import converse
+
+            converse(translator)
+        else:
+            page = _attention_page(translator, settings)
+            write = stack.enter_context(_opened_output(settings))
+            look = stack.enter_context(_opened_attention(page, settings))
+            _translate_stream(translator, stream, write, look, settings)
+
+
+def format_translation(translation: Translation, number: int, nbest: int, scores: bool) -> str:
+    """The output lines of one input line, each with its line feed.
+
+    One best: the text, after its score and a tab if scores are wanted. N best: one line for each output, best first:
+    the number of the input line (from 1), the score and the text, separated by tabs.
+    """
+    rows = []
+    for output in translation.outputs:
+        text = output.text.replace("\n", " ")
+        if nbest > 1:
+            rows.append(f"{number}\t{output.score:.4f}\t{text}\n")
+        else:
+            rows.append(f"{output.score:.4f}\t{text}\n" if scores else f"{text}\n")
+    return "".join(rows)
+
+
+def _translate_stream(
+    translator: Translator,
+    stream: LineStream,
+    write: Callable[[bytes], None],
+    look: Callable[[Translation, str], None],
+    settings: TranslateSettings,
+) -> None:
+    meter = _Meter()
+    name = _name(settings.input)
+    form = _form(translator, settings)
+    with _progress(settings) as advance:
+        for window in stream.windows(translator.options.read_ahead):
+            start = time.perf_counter()
+            translations = translator.translate_window(window, advance)
+            meter.seconds += time.perf_counter() - start
+            rows = []
+            for number, translation in enumerate(translations, start=meter.lines + 1):
+                _warn_if_truncated(translation, f"{name}:{number}", translator.options.max_source_length)
+                meter.tokens += len(translation.outputs[0].token_scores)
+                meter.count_repairs(translation.outputs[0].repairs)
+                rows.append(form(translation, number))
+            write("".join(rows).encode())
+            for number, translation in enumerate(translations, start=meter.lines + 1):
+                look(translation, f"{name}:{number}")
+            meter.lines += len(window)
+    if not settings.quiet:
+        _say(f"translated {meter}")
+        if isinstance(translator.task, RepairingTask):
+            _say(meter.told_repairs())
+
+
+def _form(translator: Translator, settings: TranslateSettings) -> Callable[[Translation, int], str]:
+    """How a translation is written: drawn where a person looks at it and the task can draw, and else as a line."""
+    nbest, task = translator.options.search.nbest, translator.task
+    if nbest == 1 and isinstance(task, DrawingTask) and _to_terminal(settings):
+        return lambda translation, number: draw(task, translation, settings.scores)
+    return lambda translation, number: format_translation(translation, number, nbest, settings.scores)
+
+
+def draw(task: DrawingTask, translation: Translation, scores: bool) -> str:
+    """The best output as it is drawn on this terminal, an empty one as an empty line."""
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        if scores:
+            console.print(f"{translation.outputs[0].score:.4f}")
+        console.print(task.drawing(translation.text) if translation.text else "")
+    return captured.get()
+
+
+def _to_terminal(settings: TranslateSettings) -> bool:
+    return settings.output is None and sys.stdout.isatty()
+
+
+@contextmanager
+def _progress(settings: TranslateSettings) -> Iterator[Callable[[int], None]]:
+    """A line that grows on a terminal, unless the translations appear there themselves."""
+    if settings.quiet or _to_terminal(settings) or not sys.stderr.isatty():
+        yield lambda lines: None
+        return
+    progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True)
+    with progress:
+        task = progress.add_task("waiting for input")
+        start = time.monotonic()
+        total = 0
+
+        def advance(lines: int) -> None:
+            nonlocal total
+            total += lines
+            rate = total / max(time.monotonic() - start, 1e-6)
+            progress.update(task, description=f"{total:,} lines translated, {rate:,.1f} a second")
+
+        yield advance
+
+
+@contextmanager
+def _opened_input(path: Path | None) -> Iterator[LineStream]:
+    if path is None:
+        yield LineStream.of_descriptor(sys.stdin.fileno(), _warn, _name(path))
+        return
+    try:
+        file = path.open("rb", buffering=0)
+    except OSError as error:
+        raise DataError(f"--input {path}: cannot read it: {error.strerror}") from error
+    with file:
+        if path.suffix == ".gz":
+            yield LineStream(_gzip_reader(path, file), lambda: True, _warn, _name(path))
+        else:
+            yield LineStream.of_descriptor(file.fileno(), _warn, _name(path))
+
+
+def _gzip_reader(path: Path, file: IO[bytes]) -> Callable[[], bytes]:
+    unpacked = gzip.GzipFile(fileobj=file)
+
+    def read() -> bytes:
+        try:
+            return unpacked.read1(_BLOCK)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"--input {path}: not a whole .gz file: {error}") from error
+
+    return read
+
+
+@contextmanager
+def _opened_output(settings: TranslateSettings) -> Iterator[Callable[[bytes], None]]:
+    """Yields the function that writes, and leaves nothing unwritten."""
+    if settings.output is None:
+        yield _writer(sys.stdout.fileno(), "<stdout>")
+        return
+    if settings.input is not None and settings.output.exists() and settings.output.samefile(settings.input):
+        raise UsageError(f"--output {settings.output} is the input itself: choose another name")
+    with settings.output.open("wb", buffering=0) as file:
+        yield _writer(file.fileno(), os.fspath(settings.output))
+
+
+def _writer(descriptor: int, name: str) -> Callable[[bytes], None]:
+    def write(content: bytes) -> None:
+        try:
+            while content:
+                content = content[os.write(descriptor, content) :]
+        except OSError as error:
+            error.filename = name
+            raise
+
+    return write
+
+
+def _check_attention(settings: TranslateSettings) -> None:
+    if settings.attention is None:
+        return
+    if settings.interactive:
+        raise UsageError("--attention makes its page from lines of --input or stdin: leave out --interactive")
+    if len(settings.checkpoints) > 1:
+        raise UsageError(
+            f"--attention looks into one model, and {len(settings.checkpoints)} checkpoints are an ensemble: give one"
+        )
+    for flag, other in (("--input", settings.input), ("--output", settings.output)):
+        if other is not None and os.path.realpath(other) == os.path.realpath(settings.attention):
+            raise UsageError(f"--attention {settings.attention} is the file of {flag}, too: choose another name")
+
+
+def _attention_page(translator: Translator, settings: TranslateSettings) -> AttentionPage | None:
+    if settings.attention is None:
+        return None
+    return AttentionPage(translator, os.fspath(settings.checkpoints[0]), _warn)
+
+
+@contextmanager
+def _opened_attention(
+    page: AttentionPage | None, settings: TranslateSettings
+) -> Iterator[Callable[[Translation, str], None]]:
+    """Yields the function that is shown each translation; writes the page when all are seen."""
+    path = settings.attention
+    if page is None or path is None:
+        yield lambda translation, place: None
+        return
+    with path.open("wb", buffering=0) as file:
+        yield page.add
+        content = page.html()
+        _writer(file.fileno(), os.fspath(path))(content)
+    if not settings.quiet:
+        sentences = f"{len(page)} sentence{'' if len(page) == 1 else 's'}"
+        _say(f"attention of {sentences}: {path} ({len(content) / 1e6:.1f} MB); open it in a browser")
+
+
+def _check_interactive(settings: TranslateSettings) -> None:
+    if settings.input is not None or settings.output is not None:
+        raise UsageError("--interactive reads from the terminal and writes to it: leave out --input and --output")
+    if not sys.stdin.isatty():
+        raise UsageError("--interactive needs a terminal; leave it out to translate lines from a file or a pipe")
+
+
+def _warn_if_truncated(translation: Translation, place: str, limit: int) -> None:
+    if translation.truncated:
+        _warn(f"{place}: longer than {limit} tokens; the rest of the line is not translated (--max-source-length)")
+
+
+def _name(path: Path | None) -> str:
+    return "<stdin>" if path is None else os.fspath(path)
+
+
+def _warn(message: str) -> None:
+    _say(f"warning: {message}")
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

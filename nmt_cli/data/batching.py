@@ -1,0 +1,145 @@
+"""Which sentences make up each update (section 5.1), as a pure function of lengths, seed, epoch and batch size.
+
+One update is `micro_batches` micro-batches, as the paper's was eight GPUs' worth: each holds sentences of about one
+length, and an update mixes lengths. The plan never depends on how many processes share the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt_cli.data.corpus import Corpus
+from nmt_cli.interfaces import BOS, EOS, PAD, Batch
+
+Indices = NDArray[np.int64]
+
+_PAPERS_GPUS = 8
+_SMALLEST_MICRO_BATCH = 1024  # tokens; fewer do not fill a CPU's matrix product
+_LARGEST_MICRO_BATCH = 8192  # tokens; more would not fit in the memory of ordinary GPUs with a big model
+
+
+def derived_micro_batches(batch_tokens: int) -> int:
+    """How many micro-batches an update has unless the user says: 8 as on the paper's machine, fewer for small
+    batches.
+    """
+    count = 1
+    while count < _PAPERS_GPUS and batch_tokens // (2 * count) >= _SMALLEST_MICRO_BATCH:
+        count *= 2
+    while batch_tokens / count > _LARGEST_MICRO_BATCH:
+        count *= 2
+    return count
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The updates of every epoch.
+
+    Args:
+        source_lengths, target_lengths: tokens of each sentence, EOS included: [sentences].
+        batch_tokens: at most so many source tokens, and so many target tokens, in one update, padding counted.
+        micro_batches: into how many length-bucketed parts an update falls.
+    """
+
+    source_lengths: NDArray[np.int64]
+    target_lengths: NDArray[np.int64]
+    batch_tokens: int
+    micro_batches: int
+    seed: int
+
+    def epoch(self, number: int) -> list[list[Indices]]:
+        """The updates of epoch `number` (the first is 0), each a list of micro-batches; every sentence occurs once.
+
+        The epoch's last update may have fewer micro-batches than the others.
+        """
+        random = np.random.default_rng((self.seed, number))
+        buckets = length_buckets(
+            self.source_lengths, self.target_lengths, self.batch_tokens // self.micro_batches, random
+        )
+        order = random.permutation(len(buckets))
+        shuffled = [buckets[i] for i in order]
+        return [shuffled[i : i + self.micro_batches] for i in range(0, len(shuffled), self.micro_batches)]
+
+    def lengths(self, indices: Indices) -> NDArray[np.int64]:
+        """What a micro-batch is padded to: [longest source, longest target]."""
+        return np.array([self.source_lengths[indices].max(), self.target_lengths[indices].max()])
+
+    def target_tokens(self, update: Sequence[Indices]) -> int:
+        """Real target tokens of an update, over all its micro-batches."""
+        return sum(int(self.target_lengths[indices].sum()) for indices in update)
+
+
+def length_buckets(
+    source_lengths: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    tokens: int,
+    random: np.random.Generator | None = None,
+) -> list[Indices]:
+    """Sentences grouped by length so that each group, padded, has at most `tokens` source and `tokens` target tokens.
+
+    A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths are shuffled.
+    """
+    longest = np.maximum(source_lengths, target_lengths)
+    ties = np.arange(len(longest)) if random is None else random.permutation(len(longest))
+    order = np.lexsort((ties, source_lengths, longest))
+    ordered = longest[order]
+    groups = []
+    start = 0
+    while start < len(order):
+        end = min(len(order), start + max(1, tokens // int(ordered[start])))
+        while end - start > 1 and (end - start) * int(ordered[end - 1]) > tokens:
+            end = start + max(1, tokens // int(ordered[end - 1]))
+        groups.append(order[start:end])
+        start = end
+    return groups
+
+
+def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]], indices: Indices) -> Batch:
+    """Pads sentence pairs (ids without BOS and EOS) into a `Batch`."""
+    begin, end = np.array([BOS]), np.array([EOS])
+    source = [np.concatenate([ids, end]) for ids in sources]
+    target_in = [np.concatenate([begin, ids]) for ids in targets]
+    target_out = [np.concatenate([ids, end]) for ids in targets]
+    return Batch(
+        source=pad(source),
+        target_in=pad(target_in),
+        target_out=pad(target_out),
+        indices=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
+        num_tokens=sum(map(len, target_out)),
+        num_source_tokens=sum(map(len, source)),
+    )
+
+
+def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
+    """Rows of ids, filled with `PAD` on the right to the longest: [rows, longest] int64."""
+    matrix = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
+    for row, ids in zip(matrix, rows, strict=True):
+        row[: len(ids)] = ids
+    return torch.from_numpy(matrix)
+
+
+def load_batch(corpus: Corpus, indices: Indices) -> Batch:
+    """The sentences `indices` of `corpus` as a `Batch`."""
+    return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices], indices)
+
+
+def corpus_plan(corpus: Corpus, batch_tokens: int, micro_batches: int | None, seed: int) -> BatchPlan:
+    """The plan for training on `corpus`; `micro_batches` is derived where it is not given."""
+    source, target = sentence_lengths(corpus)
+    return BatchPlan(source, target, batch_tokens, micro_batches or derived_micro_batches(batch_tokens), seed)
+
+
+def sequential_batches(corpus: Corpus, tokens: int) -> Iterator[Batch]:
+    """Every sentence of `corpus` once, by length: for validation."""
+    for indices in length_buckets(*sentence_lengths(corpus), tokens):
+        yield load_batch(corpus, indices)
+
+
+def sentence_lengths(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Source and target lengths of every sentence, EOS included."""
+    return corpus.source_lengths.astype(np.int64) + 1, corpus.target_lengths.astype(np.int64) + 1

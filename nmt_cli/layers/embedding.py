@@ -1,0 +1,79 @@
+"""Embeddings (section 3.4) and positions (section 3.5).
+
+Letters: B rows, T positions, V vocabulary, d_model the model's width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt_cli.interfaces import PAD
+
+
+class Embedding(nn.Module):
+    """Token embeddings times sqrt(d_model); the matrix also serves as the pre-softmax projection."""
+
+    def __init__(self, vocabulary_size: int, d_model: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(d_model)
+        self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+        with torch.no_grad():
+            self.weight[PAD].zero_()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """[B, T] ids -> [B, T, d_model]."""
+        return F.embedding(tokens, self.weight) * self.scale
+
+
+def sinusoids(start: int, length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same (section 3.5).
+
+    Returns:
+        [length, d_model], from position `start` on.
+    """
+    position = torch.arange(start, start + length, dtype=torch.float64)[:, None]
+    angle = position * torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    table = torch.empty(length, d_model, dtype=torch.float64)
+    table[:, 0::2] = angle.sin()
+    table[:, 1::2] = angle.cos()[:, : d_model // 2]
+    return table.float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Section 3.5. The table grows as longer sentences come, so there is no longest one."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.table: Tensor
+        self.register_buffer("table", sinusoids(0, 256, d_model), persistent=False)
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """[length, d_model] for positions start .. start + length - 1."""
+        table = self.table
+        if start + length > len(table):
+            with torch.inference_mode(False):  # so that a table grown while translating still serves training
+                table = sinusoids(0, max(start + length, 2 * len(table)), self.d_model).to(table.device)
+            self.table = table
+        return table[start : start + length]
+
+
+class LearnedPositions(nn.Module):
+    """Table 3, row E. A position past the table's end uses its last row: trained models meet none unless the
+    corpus had none.
+    """
+
+    def __init__(self, d_model: int, max_positions: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_positions, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """[length, d_model] for positions start .. start + length - 1."""
+        positions = torch.arange(start, start + length, device=self.weight.device)
+        return self.weight[positions.clamp(max=len(self.weight) - 1)]

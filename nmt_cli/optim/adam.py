@@ -1,0 +1,26 @@
+"""Adam with the constants of section 5.3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from nmt_cli.registry import option, register
+
+
+@dataclass(frozen=True)
+class AdamConfig:
+    """Section 5.3: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9."""
+
+    beta1: float = option(0.9, "Adam's beta_1", minimum=0.0, maximum=1.0)
+    beta2: float = option(0.98, "Adam's beta_2", minimum=0.0, maximum=1.0)
+    epsilon: float = option(1e-9, "Adam's epsilon", minimum=0.0)
+
+
+@register("optimizer", "adam", AdamConfig)
+def adam(config: AdamConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Adam in one fused kernel a step; the schedule sets the rate before every step."""
+    return torch.optim.Adam(parameters, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)

@@ -1,0 +1,34 @@
+"""The paper's learning rate (equation 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt_cli.registry import option, register
+
+
+@dataclass(frozen=True)
+class InverseSqrtConfig:
+    """Section 5.3."""
+
+    warmup_steps: int = option(4000, "steps in which the rate rises linearly", minimum=1)
+    learning_rate_scale: float = option(1.0, "factor on the whole schedule (the paper's is 1)", minimum=0.0)
+
+
+@register("schedule", "inverse_sqrt", InverseSqrtConfig)
+class InverseSqrt:
+    """Equation 3: lrate = d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)."""
+
+    def __init__(self, config: InverseSqrtConfig, *, d_model: int) -> None:
+        self.scale: float = config.learning_rate_scale * d_model**-0.5
+        self.warmup_steps = config.warmup_steps
+
+    def __call__(self, step: int) -> float:
+        """The rate of `step`, the first of which is 1."""
+        rate: float = self.scale * min(step**-0.5, step * self.warmup_steps**-1.5)
+        return rate
+
+    @property
+    def peak(self) -> float:
+        """The highest rate, at step `warmup_steps`."""
+        return self(self.warmup_steps)

@@ -1,0 +1,110 @@
+"""The named models, as pure data: each lists only how it differs from the paper's base model, as Table 3 does.
+
+The defaults of every component are the base model, trained as section 5 says. Names of fields are names of flags.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Preset(NamedTuple):
+    """A named model: one line about it, and the fields that differ from the base model."""
+
+    about: str
+    differs: dict[str, Any]
+
+
+def _table3(row: str, **differs: Any) -> Preset:
+    return Preset(f"Table 3, row {row}", differs)
+
+
+PRESETS: dict[str, Preset] = {
+    "transformer_base": Preset("the base model (Table 3, first row)", {}),
+    "transformer_big": Preset(
+        "the big model (Table 3, last row)",
+        {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3, "max_steps": 300_000, "save_every": "600"},
+    ),
+    "transformer_big_en_fr": Preset(
+        "the big model for EN-FR: P_drop = 0.1 (section 6.1)",
+        {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "max_steps": 300_000, "save_every": "600"},
+    ),
+    "table3_A_h1": _table3("A: one head", num_heads=1),
+    "table3_A_h4": _table3("A: 4 heads", num_heads=4),
+    "table3_A_h16": _table3("A: 16 heads", num_heads=16),
+    "table3_A_h32": _table3("A: 32 heads", num_heads=32),
+    "table3_B_dk16": _table3("B: smaller keys", d_k=16, d_v=64),
+    "table3_B_dk32": _table3("B: smaller keys", d_k=32, d_v=64),
+    "table3_C_N2": _table3("C: 2 layers", num_layers=2),
+    "table3_C_N4": _table3("C: 4 layers", num_layers=4),
+    "table3_C_N8": _table3("C: 8 layers", num_layers=8),
+    "table3_C_d256": _table3("C: narrower", d_model=256),
+    "table3_C_d1024": _table3("C: wider", d_model=1024),
+    "table3_C_dff1024": _table3("C: smaller feed-forward layer", d_ff=1024),
+    "table3_C_dff4096": _table3("C: larger feed-forward layer", d_ff=4096),
+    "table3_D_dropout0.0": _table3("D: no dropout", dropout=0.0),
+    "table3_D_dropout0.2": _table3("D: more dropout", dropout=0.2),
+    "table3_D_smoothing0.0": _table3("D: no label smoothing", label_smoothing=0.0),
+    "table3_D_smoothing0.2": _table3("D: more label smoothing", label_smoothing=0.2),
+    "table3_E": _table3("E: learned positions", positions="learned"),
+    "parsing_wsj": Preset(
+        "the parser of section 6.3; dropout and learning rate are to be chosen on section 22",
+        {
+            "num_layers": 4,
+            "d_model": 1024,
+            # What follows is in the authors' code, not in the paper, which only says how it was chosen.
+            "dropout": 0.2,
+            "attention_dropout": 0.2,
+            "warmup_steps": 16_000,
+        },
+    ),
+    "parsing_small": Preset(
+        "a small parser for a CPU",
+        {
+            "num_layers": 3,
+            "d_model": 192,
+            "d_ff": 512,
+            "num_heads": 4,
+            "warmup_steps": 500,
+            "learning_rate_scale": 0.5,
+            "batch_tokens": 1536,
+            "micro_batches": 1,
+            "max_steps": 10_000,
+            "save_every": "500",
+            "validate_every": "1000",
+            "precision": "bfloat16",
+        },
+    ),
+    "multi30k": Preset(
+        "a small model for Multi30k on a CPU",
+        {
+            "num_layers": 4,
+            "d_model": 128,
+            "d_ff": 256,
+            "num_heads": 4,
+            "dropout": 0.3,
+            "warmup_steps": 1000,
+            "batch_tokens": 2048,
+            "max_steps": 8000,
+            "save_every": 250,
+            "precision": "bfloat16",
+        },
+    ),
+    "quickstart": Preset(
+        "a tiny model for number names on a CPU",
+        {
+            "num_layers": 2,
+            "d_model": 128,
+            "d_ff": 256,
+            "num_heads": 4,
+            "warmup_steps": 300,
+            "learning_rate_scale": 0.5,
+            "batch_tokens": 2048,
+            "micro_batches": 4,
+            "max_steps": 600,
+            "save_every": "50",
+            "validate_every": "100",
+            "log_every": 50,
+        },
+    ),
+}

@@ -1,0 +1,54 @@
+"""What all tests share: one thread each, and the way to real data."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Before torch is imported: tests run side by side, one thread each.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# Where the tests are started in the background, SIGINT is ignored, and every command that they run would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine is no fault of the code.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data: the environment variable NMT_SHARED_DATA, or shared/data beside the checkout."""
+    folder = Path(os.environ.get("NMT_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder}; set NMT_SHARED_DATA to its folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of a task with a known answer: the numbers 0 to 999, written in English, into German."""
+    from nmt_cli import registry
+    from nmt_cli.commands.prepare import PrepareSettings, prepare
+    from nmt_cli.data.number_names import name
+
+    folder = tmp_path_factory.mktemp("tiny")
+    splits = {"train": [n for n in range(1000) if n % 10], "valid": range(0, 1000, 20), "test": range(10, 1000, 20)}
+    for split, numbers in splits.items():
+        for language in ("en", "de"):
+            lines = "".join(f"{name(n, language)}\n" for n in numbers)
+            (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
+    registry.discover(homes=("tasks",))
+    config = registry.find("task", "translation").config(source_lang="en", target_lang="de", vocab_size=120)
+    prefixes = {split: str(folder / split) for split in splits}
+    settings = PrepareSettings(
+        folder / "data", (prefixes["train"],), valid=prefixes["valid"], test=prefixes["test"], workers=1
+    )
+    prepare(config, settings)
+    return folder / "data"

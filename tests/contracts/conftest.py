@@ -1,0 +1,90 @@
+"""Small components of every kind, and batches for them.
+
+A new component needs nothing here unless its defaults are too large for a test: then its field goes into `SMALL`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt_cli import registry
+from nmt_cli.data.batching import collate
+from nmt_cli.interfaces import Batch
+
+VOCABULARY = 30
+SMALL = {
+    "num_layers": 2,
+    "d_model": 16,
+    "d_ff": 24,
+    "num_heads": 2,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "feed_forward_dropout": 0.0,
+    "max_positions": 12,  # fewer than the longest sentence here
+    "neighbourhood": 4,
+}
+PAIRS = [
+    ([5, 6, 7], [8, 9]),
+    ([10], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]),
+    ([25] * 14, [26, 27, 28, 29]),
+]
+"""Sentences shorter and longer than every neighbourhood, block and table of `SMALL`."""
+
+
+def small(kind: str, name: str, **fields: Any) -> Any:
+    """The configuration of a component, cut down to a test's size."""
+    config = registry.find(kind, name).config
+    own = {field.name for field in dataclasses.fields(config)}
+    return config(**{field: value for field, value in {**SMALL, **fields}.items() if field in own})
+
+
+@pytest.fixture
+def make_model() -> Callable[..., Any]:
+    """Builds a registered model around a registered attention, its weights away from zero and one."""
+
+    def make(name: str = "transformer", attention: str = "full", shared_vocabulary: bool = True, **fields: Any) -> Any:
+        torch.manual_seed(0)
+        model = registry.build(
+            small("model", name, **fields),
+            attention=small("attention", attention),
+            source_vocabulary_size=VOCABULARY,
+            target_vocabulary_size=VOCABULARY,
+            shared_vocabulary=shared_vocabulary,
+        )
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.2 * torch.randn_like(parameter))
+        return model
+
+    return make
+
+
+@pytest.fixture
+def make_config() -> Callable[..., Any]:
+    """Small configurations, by kind and name."""
+    return small
+
+
+@pytest.fixture
+def make_batch() -> Callable[..., Batch]:
+    """A batch of the pairs of those numbers, with so many columns of padding more than it needs."""
+
+    def make(numbers: Sequence[int] = (0, 1, 2), more_source: int = 0, more_target: int = 0) -> Batch:
+        chosen = [PAIRS[n] for n in numbers]
+        sources, targets = ([np.array(pair[side]) for pair in chosen] for side in (0, 1))
+        batch = collate(sources, targets, np.array(numbers))
+        pad = torch.nn.functional.pad
+        return dataclasses.replace(
+            batch,
+            source=pad(batch.source, (0, more_source)),
+            target_in=pad(batch.target_in, (0, more_target)),
+            target_out=pad(batch.target_out, (0, more_target)),
+        )
+
+    return make

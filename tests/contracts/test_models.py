@@ -1,0 +1,159 @@
+"""Every registered model around every registered attention: what decoders and criteria rely on."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt_cli import registry
+from nmt_cli.interfaces import EOS, PAD, Batch, Decodable, DecoderState, Model
+
+registry.discover()
+
+
+def variants() -> Iterator[Any]:
+    """Every model, attention, and choice of the model's fields that have choices (norm, positions)."""
+    for model, attention in itertools.product(registry.components("model"), registry.names("attention")):
+        chosen = [field for field in dataclasses.fields(model.config) if field.metadata.get("choices")]
+        for values in itertools.product(*(field.metadata["choices"] for field in chosen)):
+            fields = {field.name: value for field, value in zip(chosen, values, strict=True)}
+            yield pytest.param(
+                {"name": model.name, "attention": attention, **fields}, id="-".join((model.name, attention, *values))
+            )
+
+
+@pytest.fixture(params=variants())
+def model(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> Any:
+    return make_model(**request.param).eval()
+
+
+def full_pass(model: Any, source: Tensor, target_in: Tensor) -> Tensor:
+    """Log-probabilities of every next token, [B, T, V]."""
+    with torch.no_grad():
+        result: Tensor = model(source, target_in).log_softmax(-1)
+    return result
+
+
+def close(left: Tensor, right: Tensor) -> None:
+    torch.testing.assert_close(left, right, rtol=1e-4, atol=2e-5)
+
+
+def test_it_keeps_the_protocols(model: Any, make_batch: Callable[..., Batch]) -> None:
+    assert isinstance(model, Decodable)
+    assert isinstance(model, Model)
+    batch = make_batch()
+    features, logits = model.features(batch.source, batch.target_in), model(batch.source, batch.target_in)
+    assert features.shape[:2] == batch.target_in.shape
+    assert model.output_weight.shape == (model.vocabulary_size, features.size(-1))
+    close(logits, F.linear(features, model.output_weight))
+    state = model.start(batch.source)
+    assert isinstance(state, DecoderState)
+    log_probabilities, _ = model.step(batch.target_in[:, 0], state)
+    assert log_probabilities.dtype == torch.float32
+    close(log_probabilities.exp().sum(-1), torch.ones(3))
+
+
+@torch.no_grad()
+def test_a_cached_step_equals_the_full_pass(model: Any, make_batch: Callable[..., Batch]) -> None:
+    batch = make_batch()
+    expected = full_pass(model, batch.source, batch.target_in)
+    state = model.start(batch.source)
+    for t in range(batch.target_in.size(1)):
+        log_probabilities, state = model.step(batch.target_in[:, t], state)
+        close(log_probabilities, expected[:, t])
+
+
+@torch.no_grad()
+def test_selected_rows_go_on_as_if_alone(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """Rows expanded to beams, reordered, repeated and dropped, each with its own continuation, against full passes."""
+    batch = make_batch()
+    random = torch.Generator().manual_seed(1)
+    state, source = model.start(batch.source), batch.source
+    prefix = torch.empty(3, 0, dtype=torch.long)
+    selections = [
+        [0, 0, 1, 1, 2, 2],
+        [1, 0, 3, 3, 4, 5],
+        [4, 0, 2, 1, 5, 3],
+        [5, 2, 2, 1],
+        [0, 1, 2, 3],
+        [3, 0],
+        [0],
+        [0, 0],
+        [1, 0],
+        [0],
+    ]
+    for rows in [[0, 1, 2], *selections]:
+        chosen = torch.tensor(rows)
+        state, source, prefix = state.select(chosen), source[chosen], prefix[chosen]
+        prefix = torch.cat([prefix, torch.randint(EOS + 1, 30, (len(rows), 1), generator=random)], dim=1)
+        log_probabilities, state = model.step(prefix[:, -1], state)
+        close(log_probabilities, full_pass(model, source, prefix)[:, -1])
+
+
+@torch.no_grad()
+def test_select_leaves_the_old_state_alone(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """A search may go on from one state in two ways."""
+    batch = make_batch()
+    _, state = model.step(batch.target_in[:, 0], model.start(batch.source))
+    before, _ = model.step(batch.target_in[:, 1], state)
+    model.step(batch.target_in[[2, 0], 1], state.select(torch.tensor([2, 0])))
+    again, _ = model.step(batch.target_in[:, 1], state)
+    assert torch.equal(before, again)
+
+
+def test_padding_changes_no_real_position(model: Any, make_batch: Callable[..., Batch]) -> None:
+    plain, padded = make_batch(), make_batch(more_source=7, more_target=9)
+    real = plain.target_out != PAD
+    ours = full_pass(model, padded.source, padded.target_in)[:, : real.size(1)]
+    close(ours[real], full_pass(model, plain.source, plain.target_in)[real])
+    steps = [model.step(plain.target_in[:, 0], model.start(batch.source))[0] for batch in (plain, padded)]
+    close(*steps)
+
+
+def test_the_rest_of_the_batch_changes_nothing(model: Any, make_batch: Callable[..., Batch]) -> None:
+    together = make_batch()
+    all_rows = full_pass(model, together.source, together.target_in)
+    for number in range(3):
+        alone = make_batch([number])
+        rows = full_pass(model, alone.source, alone.target_in)
+        close(all_rows[number : number + 1, : rows.size(1)], rows)
+    swapped = make_batch([2, 0, 1])
+    close(full_pass(model, swapped.source, swapped.target_in), all_rows[[2, 0, 1]])
+
+
+def test_no_position_sees_the_future(model: Any, make_batch: Callable[..., Batch]) -> None:
+    batch = make_batch([1])
+    changed = batch.target_in.clone()
+    changed[:, 6:] = 5
+    before, after = (full_pass(model, batch.source, target) for target in (batch.target_in, changed))
+    assert torch.equal(before[:, :6], after[:, :6])
+    assert not torch.allclose(before[:, 6:], after[:, 6:])
+
+
+def test_every_weight_learns(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """No parameter is left out of the sums, and every gradient is a number."""
+    batch = make_batch()
+    model(batch.source, batch.target_in)[batch.target_out != PAD].log_softmax(-1).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("attention", registry.names("attention"))
+@pytest.mark.parametrize("name", registry.names("model"))
+def test_separate_vocabularies(
+    name: str, attention: str, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
+) -> None:
+    model = make_model(name, attention, shared_vocabulary=False).eval()
+    batch = make_batch()
+    expected = full_pass(model, batch.source, batch.target_in)
+    log_probabilities, _ = model.step(batch.target_in[:, 0], model.start(batch.source))
+    close(log_probabilities, expected[:, 0])

@@ -1,0 +1,90 @@
+"""Every registered optimizer and schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli import registry
+from nmt_cli.training import optimizer_state
+
+registry.discover()
+RATE = 0.01
+
+
+class Toy:
+    """Linear regression, whose best loss is 0."""
+
+    def __init__(self, optimizer_config: Any) -> None:
+        random = torch.Generator().manual_seed(0)
+        self.x = torch.randn(64, 5, generator=random)
+        self.y = self.x @ torch.randn(5, 2, generator=random) + 0.5
+        self.weight = torch.nn.Parameter(torch.zeros(5, 2))
+        self.bias = torch.nn.Parameter(torch.zeros(2))
+        self.optimizer = registry.build(optimizer_config, parameters=[self.weight, self.bias])
+
+    def step(self, rate: float = RATE) -> float:
+        """One update, as the trainer does it; the loss before."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = (self.x @ self.weight + self.bias - self.y).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+@pytest.fixture(params=registry.names("optimizer"))
+def toy(request: pytest.FixtureRequest, make_config: Callable[..., Any]) -> Callable[[], Toy]:
+    return lambda: Toy(make_config("optimizer", request.param))
+
+
+def test_it_makes_progress(toy: Callable[[], Toy]) -> None:
+    one = toy()
+    losses = [one.step() for _ in range(400)]
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_the_schedule_decides_the_rate(toy: Callable[[], Toy]) -> None:
+    """Nothing moves at a rate of 0, and the first step is as long as the rate says."""
+    one = toy()
+    one.step(rate=0.0)
+    assert not one.weight.any()
+    lengths = []
+    for rate in (0.01, 0.02):
+        fresh = toy()
+        fresh.step(rate)
+        lengths.append(fresh.weight.detach().norm().item())
+    assert lengths[1] == pytest.approx(2 * lengths[0], rel=1e-4)
+
+
+def test_its_state_is_plain_and_comes_back(toy: Callable[[], Toy]) -> None:
+    """What a checkpoint keeps is enough to go on bit for bit."""
+    one, other = toy(), toy()
+    for _ in range(5):
+        one.step()
+    scalars, tensors = optimizer_state.dump(one.optimizer)
+    with torch.no_grad():
+        other.weight.copy_(one.weight)
+        other.bias.copy_(one.bias)
+    optimizer_state.restore(other.optimizer, scalars, {name: t.clone() for name, t in tensors.items()}, "here")
+    for _ in range(3):
+        assert one.step() == other.step()
+    assert torch.equal(one.weight, other.weight)
+
+
+@given(steps=st.lists(st.integers(1, 10**7), min_size=1, max_size=20), d_model=st.sampled_from([16, 512, 1024]))
+@pytest.mark.parametrize("name", registry.names("schedule"))
+def test_schedules_are_pure_and_positive(name: str, steps: list[int], d_model: int) -> None:
+    config = registry.find("schedule", name).config()
+    schedule, another = (registry.build(config, d_model=d_model) for _ in range(2))
+    rates = [schedule(step) for step in steps]
+    assert all(rate > 0 and math.isfinite(rate) for rate in rates)
+    assert [schedule(step) for step in reversed(steps)] == rates[::-1]
+    assert [another(step) for step in steps] == rates

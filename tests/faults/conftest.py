@@ -1,0 +1,233 @@
+"""Faults are really made, on real commands. `make faults` makes many (NMT_FAULTS=long), other test runs a few."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LONG = os.environ.get("NMT_FAULTS") == "long"
+PATIENCE = 300.0
+"""Seconds for one command; it takes one or two on a machine that has nothing else to do."""
+
+CLOCK = {
+    "target_tokens_per_second",
+    "source_tokens_per_second",
+    "training_seconds",
+    "training_hours",
+    "flops_as_table2",
+    "model_flop_utilisation",
+    "seconds",
+    "sustained_tflops_of_a_device",
+    "peak_tflops_of_a_device",
+}
+"""What is measured with a clock, and so differs from run to run."""
+
+TINY = (
+    "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 500 --micro-batches 4 --warmup-steps 20 "
+    "--max-steps 12 --save-every 2 --validate-every 4 --log-every 3 --keep-last 3 --device cpu "
+    "--sustained-tflops 1 --peak-tflops 1"
+).split()
+
+
+@dataclass
+class Started:
+    """A command that runs."""
+
+    folder: Path
+
+    def _wait(self, name: str) -> str:
+        end = time.monotonic() + PATIENCE
+        while not (self.folder / name).exists():
+            assert time.monotonic() < end, f"no {name} after {PATIENCE} s\n{self.err}"
+            time.sleep(0.005)
+        return (self.folder / name).read_text()
+
+    @property
+    def pid(self) -> int:
+        return int(self._wait("pid"))
+
+    @property
+    def ended(self) -> bool:
+        return (self.folder / "code").exists()
+
+    @property
+    def err(self) -> str:
+        path = self.folder / "err"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "out").read_text()
+
+    @property
+    def changes(self) -> int:
+        return int((self.folder / "changes").read_text())
+
+    def send(self, number: int) -> None:
+        """A signal, unless the command has ended."""
+        if not self.ended:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+    def code(self, expected: int | None = None) -> int:
+        """Waits for the end; no command ever shows a traceback."""
+        code = int(self._wait("code"))
+        assert "Traceback" not in self.err, self.err
+        assert expected is None or code == expected, f"exit code {code}, expected {expected}\n{self.err}"
+        return code
+
+
+@dataclass
+class Forks:
+    """Starts commands quickly; see forks.py."""
+
+    server: subprocess.Popen[str]
+    folder: Path
+
+    def start(self, *arguments: object, **order: Any) -> Started:
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        assert self.server.stdin is not None
+        content = {"arguments": [str(argument) for argument in arguments], "folder": str(folder), **order}
+        self.server.stdin.write(json.dumps(content) + "\n")
+        self.server.stdin.flush()
+        return Started(folder)
+
+    def train(self, data: Path, run: Path, *more: object, **order: Any) -> Started:
+        return self.start("train", data, "--out", run, *TINY, *more, **order)
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        environment.pop(name, None)
+    server = subprocess.Popen(
+        [sys.executable, str(HERE / "forks.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == "ready\n"
+    yield Forks(server, tmp_path_factory.mktemp("commands"))
+    server.terminate()
+    server.wait()
+
+
+def timeless(value: Any) -> Any:
+    """`value` without what a clock measured."""
+    if isinstance(value, dict):
+        return {name: timeless(inner) for name, inner in value.items() if name not in CLOCK}
+    return value
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Every file of a run's folder by its name, as far as a clock has no part in it."""
+    found: dict[str, bytes] = {}
+    for path in sorted(run.rglob("*")):
+        name = str(path.relative_to(run))
+        if path.is_symlink():
+            found[name] = os.readlink(path).encode()
+        elif path.is_file() and path.name == "metrics.jsonl":
+            lines = [timeless(json.loads(line)) for line in path.read_text().split("\n")[:-1]]
+            found[name] = json.dumps(lines).encode()
+        elif path.is_file() and path.name in ("training.json", "summary.json"):
+            found[name] = json.dumps(timeless(json.loads(path.read_text())), sort_keys=True).encode()
+        elif path.is_file() and path.name not in ("checksums.json", ".lock"):
+            found[name] = path.read_bytes()
+    return found
+
+
+def lost_bytes(expected: dict[str, bytes], found: dict[str, bytes]) -> int:
+    """Bytes of files that are missing, that are other, or that should not be there."""
+    return sum(
+        max(len(expected.get(name, b"")), len(found.get(name, b"")), 1)
+        for name in expected.keys() | found.keys()
+        if expected.get(name) != found.get(name)
+    )
+
+
+@dataclass
+class Tally:
+    """How many faults were made, and what came of them, by kind."""
+
+    rows: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, kind: str, faults: int = 1, survived: int | None = None, lost: int = 0) -> None:
+        row = self.rows.setdefault(kind, [0, 0, 0])
+        for place, count in enumerate((faults, faults if survived is None else survived, lost)):
+            row[place] += count
+
+
+TALLY = Tally()
+
+
+@pytest.fixture(scope="session")
+def tally() -> Tally:
+    return TALLY
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table for docs/reliability.md."""
+    if not TALLY.rows:
+        return
+    terminalreporter.section("faults")
+    terminalreporter.write_line(f"| {'fault':58} | made | survived | bytes lost |")
+    terminalreporter.write_line(f"|{'-' * 60}|-----:|---------:|-----------:|")
+    for kind, row in [
+        *TALLY.rows.items(),
+        ("together", [sum(column) for column in zip(*TALLY.rows.values(), strict=True)]),
+    ]:
+        terminalreporter.write_line(f"| {kind:58} | {row[0]:4} | {row[1]:8} | {row[2]:10} |")
+
+
+@pytest.fixture(scope="session")
+def whole(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing disturbed."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    began = time.monotonic()
+    started = forks.train(tiny_data, run, watched=str(run))
+    started.code(0)
+    (run.parent / "seconds").write_text(str(time.monotonic() - began))
+    (run.parent / "changes").write_text(str(started.changes))
+    return run
+
+
+@pytest.fixture(scope="session")
+def rounds() -> Callable[[int, int], int]:
+    """How often to do something: (in continuous integration, in the long form)."""
+    return lambda few, many: many if LONG else few
+
+
+@pytest.fixture
+def check_same(tally: Tally) -> Callable[..., None]:
+    """Compares a run's folder with that of the undisturbed one, bit for bit, and counts."""
+
+    def check(kind: str, expected: Path, run: Path, faults: int = 1) -> None:
+        before, after = contents(expected), contents(run)
+        after = {name: content for name, content in after.items() if "/damaged-" not in name}
+        lost = lost_bytes(before, after)
+        tally.add(kind, faults, faults if not lost else 0, lost)
+        different = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        assert different == []
+
+    return check
+
+
+SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "USR1": signal.SIGUSR1}

@@ -1,0 +1,193 @@
+"""A process that has loaded everything and forks a child for each `nmt` command: many runs, one import.
+
+It reads one JSON object a line from standard input:
+
+    arguments   of the command
+    folder      an empty folder, into which go `out`, `err`, `pid`, and at the end `code` (negative: a signal's number)
+    environment changes to it
+    kill_at     SIGKILL before the command's so-manieth change of a file below `watched` (0: never)
+    full_at     from the so-manieth change on, none of them succeeds: the disk is full (0: never)
+    signals     numbers of signals by numbers of changes: the process sends them to itself
+    watched     a folder, for the three above; the count of its changes is written to `changes`
+    poison      the name of a function of this file, called before the command
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CHANGES = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.symlink", "os.link")
+
+
+class Watch:
+    """Counts the changes below a folder, and makes a fault at one of them."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.watched = str(order.get("watched", "/nowhere"))
+        self.changes = 0
+        self.signals = {int(place): number for place, number in order.get("signals", {}).items()}
+
+    def __call__(self, event: str, details: tuple[Any, ...]) -> None:
+        if event == "open":
+            changes = isinstance(details[2], int) and details[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        else:
+            changes = event in CHANGES
+        if not changes or not any(str(detail).startswith(self.watched) for detail in details):
+            return
+        self.changes += 1
+        if self.changes == self.order.get("kill_at", 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.changes in self.signals:
+            os.kill(os.getpid(), self.signals[self.changes])
+        if event in ("open", "os.mkdir", "os.link") and 0 < self.order.get("full_at", 0) <= self.changes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(details[0]))
+
+
+def at_backward(number: int, act: Callable[[], None]) -> None:
+    """Does something instead of the so-manieth backward pass."""
+    import torch
+
+    original: Any = torch.Tensor.backward
+    calls = iter(range(1, 1 << 60))
+
+    def backward(self: Any, *arguments: Any, **values: Any) -> None:
+        if next(calls) == number:
+            act()
+        else:
+            original(self, *arguments, **values)
+
+    torch.Tensor.backward = backward  # type: ignore[assignment]
+
+
+def no_gpu_memory() -> None:
+    """A GPU's memory does not suffice in the fifth step."""
+
+    def act() -> None:
+        import torch
+
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    at_backward(18, act)
+
+
+def no_memory() -> None:
+    """The machine's memory does not suffice in the fifth step."""
+
+    def act() -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")
+
+    at_backward(18, act)
+
+
+def dies() -> None:
+    """The process is killed in the middle of a step."""
+    at_backward(6, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def dies_once() -> None:
+    """Rank 1 is killed in the middle of a step, the first time that torchrun starts it."""
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        dies()
+
+
+def is_stopped() -> None:
+    """The process stops, as one does whose machine hangs."""
+    at_backward(6, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def lags() -> None:
+    """The process lives, but does not get on."""
+    at_backward(6, lambda: time.sleep(3600))
+
+
+def mistaken() -> None:
+    """One process alone finds something wrong."""
+
+    def act() -> None:
+        from nmt_cli.errors import DataError
+
+        raise DataError("shard.ids: damaged")
+
+    at_backward(6, act)
+
+
+def run(order: dict[str, Any], folder: Path) -> None:
+    """The child: runs the command and ends with its exit code."""
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.environ.update(order.get("environment", {}))
+    watch = Watch(order)
+    if "watched" in order:
+        sys.addaudithook(watch)
+    if "poison" in order:
+        globals()[order["poison"]]()
+    from nmt_cli.cli import main
+
+    code = 0
+    try:
+        main(order["arguments"])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        (folder / "changes").write_text(str(watch.changes))
+        (folder / "peak").write_text(str(peak_memory()))
+    os._exit(code)
+
+
+def peak_memory() -> int:
+    """The most memory that this process has held, in kB."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(found[1]) if found else 0
+
+
+def attend(order: dict[str, Any]) -> None:
+    """The child's parent: notes its number and its end."""
+    folder = Path(order["folder"])
+    os.setsid()
+    child = os.fork()
+    if child == 0:
+        try:
+            run(order, folder)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(70)
+    (folder / ".pid").write_text(str(child))
+    (folder / ".pid").rename(folder / "pid")
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    (folder / ".code").write_text(str(status))
+    (folder / ".code").rename(folder / "code")
+    os._exit(0)
+
+
+def serve() -> None:
+    """Forks until there are no more orders."""
+    import nmt_cli.commands.train
+    import nmt_cli.commands.translate  # noqa: F401
+    from nmt_cli import registry
+
+    registry.discover()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the parents
+    print("ready", flush=True)
+    while line := sys.stdin.readline():
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            attend(json.loads(line))
+
+
+if __name__ == "__main__":
+    serve()

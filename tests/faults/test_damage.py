@@ -1,0 +1,98 @@
+"""Damaged checkpoints are named, put aside, and the newest whole one is used; the result is that of the whole run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "bit in the weights": (flip_a_bit, "model.safetensors"),
+    "bit in the optimizer": (flip_a_bit, "training.safetensors"),
+    "bit in the cursor": (flip_a_bit, "training.json"),
+    "bit in the tokenizer": (flip_a_bit, "task/joint.model"),
+    "truncated weights": (truncate, "model.safetensors"),
+    "no weights": (Path.unlink, "model.safetensors"),
+    "no optimizer": (Path.unlink, "training.safetensors"),
+    "no checksums": (Path.unlink, "checksums.json"),
+    "torn checksums": (truncate, "checksums.json"),
+    "an empty folder": (empty, ""),
+}
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the undisturbed run."""
+    shutil.copytree(whole, tmp_path / "run", symlinks=True)
+    return tmp_path / "run"
+
+
+def test_a_damaged_newest_checkpoint(
+    forks: Any, tiny_data: Path, whole: Path, run: Path, check_same: Callable[..., None], rounds: Any
+) -> None:
+    newest = run / "checkpoints" / "step-00000012"
+    for what in list(DAMAGES)[:: rounds(4, 1)]:
+        damage, name = DAMAGES[what]
+        damage(newest / name)
+        started = forks.train(tiny_data, run)
+        started.code(0)
+        assert str(newest / (name or "checksums.json")) in started.err
+        assert f"going back to {run / 'checkpoints' / 'step-00000010'}" in started.err
+        check_same("a damaged newest checkpoint", whole, run)
+    kept = [path.name for path in (run / "checkpoints").glob("damaged-*")]
+    assert len(kept) == len(list(DAMAGES)[:: rounds(4, 1)])  # put aside, not deleted
+
+
+def test_every_checkpoint_is_damaged(forks: Any, tiny_data: Path, run: Path, tally: Any) -> None:
+    for weights in run.rglob("model.safetensors"):
+        truncate(weights)
+    started = forks.train(tiny_data, run)
+    started.code(1)
+    assert "every checkpoint is damaged; move the folder away" in started.err
+    assert len(list((run / "checkpoints").glob("step-*"))) == 3
+    tally.add("every checkpoint damaged: refused, nothing deleted")
+
+
+def test_a_damaged_best_checkpoint(
+    forks: Any, tiny_data: Path, whole: Path, run: Path, check_same: Callable[..., None]
+) -> None:
+    (best,) = (run / "checkpoints").glob("best-*")
+    flip_a_bit(best / "model.safetensors")
+    translated = forks.start("translate", run / "best", "--input", tiny_data / "valid.source.txt")
+    translated.code(1)
+    assert f"{run / 'best' / 'model.safetensors'}: damaged" in translated.err
+    started = forks.train(tiny_data, run)
+    started.code(0)
+    assert f"{best / 'model.safetensors'}: damaged" in started.err
+    check_same("a damaged best checkpoint", whole, run)
+
+
+def test_a_damaged_corpus(forks: Any, tiny_data: Path, tmp_path: Path, tally: Any, rounds: Any) -> None:
+    for name in ["train.source.ids", "valid.target.offsets", "train.target.ids"][: rounds(1, 3)]:
+        data = tmp_path / name
+        shutil.copytree(tiny_data, data)
+        flip_a_bit(data / name)
+        started = forks.train(data, tmp_path / "run")
+        started.code(1)
+        assert str(data / name) in started.err
+        assert not (tmp_path / "run").exists()
+        tally.add("a bit of the corpus flipped: refused")

@@ -1,0 +1,85 @@
+"""A full disk: a clear message, exit code 1, older checkpoints whole; once there is room the run goes on exactly."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_no_change_succeeds_any_more(
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None]
+) -> None:
+    """By an error at a write, at any change of a file: checkpoint, metrics, the best checkpoint's link."""
+    total = int((whole.parent / "changes").read_text())
+    for place in random.Random(3).sample(range(1, total), rounds(2, 25)):
+        run = tmp_path / str(place)
+        full = forks.train(tiny_data, run, watched=str(run), full_at=place)
+        if full.code() != 0:  # 0: only deletions were left, which need no room
+            assert full.code() == 1
+            assert "No space left on device" in full.err
+            forks.train(tiny_data, run).code(0)
+        check_same("full disk, by an injected error", whole, run)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    filler = disk / "filler"
+    filler.unlink(missing_ok=True)
+    filler.write_bytes(bytes(max(0, shutil.disk_usage(disk).free - leave)))
+    return filler
+
+
+def test_a_disk_that_is_full(
+    forks: Any, tiny_data: Path, whole: Path, small_disk: Path, check_same: Callable[..., None]
+) -> None:
+    """Before the first checkpoint, in the middle of a write, and where the room is missed before one."""
+    run = small_disk / "run"
+    for leave, steps, message in (
+        (0, 12, "No space left on device"),
+        (300_000, 12, "no room for this checkpoint"),
+        (1 << 30, 4, ""),
+        (0, 12, "No space left on device"),
+        (900_000, 12, "no room for this checkpoint"),
+    ):
+        filler = fill(small_disk, leave)
+        started = forks.train(tiny_data, run, "--max-steps", steps)
+        assert started.code() == (1 if message else 0), started.err
+        assert message in started.err
+        filler.unlink()
+    (run / "summary.json").unlink()  # of the first four steps
+    forks.train(tiny_data, run).code(0)
+    check_same("full disk, a file system that is full", whole, run, faults=4)
+
+
+def test_a_disk_without_room_for_another_file(
+    forks: Any, tiny_data: Path, whole: Path, small_disk: Path, rounds: Any, check_same: Callable[..., None]
+) -> None:
+    for number in random.Random(4).sample(range(3, 60), rounds(1, 12)):
+        run = small_disk / str(number)
+        used = os.statvfs(small_disk).f_files - os.statvfs(small_disk).f_ffree
+        subprocess.run(["mount", "-o", f"remount,nr_inodes={used + number}", small_disk], check=True)
+        full = forks.train(tiny_data, run)
+        subprocess.run(["mount", "-o", "remount,nr_inodes=10000", small_disk], check=True)
+        if full.code():
+            assert "No space left on device" in full.err
+            forks.train(tiny_data, run).code(0)
+        check_same("full disk, no room for another file", whole, run)
+        shutil.rmtree(run)

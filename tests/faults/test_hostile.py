@@ -1,0 +1,419 @@
+"""Files that a stranger sends, or a bad disk makes: each is read, or refused by an error that names the file.
+
+A test that meets any other exception fails; a crash or a hang fails the whole run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.config import resolve
+from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.text import read_lines
+from nmt_cli.data.trees import clean, parse_trees, read_trees, tree_line
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.errors import DataError, NmtError, UsageError
+from nmt_cli.training import optimizer_state
+from nmt_cli.training.progress import Progress
+from nmt_cli.training.settings import TrainingConfig
+
+LONG = os.environ.get("NMT_FAULTS") == "long"
+
+
+def fuzz(few: int, many: int) -> Callable[[Any], Any]:
+    """So many examples: (in continuous integration, in the long form)."""
+    return settings(
+        max_examples=many if LONG else few,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+odd_values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([10**9, 2**63, -(2**63), 10**30, 1e308, float("nan"), float("inf")]),
+    st.text(max_size=8),
+    st.sampled_from(["../../etc/passwd", "/etc/passwd", "..", "", "\0", "\ud800", "os.system", "1"]),
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths to every value inside a JSON value."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value[:20]) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+@st.composite
+def tampered(draw: st.DrawFn, original: Any) -> Any:
+    """A JSON value with one or a few values changed, left out or added."""
+    value = json.loads(json.dumps(original))
+    for _ in range(draw(st.integers(1, 3))):
+        found = list(places(value))
+        if not found:
+            return value
+        *way, last = draw(st.sampled_from(found))
+        at = value
+        for key in way:
+            at = at[key]
+        if draw(st.integers(0, 4)) == 0:
+            del at[last]
+        elif isinstance(at, dict) and draw(st.integers(0, 4)) == 0:
+            at[draw(st.text(max_size=5))] = draw(odd_values)
+        else:
+            at[last] = draw(odd_values)
+    return value
+
+
+@st.composite
+def mangled(draw: st.DrawFn, original: bytes) -> bytes:
+    """Bytes with some flipped, cut out or put in, or cut off."""
+    content = bytearray(original)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(0, len(content) - 1)))
+        match draw(st.sampled_from(["flip", "cut", "insert", "truncate"])):
+            case "flip" if content:
+                content[at] ^= 1 << draw(st.integers(0, 7))
+            case "cut":
+                del content[at : at + draw(st.integers(1, 30))]
+            case "insert":
+                content[at:at] = draw(st.binary(max_size=12))
+            case _:
+                del content[at:]
+    return bytes(content)
+
+
+def outcome(act: Callable[[], Any], file: Path | str) -> bool:
+    """Whether `act` did what it does; an error must be one for users, and name the file or its folder."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            act()
+    except NmtError as error:
+        told = str(error)
+        if not any(str(place) in told for place in (file, Path(file).parent)):
+            raise AssertionError(f"names neither the file nor its folder: {told}") from error
+        return False
+    return True
+
+
+# Text and trees.
+
+
+@fuzz(30, 500)
+@given(
+    content=st.one_of(st.binary(max_size=200), mangled("Größe\nein Satz\n\u2028x\r\n".encode())), packed=st.booleans()
+)
+def test_text(tmp_path: Path, content: bytes, packed: bool) -> None:
+    path = tmp_path / ("text.gz" if packed else "text")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    lines: list[str] = []
+    if outcome(lambda: lines.extend(read_lines(path)), path):
+        assert "\n".join(lines).encode() == content.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").replace(
+            b"\r\n", b"\n"
+        ).removesuffix(b"\r")
+
+
+@fuzz(20, 500)
+@given(content=mangled(gzip.compress(b"a line\n" * 50)))
+def test_a_mangled_gzip_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "text.gz"
+    path.write_bytes(content)
+    outcome(lambda: list(read_lines(path)), path)
+
+
+def test_a_gzip_file_that_unpacks_to_one_endless_line(tmp_path: Path) -> None:
+    """A thousand times as large as it looks; refused in bounded memory."""
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        for _ in range(80):
+            file.write(bytes(1 << 20))
+    with pytest.raises(DataError, match=r"bomb\.gz:1: a line of more than 64 MiB"):
+        list(read_lines(path))
+
+
+brackets = st.text(alphabet=st.sampled_from("() \n\tS NP\\|-=~é"), max_size=80)
+
+
+@fuzz(50, 500)
+@given(
+    text=st.one_of(
+        brackets, mangled(b"(TOP (S (NP-SBJ (NN cat)) (VP (VBD sat))))\n" * 2).map(lambda b: b.decode("latin-1"))
+    )
+)
+def test_trees(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trees.mrg"
+    path.write_bytes(text.encode("utf-8", "replace"))
+    trees: list[Any] = []
+    if outcome(lambda: trees.extend(read_trees(path)), path):
+        for tree, _ in trees:
+            cleaned = clean(tree)
+            if cleaned is not None:
+                (again,) = parse_trees([tree_line(cleaned)], "again")
+                assert again.tree.words == cleaned.words
+
+
+def test_a_tree_a_hundred_thousand_deep(tmp_path: Path) -> None:
+    path = tmp_path / "deep.mrg"
+    path.write_text("(S " * 100_000 + "(NN x)" + ")" * 100_000)
+    ((tree, _),) = read_trees(path)
+    cleaned = clean(tree)
+    assert cleaned is not None
+    assert cleaned.words == ["x"]
+    path.write_text("(S " * 100_000)
+    with pytest.raises(DataError, match=r"deep\.mrg:1: unbalanced"):
+        list(read_trees(path))
+
+
+# The binary corpus.
+
+
+@fuzz(30, 500)
+@given(data=st.data())
+def test_a_tampered_manifest(tiny_data: Path, tmp_path: Path, data: st.DataObject) -> None:
+    folder = copied(tiny_data, tmp_path / "data")
+    content = data.draw(tampered(json.loads((tiny_data / "manifest.json").read_text())))
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+    def read() -> None:
+        for split in ("train", "valid"):
+            corpus = Corpus.open(folder, split)
+            corpus.verify()
+            corpus.check(120, 120)
+            assert len(corpus.source(0)) == corpus.source_lengths[0]
+            assert corpus.fingerprint
+
+    outcome(read, folder / "manifest.json")
+
+
+@fuzz(30, 500)
+@given(data=st.data())
+def test_mangled_ids_and_offsets(tiny_data: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """Also where whoever mangled them wrote their checksums anew: no sentence reaches outside the ids."""
+    folder = copied(tiny_data, tmp_path / "data")
+    name = data.draw(st.sampled_from(["train.source.ids", "train.target.offsets", "valid.source.txt"]))
+    path = folder / name
+    if name.endswith("offsets") and data.draw(st.booleans()):
+        at = data.draw(st.integers(0, path.stat().st_size // 8 - 1))
+        content = bytearray(path.read_bytes())
+        content[8 * at : 8 * at + 8] = data.draw(st.sampled_from([-1, 2**62, 0, 10**6])).to_bytes(
+            8, "little", signed=True
+        )
+        path.write_bytes(content)
+    else:
+        path.write_bytes(data.draw(mangled(path.read_bytes())))
+    changed = path.read_bytes() != (tiny_data / name).read_bytes()
+
+    def read(verify: bool) -> None:
+        for split in ("train", "valid"):
+            corpus = Corpus.open(folder, split)
+            if verify:
+                corpus.verify()
+            corpus.check(1 << 16, 1 << 16)
+            for i in range(len(corpus)):
+                assert len(corpus.target(i)) == corpus.target_lengths[i]
+            if split == "valid":
+                corpus.raw_source()
+
+    assert outcome(lambda: read(verify=True), path) != changed
+    manifest = folder / "manifest.json"
+    old, new = (sha256(file.read_bytes()).hexdigest() for file in (tiny_data / name, path))
+    manifest.write_text(manifest.read_text().replace(old, new))
+    outcome(lambda: read(verify=True), path)
+
+
+def copied(original: Path, folder: Path) -> Path:
+    """A fresh copy, in place of an earlier example's."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(original, folder)
+    return folder
+
+
+# Checkpoints.
+
+
+@pytest.fixture(scope="module")
+def one_checkpoint(whole: Path) -> Path:
+    registry.discover()
+    return whole / "checkpoints" / "step-00000012"
+
+
+def seal(folder: Path) -> None:
+    """Writes the checksums anew, as whoever tampers with a checkpoint would."""
+    sums = {
+        str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "checksums.json"
+    }
+    (folder / "checksums.json").write_text(json.dumps(sums))
+
+
+def use(folder: Path) -> None:
+    load_translator([folder], "cpu", {"max_length_offset": 2}).translate_window(["one hundred", "\u00fc x"])
+
+
+@fuzz(20, 500)
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["config.json", "task/task.json", "checksums.json"])
+def test_a_tampered_checkpoint(one_checkpoint: Path, tmp_path: Path, name: str, data: st.DataObject) -> None:
+    folder = copied(one_checkpoint, tmp_path / "checkpoint")
+    content = data.draw(tampered(json.loads((folder / name).read_text())))
+    (folder / name).write_text(json.dumps(content))
+    if name != "checksums.json":
+        seal(folder)
+    outcome(lambda: use(folder), folder)
+
+
+@fuzz(25, 500)
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["model.safetensors", "task/joint.model"])
+def test_mangled_weights_and_vocabularies(one_checkpoint: Path, tmp_path: Path, name: str, data: st.DataObject) -> None:
+    """Sealed anew, with the fingerprint that task.json holds of the vocabulary."""
+    folder = copied(one_checkpoint, tmp_path / "checkpoint")
+    before = (folder / name).read_bytes()
+    head = data.draw(mangled(before[:3000]))
+    (folder / name).write_bytes(head + before[3000:])
+    task = folder / "task" / "task.json"
+    old, new = (sha256(content).hexdigest() for content in (before, head + before[3000:]))
+    task.write_text(task.read_text().replace(old, new))
+    seal(folder)
+    outcome(lambda: use(folder), folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"d_model": 10**9}, None),
+        ({"d_ff": 10**12}, None),
+        ({"num_heads": 10**6, "d_k": 10**6}, None),
+        ({"num_layers": 10**9}, None),
+        ({"positions": "learned", "max_positions": 10**15}, None),
+        ({"d_model": 2**62}, None),
+        ({}, 10**13),
+    ],
+)
+def test_claims_of_size_take_no_memory(
+    one_checkpoint: Path, tmp_path: Path, changes: dict[str, Any], size: int | None
+) -> None:
+    folder = copied(one_checkpoint, tmp_path / "checkpoint")
+    content = json.loads((folder / "config.json").read_text())
+    content["sections"]["model"].update(changes)
+    if size is not None:
+        content["source_vocabulary_size"] = content["target_vocabulary_size"] = size
+    (folder / "config.json").write_text(json.dumps(content))
+    seal(folder)
+    checkpoint.load_model(one_checkpoint)  # what a first load imports is not to be counted
+    tracemalloc.start()
+    try:
+        with pytest.raises(NmtError, match="checkpoint"):
+            checkpoint.load_model(folder)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["checksums.json", "config.json", "task/task.json", "task/joint.model"])
+def test_pipes_in_place_of_files_are_not_waited_for(one_checkpoint: Path, tmp_path: Path, name: str) -> None:
+    folder = copied(one_checkpoint, tmp_path / "checkpoint")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(NmtError, match="checkpoint"):
+        checkpoint.load_model(folder)
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"a":' * 200_000, "9" * 100_000, '"\\ud800"'])
+@pytest.mark.parametrize("name", ["checksums.json", "config.json", "task/task.json"])
+def test_json_that_is_made_to_hurt(one_checkpoint: Path, tmp_path: Path, name: str, content: str) -> None:
+    folder = copied(one_checkpoint, tmp_path / "checkpoint")
+    (folder / name).write_text(content)
+    if name != "checksums.json":
+        seal(folder)
+    assert not outcome(lambda: use(folder), folder)
+
+
+def test_a_vocabulary_outside_the_checkpoint_is_not_read(one_checkpoint: Path, tmp_path: Path) -> None:
+    folder = copied(one_checkpoint, tmp_path / "checkpoint")
+    shutil.move(folder / "task" / "joint.model", tmp_path / "joint.model")
+    text = (folder / "task" / "task.json").read_text()
+    (folder / "task" / "task.json").write_text(text.replace("joint.model", "../../joint.model"))
+    seal(folder)
+    assert not outcome(lambda: use(folder), folder)
+
+
+def test_a_pickle_is_not_run(one_checkpoint: Path, tmp_path: Path) -> None:
+    """Whatever is in its place, weights are only ever read as safetensors."""
+
+    class Harm:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.system, (f"touch {tmp_path / 'harm'}",)
+
+    folder = copied(one_checkpoint, tmp_path / "checkpoint")
+    for name in ("model.safetensors", "training.safetensors"):
+        torch.save(Harm(), folder / name)
+    seal(folder)
+    assert not outcome(lambda: use(folder), folder)
+    with pytest.raises(NmtError, match="not a readable safetensors file"):
+        checkpoint.load_training(folder)
+    assert not (tmp_path / "harm").exists()
+
+
+@fuzz(40, 500)
+@given(data=st.data())
+def test_a_tampered_state_of_training(one_checkpoint: Path, data: st.DataObject) -> None:
+    state = checkpoint.load_training(one_checkpoint)
+    content = data.draw(tampered(state.values))
+    model = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def restore() -> None:
+        progress = Progress.from_json(content.get("progress", {}), "origin/x")
+        assert progress.step >= 0
+        assert progress.position >= 0
+        optimizer_state.restore(optimizer, content.get("optimizer", {}), {}, "origin/x")
+
+    outcome(restore, "origin/x")
+
+
+# Configuration files.
+
+
+@fuzz(75, 500)
+@given(data=st.data(), toml=st.booleans())
+def test_configuration_files(whole: Path, tmp_path: Path, data: st.DataObject, toml: bool) -> None:
+    registry.discover()
+    path = tmp_path / ("config.toml" if toml else "config.json")
+    if toml:
+        path.write_bytes(data.draw(mangled(b'preset = 1\n[model]\nd-model = 64\nnorm = "pre"\n[training]\nseed = 3\n')))
+    else:
+        path.write_text(json.dumps(data.draw(tampered(json.loads((whole / "config.json").read_text())))))
+    outcome(lambda: resolve(TrainingConfig, {}, file=path), path)
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, "a = " + "[" * 100_000, "a." * 50_000 + "b = 1", "\xff", "{}" * 2])
+@pytest.mark.parametrize("ending", ["json", "toml"])
+def test_configuration_files_that_are_made_to_hurt(tmp_path: Path, content: str, ending: str) -> None:
+    path = tmp_path / f"config.{ending}"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(UsageError, match=r"config\."):
+        resolve(TrainingConfig, {}, file=path)

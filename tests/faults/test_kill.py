@@ -1,0 +1,129 @@
+"""SIGKILL at any moment, and the same command again: the result is that of a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def changes_of(whole: Path) -> int:
+    return int((whole.parent / "changes").read_text())
+
+
+def test_killed_before_any_change_of_a_file(
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None]
+) -> None:
+    """While a checkpoint is written, renamed, linked or deleted, while the metrics or the configuration are written."""
+    places = random.Random(1).sample(range(1, changes_of(whole) + 1), rounds(3, 40))
+    for place in places:
+        run = tmp_path / f"at-{place}"
+        forks.train(tiny_data, run, watched=str(run), kill_at=place).code(-signal.SIGKILL)
+        forks.train(tiny_data, run).code(0)
+        check_same("SIGKILL at a change of a file", whole, run)
+        shutil.rmtree(run)
+
+
+def test_killed_at_random_moments_again_and_again(
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None]
+) -> None:
+    chance, seconds, kills = random.Random(2), float((whole.parent / "seconds").read_text()), 0
+    for number in range(rounds(1, 12)):
+        run = tmp_path / str(number)
+        while True:
+            started = forks.train(tiny_data, run)
+            end = time.monotonic() + chance.uniform(0.1, 0.9) * seconds
+            while time.monotonic() < end and not started.ended:
+                time.sleep(0.002)
+            started.send(signal.SIGKILL)
+            if started.code() == 0:
+                break
+            kills += 1
+        check_same("SIGKILL at a random moment", whole, run, faults=kills)
+        kills = 0
+        shutil.rmtree(run)
+
+
+def test_killed_while_the_best_and_the_old_are_seen_to(
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
+) -> None:
+    """What a save does after its rename is made up for, also where no step was left to train."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run, symlinks=True)
+    (run / "best").unlink()
+    (run / "summary.json").unlink()
+    for best in (run / "checkpoints").glob("best-*"):
+        best.rename(best.with_name(f".{best.name}.part"))
+    shutil.copytree(run / "checkpoints" / "step-00000012", run / "checkpoints" / "step-00000002")
+    forks.train(tiny_data, run).code(0)
+    check_same("SIGKILL between a save and what follows it", whole, run)
+
+
+@pytest.mark.parametrize("leftover", [".part", ".old", ".gone"])
+def test_what_a_kill_leaves_is_recovered(
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None], leftover: str
+) -> None:
+    """`.old` alone is the only copy of a checkpoint: it comes back. Beside it, all are rubbish."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run, symlinks=True)
+    newest = run / "checkpoints" / "step-00000012"
+    hidden = newest.with_name(f".{newest.name}{leftover}")
+    if leftover == ".old":
+        newest.rename(hidden)
+    else:
+        shutil.copytree(newest, hidden)
+        (hidden / "model.safetensors").write_bytes(b"half")
+    forks.train(tiny_data, run).code(0)
+    check_same("SIGKILL between two renames", whole, run)
+
+
+def test_torn_files_of_a_run(
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
+) -> None:
+    """A power cut may tear what is appended; the configuration is vouched for by the newest checkpoint."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run, symlinks=True)
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 13, "lo\xff')
+    config = (run / "config.json").read_bytes()
+    (run / "config.json").write_bytes(config[: len(config) // 2])
+    started = forks.train(tiny_data, run)
+    started.code(0)
+    check_same("a torn file of the run", whole, run, faults=2)
+    (run / "config.json").write_bytes(b"{")
+    other = forks.train(tiny_data, run, "--seed", "2")
+    other.code(2)
+    assert "no checkpoint shows that it is this command's" in other.err
+
+
+def test_a_killed_average_leaves_the_former_one(
+    forks: Any, whole: Path, tmp_path: Path, rounds: Any, tally: Any
+) -> None:
+    """Killed at every single change of a file: the former checkpoint is there, or is named, or the new one is whole."""
+    out = tmp_path / "averaged"
+    arguments = ("average", whole, "--last", "2", "--out", out, "--overwrite")
+    counted = forks.start(*arguments, watched=str(tmp_path))
+    counted.code(0)
+    again = forks.start(*arguments, watched=str(tmp_path))
+    again.code(0)
+    weights = (out / "model.safetensors").read_bytes()
+    places = range(1, again.changes + 1)
+    for place in random.Random(8).sample(places, rounds(3, len(places))):
+        forks.start(*arguments, watched=str(tmp_path), kill_at=place).code(-signal.SIGKILL)
+        if not out.exists():
+            tried = forks.start("translate", out, "--input", os.devnull)
+            tried.code(1)
+            assert "rename it" in tried.err
+        forks.start(*arguments).code(0)
+        tally.add("SIGKILL while an averaged checkpoint is replaced")
+        assert (out / "model.safetensors").read_bytes() == weights
+        assert json.loads((out / "config.json").read_text())["step"] == 12
+        assert [path.name for path in tmp_path.iterdir()] == ["averaged"]

@@ -1,0 +1,289 @@
+"""The page of `nmt translate --attention` in a real browser, which is driven over its own debugging protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.checkpoint import Contents
+from nmt_cli.interfaces import BOS, EOS
+from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NEEDS_A_BROWSER = "needs chromium (on Debian: apt install chromium)"
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *("--remote-debugging-pipe", "--window-size=1400,1000", "--force-device-scale-factor=1"),
+)
+LAYERS, HEADS = 2, 3
+WORDS = "one two three four five six seven"
+NASTY = ("</script>", "<script>document.title='broken'</script>", "<b>", "&amp;", "{{data}}", "\\u003c", "'\"`", "אבג")
+LINES = (WORDS, " ".join(NASTY), "two one")
+
+
+class Browser:
+    """A browser that speaks the DevTools protocol over a pair of pipes: messages of JSON, each ended by a zero byte."""
+
+    def __init__(self, profile: Path) -> None:
+        to_browser, self._write = os.pipe()
+        self._read, from_browser = os.pipe()
+        # The browser reads from descriptor 3 and writes to 4.
+        wire = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
+        command = ["bash", "-c", wire, "bash", str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        fds = (to_browser, from_browser)
+        self.process = subprocess.Popen(command, pass_fds=fds, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(to_browser)
+        os.close(from_browser)
+        self._buffer, self._number, self._session = b"", 0, ""
+        self.events: list[dict[str, Any]] = []
+        targets = self.call("Target.getTargets")["targetInfos"]
+        page = next(target["targetId"] for target in targets if target["type"] == "page")
+        self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Calls a method of the protocol; events that come meanwhile are kept in `events`."""
+        self._number += 1
+        session = {"sessionId": self._session} if self._session else {}
+        message = {"id": self._number, "method": method, "params": parameters, **session}
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while (answer := self._message()).get("id") != self._number:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression in the page."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def wait_for(self, expression: str) -> None:
+        """Waits until the expression is true in the page."""
+        deadline = time.monotonic() + 60
+        while not self.evaluate(f"Boolean({expression})"):
+            assert time.monotonic() < deadline, f"never true: {expression}"
+            time.sleep(0.05)
+
+    def open(self, page: Path, address: str = "") -> None:
+        """Opens a file, and waits until it shows something."""
+        self.call("Page.navigate", url="about:blank")
+        self.events.clear()
+        self.call("Page.navigate", url=f"{page.as_uri()}{address}")
+        self.wait_for("location.protocol === 'file:' && document.documentElement?.dataset.shown")
+
+    def press(self, key: str) -> None:
+        """Presses a key, as at the keyboard."""
+        code = {"Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[key]
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def point(self, selector: str, x: float = 0.5, y: float = 0.5, *, click: bool = False) -> None:
+        """Moves the mouse to a place within an element, and clicks there if told to."""
+        left, top = self.evaluate(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            f"e.scrollIntoView({{block: 'center'}});"
+            f"const r = e.getBoundingClientRect(); return [r.left + {x} * r.width, r.top + {y} * r.height]; }})()"
+        )
+        at = {"x": left, "y": top}
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
+        if click:
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
+
+    def close(self) -> None:
+        """Ends the browser."""
+        self.call("Browser.close")
+        self.process.wait(30)
+        os.close(self._read)
+        os.close(self._write)
+
+    def _message(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            block = os.read(self._read, 1 << 16)
+            assert block, "the browser has gone"
+            self._buffer += block
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        decoded: dict[str, Any] = json.loads(message)
+        return decoded
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip(NEEDS_A_BROWSER)
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of random weights whose words are WORDS and the nasty ones."""
+    registry.discover()
+    task = TranslationTask(TranslationConfig(source_lang="en", target_lang="de", subwords="none", vocab_size=100))
+    task.learn([(" ".join(LINES), " ".join(LINES))])
+    sections = {
+        "model": {"name": "transformer", "num_layers": LAYERS, "d_model": 12, "d_ff": 16, "num_heads": HEADS},
+        "attention": {"name": "full"},
+    }
+    vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
+    contents = Contents(sections, *vocabulary, 1, "run")
+    folder = tmp_path_factory.mktemp("model") / "checkpoint"
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        built = checkpoint.build_model(contents, str(folder))
+    with torch.no_grad():
+        built.get_parameter("target_embedding.weight").mul_(3)[EOS] = 0
+    checkpoint.save(folder, contents, checkpoint.weights_of(built), task)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(model: Path, nmt: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "attention.html"
+    nmt("translate", model, "--attention", path, "--max-length-offset", 2, stdin="".join(f"{x}\n" for x in LINES))
+    return path
+
+
+def shown(browser: Browser) -> dict[str, str]:
+    """What the page says that it shows."""
+    address = browser.evaluate("document.documentElement.dataset.shown")
+    return dict(part.split("=") for part in address.removeprefix("#").split("&"))
+
+
+def test_it_opens_whole_without_network_or_complaint(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.evaluate("document.getElementById('problem').hidden")
+    assert browser.evaluate("document.querySelectorAll('#grid button').length") == LAYERS * HEADS
+    assert browser.evaluate("[...document.querySelectorAll('#sentence option')].map(o => o.textContent)") == [
+        f"{number}. {line}" for number, line in enumerate(LINES, start=1)
+    ]
+    assert shown(browser)["kind"] == "cross"
+    requests = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    assert {url.split(":")[0] for url in requests} <= {"file", "data"}
+    complaints = [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+    assert complaints == []
+
+
+def test_the_weights_are_the_models(browser: Browser, page: Path, model: Path) -> None:
+    """From the model, past the translator, the page and the browser's own unpacking."""
+    network, task = checkpoint.load_model(model, torch.device("cpu"))
+    data = json.loads(page.read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0])
+    written = [text for text, kind in data["sentences"][0]["tokens"]["written"] if kind == "word"]
+    source = torch.tensor([[*task.encode_source(WORDS), EOS]])
+    ended = data["sentences"][0]["tokens"]["written"][-1] == ["end", "mark"]
+    target = torch.tensor([[BOS, *task.encode_target(" ".join(written))]])
+    expected = network.attention_weights(source, target if ended else target[:, :-1])
+    browser.open(page)
+    for kind in ("encoder", "decoder", "cross"):
+        got = torch.tensor(browser.evaluate(f"[...weights.{kind}]")).view(expected[kind].shape)
+        torch.testing.assert_close(got, expected[kind], atol=0.005, rtol=0)
+
+
+@pytest.mark.parametrize("view", ["heat", "lines"])
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_nasty_tokens_are_shown_as_they_are(browser: Browser, page: Path, kind: str, view: str) -> None:
+    browser.open(page, f"#sentence=2&kind={kind}&view={view}&layer=1&heads=2")
+    assert shown(browser) | {"sentence": "2", "kind": kind, "view": view, "layer": "1", "heads": "2"} == shown(browser)
+    assert browser.evaluate("document.title").startswith("Attention")
+    assert browser.evaluate("document.getElementById('source').textContent") == LINES[1]
+    labels = browser.evaluate(f"[...document.querySelectorAll('#{view} .token')].map(t => t.textContent)")
+    if kind != "decoder":
+        assert labels[-len(NASTY) - 1 :] == [*NASTY, "⟨end⟩"]
+    else:
+        assert "⟨start⟩" in labels
+
+
+def test_the_mouse_chooses_heads_and_reads_cells(browser: Browser, page: Path) -> None:
+    browser.open(page, "#kind=encoder&layer=1&heads=1")
+    browser.point("#grid button[data-layer='1'][data-head='2']", click=True)
+    assert (shown(browser)["layer"], shown(browser)["heads"]) == ("2", "3")
+    words = [*(f"“{word}”" for word in WORDS.split()), "⟨end⟩"]
+    size = len(words)
+    browser.point("#heat canvas", 2.5 / size, 1.5 / size)
+    row, column, share = browser.evaluate("[...document.querySelectorAll('#readout b')].map(b => b.textContent)")
+    assert (row, column) == ("“two”", "“three”")
+    weight = browser.evaluate(f"weights.encoder[(1 * {HEADS} + 2) * {size * size} + {size} + 2]")
+    assert float(share.removesuffix(" %")) == pytest.approx(100 * weight, abs=0.5)
+    assert browser.evaluate("[...document.querySelectorAll('#heat .token.on')].map(t => t.textContent)") == [
+        "two",
+        "three",
+    ]
+    browser.point("#heads button:nth-child(2)", click=True)
+    assert shown(browser)["heads"] == "1,3"
+
+
+def test_the_keyboard_reaches_everything(browser: Browser, page: Path) -> None:
+    browser.open(page, "#kind=cross&layer=1&heads=1&sentence=1")
+    browser.evaluate("document.body.focus()")
+    reached = []
+    for _ in range(20):
+        browser.press("Tab")
+        reached.append(
+            browser.evaluate(
+                "(e => e.closest('#grid, #heads')?.id ?? (e.id || e.name || e.tagName))(document.activeElement)"
+            )
+        )
+        if reached[-1] == "grid":
+            browser.press("ArrowRight")
+            browser.press("ArrowDown")
+        if reached[-1] == "heat":
+            break
+    assert reached == ["sentence", "next", "kind", "grid", "view", *["heads"] * 4, "scaling", "name", "heat"]
+    assert (shown(browser)["layer"], shown(browser)["heads"]) == ("2", "2")
+    browser.press("ArrowDown")
+    browser.press("ArrowDown")
+    browser.press("ArrowRight")
+    last = browser.evaluate("[...document.querySelectorAll('#heat .token.on')].map(t => t.textContent)")
+    assert last[1] == "two"
+    assert browser.evaluate("document.getElementById('cursor').hidden") is False
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_weights_in_light_and_dark(browser: Browser, page: Path, scheme: str) -> None:
+    """The strongest cell is the farthest from the paper, the weakest the nearest; both schemes can be read."""
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(page, "#kind=encoder&layer=1&heads=1&scale=own")
+    paper, ink, cells, weights = browser.evaluate(
+        """(() => { const c = document.querySelector('#heat canvas');
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        const style = getComputedStyle(document.body);
+        const grey = n => (n.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b)) / 3;
+        const cells = Array.from({length: d.length / 4}, (_, i) => (d[4 * i] + d[4 * i + 1] + d[4 * i + 2]) / 3);
+        return [grey(style.backgroundColor), grey(style.color), cells, [...mean()]]; })()"""
+    )
+    assert (paper > 200) == (scheme == "light")
+    assert abs(paper - ink) > 150
+    distances = [abs(cell - paper) for cell in cells]
+    order = sorted(range(len(weights)), key=weights.__getitem__)
+    assert distances[order[-1]] == max(distances)
+    assert distances[order[0]] == min(distances)
+    assert max(distances) > 100
+
+
+def test_sentences_are_chosen_and_a_picture_can_be_taken(browser: Browser, page: Path, tmp_path: Path) -> None:
+    browser.open(page, "#view=lines&kind=cross")
+    browser.point("#next", click=True)
+    browser.wait_for("document.getElementById('sentence').value === '1'")
+    assert browser.evaluate("document.getElementById('source').textContent") == LINES[1]
+    drawn = (
+        "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v))"
+        "(document.querySelector('#lines canvas'))"
+    )
+    assert browser.evaluate(drawn)
+    picture = base64.b64decode(browser.call("Page.captureScreenshot")["data"])
+    assert picture.startswith(b"\x89PNG")

@@ -1,0 +1,126 @@
+"""Parsing by the real commands: from a treebank to F1."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.data.toy_trees import treebank
+from nmt_cli.data.trees import parse_trees
+
+Nmt = Callable[..., subprocess.CompletedProcess[str]]
+
+SMALL = (
+    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 4 --dropout 0 --label-smoothing 0 --batch-tokens 1024 "
+    "--warmup-steps 60 --learning-rate-scale 0.25 --micro-batches 1 --validate-every 360 --save-every 180"
+).split()
+TREES = treebank(12, 0, 0)["train"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parsing")
+
+
+@pytest.fixture(scope="module")
+def data(nmt: Nmt, folder: Path) -> Path:
+    """A few trees, to be learnt by heart: for training, validation and test alike."""
+    (folder / "trees.ptb").write_text("".join(f"{line}\n" for line in TREES), encoding="utf-8")
+    splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", folder / "trees.ptb")]
+    nmt(
+        "prepare",
+        "--task",
+        "parsing",
+        *splits,
+        "--subwords",
+        "none",
+        "--linearisation",
+        "authors",
+        "--out",
+        folder / "d",
+    )
+    return folder / "d"
+
+
+@pytest.fixture(scope="module")
+def run(nmt: Nmt, data: Path, folder: Path) -> Path:
+    nmt("train", data, *SMALL, "--max-steps", 360, "--validation-bleu", "--out", folder / "run")
+    return folder / "run"
+
+
+def parse(nmt: Nmt, run: Path, sentences: str, *flags: str) -> tuple[list[str], str]:
+    """The trees, and the last line of what was said."""
+    done = nmt("translate", run, *flags, stdin=sentences)
+    return done.stdout.split("\n")[:-1], done.stderr.split("\n")[-2]
+
+
+def test_trees_that_were_learnt_by_heart_come_back(nmt: Nmt, data: Path, run: Path, folder: Path) -> None:
+    sentences = (data / "test.source.txt").read_text(encoding="utf-8")
+    for flags in ((), ("--constrained",)):
+        lines, said = parse(nmt, run, sentences, *flags)
+        (folder / "output.ptb").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        scores = json.loads(
+            nmt("score", folder / "output.ptb", "--ref", folder / "trees.ptb", "--metric", "brackets", "--json").stdout
+        )
+        assert scores["f1"] >= 90, said
+        assert scores["valid_sentences"] == len(TREES)
+        assert " of 12 outputs" in said
+    assert said == "repaired 0 of 12 outputs"
+
+
+def test_validation_while_training_is_f1(run: Path) -> None:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert records[-1]["validation_f1"] >= 90
+
+
+@pytest.mark.parametrize("beam", ["1", "21"])
+def test_every_output_is_a_tree_over_the_words_and_constrained_ones_need_no_repair(
+    nmt: Nmt, run: Path, beam: str
+) -> None:
+    """Also where the model has no idea: unheard-of words, brackets, one word, many words."""
+    sentences = ["xyzzy", "( the ) ) cat [ x ]", " ".join(["the cat"] * 40), "the\u00a0cat  sees\tthe dog"]
+    for flags in ((), ("--constrained",)):
+        lines, said = parse(nmt, run, "\n\n".join(sentences), "--beam", beam, *flags)
+        assert lines[1::2] == ["", "", ""]
+        words = [[placed.tree.words for placed in parse_trees([line], "output")] for line in lines[::2]]
+        assert words == [
+            [["xyzzy"]],
+            [["-LRB-", "the", "-RRB-", "-RRB-", "cat", "[", "x", "]"]],
+            [["the", "cat"] * 40],
+            [["the\u00a0cat", "sees", "the", "dog"]],
+        ]
+    assert said == "repaired 0 of 7 outputs"
+
+
+def test_a_terminal_gets_drawings_and_a_pipe_brackets(run: Path) -> None:
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(run), "--constrained", "--quiet"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "dumb", "COLUMNS": "80"}
+    subprocess.run(command, input=b"the cat\n", stdout=child, env=environment, check=True, timeout=120)
+    os.close(child)
+    drawn = os.read(parent, 1 << 16).decode()
+    assert drawn.startswith("TOP\r\n")
+    assert "── " in drawn
+    assert "(" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("(TOP (NN a))\n(TOP (S (NN b))\n", "trees.ptb:2: unbalanced"),
+        ("(S (NP (-NONE- *)))\n", "trees.ptb:1: a tree without"),
+    ],
+)
+def test_bad_treebanks_leave_nothing_behind(nmt: Nmt, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "trees.ptb").write_text(content)
+    out = tmp_path / "data"
+    done = nmt("prepare", "--task", "parsing", "--train", tmp_path / "trees.ptb", "--out", out, code=1)
+    assert message in done.stderr
+    assert not out.exists()

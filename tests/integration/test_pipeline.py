@@ -1,0 +1,112 @@
+"""From raw text to a score by the real commands, on a task with a known answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.data.number_names import name
+
+Nmt = Callable[..., subprocess.CompletedProcess[str]]
+
+TINY = (
+    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 2 "
+    "--warmup-steps 100 --learning-rate-scale 0.5 --batch-tokens 1024"
+).split()
+"""A model that learns number names in seconds."""
+
+
+@pytest.fixture(scope="module")
+def run(nmt: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished training run."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    nmt("train", data, *TINY, "--max-steps", 400, "--save-every", 50, "--keep-last", 5, "--seed", 1, "--out", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def averaged(nmt: Nmt, run: Path) -> Path:
+    nmt("average", run, "--last", 4, "--out", run / "averaged")
+    return run / "averaged"
+
+
+@pytest.fixture(scope="module")
+def hypotheses(nmt: Nmt, averaged: Path, corpus: Path) -> Path:
+    path = averaged.parent / "hypotheses"
+    source = (corpus / "test.en").read_text(encoding="utf-8")
+    path.write_text(nmt("translate", averaged, "--beam", 4, "--alpha", 0.6, stdin=source).stdout, encoding="utf-8")
+    return path
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_unseen_numbers_are_translated(corpus: Path, hypotheses: Path) -> None:
+    output, reference = lines(hypotheses), lines(corpus / "test.de")
+    assert len(output) == 200
+    assert sum(h == r for h, r in zip(output, reference, strict=True)) >= 180
+
+
+def test_score_reports_what_the_files_say(nmt: Nmt, corpus: Path, hypotheses: Path) -> None:
+    metrics = ("--metric", "sacrebleu-char", "--metric", "chrf", "--json")
+    scores = json.loads(nmt("score", hypotheses, "--ref", corpus / "test.de", *metrics).stdout)["scores"]
+    assert [score["id"] for score in scores] == ["sacrebleu-char", "chrf"]
+    assert all(95 < score["score"] <= 100 and score["signature"] for score in scores)
+    perfect = json.loads(nmt("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout)["scores"]
+    assert [score["score"] for score in perfect] == [100, 100]
+
+
+def test_metrics_file_follows_the_contract(run: Path) -> None:
+    records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
+    assert all({"step", "loss", "lr", "target_tokens_per_second"} <= record.keys() for record in records)
+    assert records[-1]["step"] == 400
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert any(record.get("validation_perplexity", 99.0) < 1.5 for record in records)
+
+
+def test_checkpoints_hold_all_that_is_needed(nmt: Nmt, averaged: Path, tmp_path: Path) -> None:
+    """Moved elsewhere, without data and run, a checkpoint still translates."""
+    moved = tmp_path / "moved"
+    averaged.rename(moved)
+    try:
+        output = nmt("translate", moved, stdin=f"{name(42, 'en')}\n").stdout
+    finally:
+        moved.rename(averaged)
+    assert output == f"{name(42, 'de')}\n"
+    assert list(averaged.glob("*.safetensors"))
+
+
+def test_python_gives_what_the_command_gives(averaged: Path, corpus: Path, hypotheses: Path) -> None:
+    import nmt_cli
+
+    sentences = lines(corpus / "test.en")[:40]
+    assert nmt_cli.load(averaged).translate(sentences) == lines(hypotheses)[:40]
+
+
+def test_dry_run_counts_the_parameters_that_the_checkpoint_holds(nmt: Nmt, data: Path, averaged: Path) -> None:
+    from safetensors.numpy import load_file
+
+    counted = json.loads(nmt("train", data, *TINY, "--dry-run", "--json").stdout)["parameters"]
+    assert counted == sum(tensor.size for tensor in load_file(averaged / "model.safetensors").values())
+
+
+def weights(checkpoint: Path) -> bytes:
+    return (checkpoint / "model.safetensors").read_bytes()
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(nmt: Nmt, data: Path, tmp_path: Path) -> None:
+    flags = [*TINY, "--save-every", "15", "--seed", "3"]
+    nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "whole")
+    nmt("train", data, *flags, "--max-steps", 15, "--out", tmp_path / "halves")
+    again = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "halves")
+    assert "step 15" in again.stderr
+    last = "checkpoints/step-00000030"
+    assert weights(tmp_path / "whole" / last) == weights(tmp_path / "halves" / last)
+    assert weights(tmp_path / "whole" / last) != weights(tmp_path / "whole" / "checkpoints/step-00000015")
+    done = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "halves")
+    assert "already at step 30 of 30" in done.stderr

@@ -1,0 +1,85 @@
+"""Section 6.1: beam search's constants, the length penalty, the output limit, and averaged checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli import checkpoint
+from nmt_cli.checkpoint import Contents
+from nmt_cli.commands.average import average
+from nmt_cli.decoding.beam_search import SearchOptions, beam_search, length_penalty
+from nmt_cli.interfaces import EOS
+from nmt_cli.tasks.parsing import ParsingConfig, ParsingTask
+from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+
+
+def test_beam_of_4_and_alpha_of_0_6() -> None:
+    options = SearchOptions()
+    assert (options.beam, options.alpha) == (4, 0.6)
+
+
+@pytest.mark.parametrize(("length", "alpha"), [(1, 0.6), (7, 0.6), (55, 0.6), (13, 1.0), (13, 0.0), (7, 0.3)])
+def test_length_penalty(length: int, alpha: float) -> None:
+    """((5 + |Y|) / 6)^alpha, of Wu et al. 2016, equation 14."""
+    expected = (5 + length) ** alpha / 6**alpha
+    assert length_penalty(torch.tensor(float(length)), alpha).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_output_limit_is_input_plus_50() -> None:
+    task = TranslationTask(TranslationConfig())
+    assert [task.max_length(n) for n in (1, 10, 200)] == [51, 60, 250]
+
+
+class Endless:
+    """A model that never wants to end."""
+
+    vocabulary_size = 8
+
+    def start(self, source: Tensor) -> Endless:
+        return self
+
+    def select(self, rows: Tensor) -> Endless:
+        return self
+
+    def step(self, tokens: Tensor, state: Endless) -> tuple[Tensor, Endless]:
+        logits = torch.zeros(len(tokens), 8)
+        logits[:, EOS] = -1000.0
+        return logits.log_softmax(-1), self
+
+
+def test_no_output_is_longer_than_its_limit() -> None:
+    task = TranslationTask(TranslationConfig())
+    source = torch.tensor([[4, 5, 6, EOS], [4, EOS, 0, 0]])
+    found = beam_search(Endless(), source, [task.max_length(3), task.max_length(1)], SearchOptions(beam=2))
+    assert [len(best[0].tokens) for best in found] == [53, 51]
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_data: Path) -> Path:
+    """A run of 22 checkpoints whose weights are known: those of step s are s squared, and s."""
+    task = checkpoint.load_task(tiny_data / "task")
+    for step in range(1, 23):
+        weights = {"a": torch.full((2, 3), float(step) ** 2), "b": torch.tensor([float(step), -1.0 / step])}
+        contents = Contents({}, 120, 120, True, step, "one run")
+        checkpoint.save(tmp_path / "run" / checkpoint.FOLDER_OF_RUN / f"step-{step:08d}", contents, weights, task)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("last", [5, 20])
+def test_the_last_5_or_20_checkpoints_are_averaged(run: Path, last: int) -> None:
+    """Base models: the last 5; big ones: the last 20."""
+    average([run], last, run / "averaged", overwrite=False, force=False)
+    weights = checkpoint.load_weights(run / "averaged")
+    steps = range(23 - last, 23)
+    torch.testing.assert_close(weights["a"], torch.full((2, 3), sum(s * s for s in steps) / last))
+    torch.testing.assert_close(weights["b"], torch.tensor([sum(steps) / last, -sum(1 / s for s in steps) / last]))
+
+
+def test_parsing_s_beam_alpha_and_limit() -> None:
+    """Section 6.3: beam 21, alpha 0.3, and input length + 300."""
+    assert ParsingTask.search_defaults == {"beam": 21, "alpha": 0.3}
+    assert ParsingTask(ParsingConfig()).max_length(40) == 340

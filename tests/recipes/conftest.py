@@ -1,0 +1,16 @@
+"""The recipes' Python files are scripts in a folder of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+sys.path.insert(0, str(RECIPES))
+
+
+@pytest.fixture(scope="session")
+def recipes() -> Path:
+    return RECIPES

@@ -1,0 +1,169 @@
+"""Archives: got whole, checked, and read without trust in the names inside."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.server
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, ClassVar
+
+import downloads
+import pytest
+from downloads import RECORDED, RecipeError, Recorded
+
+CONTENT = bytes(range(256)) * 40
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves CONTENT at /a/file.tgz, in parts if asked and `ranges` says so."""
+
+    ranges = True
+    asked: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        if self.path != "/a/file.tgz":
+            self.send_error(404)
+            return
+        wanted = self.headers.get("Range")
+        type(self).asked.append(wanted)
+        begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.ranges else 0
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - begin))
+        self.end_headers()
+        self.wfile.write(CONTENT[begin:])
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.delenv("NMT_MIRROR", raising=False)
+    monkeypatch.setattr(downloads.time, "sleep", lambda seconds: None)
+    Handler.ranges, Handler.asked = True, []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{found.server_address[1]}"
+        found.shutdown()
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_an_interrupted_download_goes_on(server: str, tmp_path: Path, ranges: bool) -> None:
+    Handler.ranges = ranges
+    (tmp_path / "file.tgz.part").write_bytes(CONTENT[:1000])
+    downloads.download(f"{server}/a/file.tgz", tmp_path / "file.tgz")
+    assert Handler.asked == ["bytes=1000-"]
+    assert (tmp_path / "file.tgz").read_bytes() == CONTENT
+    assert not (tmp_path / "file.tgz.part").exists()
+
+
+def test_mirrors_stand_for_the_host_and_are_tried_in_turn(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NMT_MIRROR", f"{tmp_path.as_uri()} {server}")
+    downloads.download("https://nowhere.invalid/a/file.tgz", tmp_path / "file.tgz")
+    assert (tmp_path / "file.tgz").read_bytes() == CONTENT
+
+
+def test_a_dead_link_says_what_to_do(server: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"404.*--local.*NMT_MIRROR"):
+        downloads.download(f"{server}/gone.tgz", tmp_path / "gone.tgz")
+
+
+def test_a_published_checksum_is_demanded(server: str, tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path / "checksums.txt")
+    with pytest.raises(RecipeError, match="must be 00"):
+        downloads.fetch(f"{server}/a/file.tgz", "md5:00", tmp_path, recorded, None)
+    assert not (tmp_path / "file.tgz").exists()
+    assert downloads.fetch(f"{server}/a/file.tgz", f"sha256:{sha256(CONTENT)}", tmp_path, recorded, None)
+    assert not recorded.path.exists()
+
+
+def test_an_unknown_checksum_is_recorded_and_demanded_from_then_on(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, record = f"{server}/a/file.tgz", tmp_path / "checksums.txt"
+    downloads.fetch(url, RECORDED, tmp_path, Recorded(record), None)
+    assert record.read_text(encoding="utf-8") == f"{sha256(CONTENT)}  file.tgz\n"
+    (tmp_path / "file.tgz").write_bytes(b"damaged on the disk")
+    downloads.fetch(url, RECORDED, tmp_path, Recorded(record), None)
+    assert (tmp_path / "file.tgz").read_bytes() == CONTENT
+    (tmp_path / "file.tgz").unlink()
+    monkeypatch.setattr(f"{__name__}.CONTENT", b"another file")
+    with pytest.raises(RecipeError, match="recorded in"):
+        downloads.fetch(url, RECORDED, tmp_path, Recorded(record), None)
+
+
+def test_local_archives_are_linked_and_checked(tmp_path: Path) -> None:
+    local, folder = tmp_path / "mine", tmp_path / "downloads"
+    local.mkdir()
+    folder.mkdir()
+    (local / "file.tgz").write_bytes(CONTENT)
+    recorded = Recorded(tmp_path / "checksums.txt")
+    url = "https://nowhere.invalid/file.tgz"
+    with pytest.raises(RecipeError, match=r"mine/file\.tgz.*must be 00"):
+        downloads.fetch(url, "sha256:00", folder, recorded, local)
+    assert downloads.fetch(url, f"sha256:{sha256(CONTENT)}", folder, recorded, local)
+    assert (folder / "file.tgz").readlink() == (local / "file.tgz").resolve()
+    assert not downloads.fetch("https://nowhere.invalid/other.tgz", RECORDED, folder, recorded, local)
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes, kind: bytes = tarfile.REGTYPE, link: str = "") -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.type, member.linkname = len(content), kind, link
+    tar.addfile(member, io.BytesIO(content))
+
+
+def read(archive: Path, *names: str) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+
+    def reader(name: str, file: IO[bytes]) -> None:
+        found[name] = file.read()
+
+    downloads.read_members(archive, {name: lambda file, name=name: reader(name, file) for name in names})
+    return found
+
+
+def test_members_are_read_and_unpacked(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        add(tar, "./text/a.en", b"one\n")
+        add(tar, "text/b.en.gz", gzip.compress(b"two\n"))
+    assert read(tmp_path / "a.tar", "text/a.en", "text/b.en.gz") == {"text/a.en": b"one\n", "text/b.en.gz": b"two\n"}
+
+
+def test_names_in_archives_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    with tarfile.open(inner / "a.tgz", "w:gz") as tar:
+        add(tar, "../escaped", b"x")
+        add(tar, "/tmp/escaped-from-nmt", b"x")
+        add(tar, "a.en", b"", kind=tarfile.SYMTYPE, link="../secret")
+    with pytest.raises(RecipeError, match=r"lacks a\.en"):
+        read(inner / "a.tgz", "a.en")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.tgz", "inner", "secret"]
+    assert not Path("/tmp/escaped-from-nmt").exists()
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
+        add(tar, "a.en", CONTENT * 100)
+    whole = (tmp_path / "a.tgz").read_bytes()
+    (tmp_path / "a.tgz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RecipeError, match=r"a\.tgz: a damaged archive"):
+        read(tmp_path / "a.tgz", "a.en")
+
+
+def test_room_is_asked_for_before(tmp_path: Path) -> None:
+    downloads.enough_room(tmp_path, 1)
+    with pytest.raises(RecipeError, match="are free"):
+        downloads.enough_room(tmp_path, 10**18)

@@ -1,0 +1,153 @@
+"""The closing tables: the paper's figures, the run's, and what lies between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paper_tables
+import pytest
+from safetensors.numpy import save_file
+
+from nmt_cli.presets import PRESETS
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def write_run(run: Path, perplexity: float, parameters: int) -> None:
+    folder = run / "checkpoints" / "step-00000020"
+    folder.mkdir(parents=True)
+    save_file({"weights": np.zeros((parameters // 10, 10), dtype=np.float16)}, folder / "model.safetensors")
+    records = [
+        {"step": 10, "lr": 0.5, "validation_perplexity": perplexity + 1},
+        {"step": 20, "lr": 0.25, "validation_perplexity": perplexity},
+        {"step": 21, "lr": 0.125},
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def score(identity: str, value: float) -> dict[str, Any]:
+    return {"id": identity, "score": value, "metric": f"the full name of {identity}", "signature": "nrefs:1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a run of the English-German recipe leaves, with made-up figures."""
+    monkeypatch.chdir(tmp_path)
+    write_json(tmp_path / "text" / "counts.json", {"newstest2014": {"split": "test", "lines": 3000, "expected": 3003}})
+    train = {"read": 4_600_000, "sentences": 4_500_001}
+    vocabularies = {"source": {"size": 37_000}}
+    write_json(
+        tmp_path / "data" / "manifest.json", {"splits": {"train": train}, "task": {"vocabularies": vocabularies}}
+    )
+    write_run(tmp_path / "base" / "run", 5.0, 1000)
+    scores = [score("sacrebleu-13a", 26.4), score("get-ende-bleu-quotes", 27.0)]
+    write_json(tmp_path / "base" / "score.json", {"scores": scores})
+    return tmp_path
+
+
+def cells(text: str) -> dict[str, list[str]]:
+    """The table's rows by their names."""
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if line.startswith("|"))
+    return {row[0]: row[1:] for row in rows}
+
+
+Table = Callable[..., dict[str, list[str]]]
+
+
+@pytest.fixture
+def table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Table:
+    def make(*arguments: str) -> dict[str, list[str]]:
+        monkeypatch.setattr("sys.argv", ["paper_tables.py", *arguments])
+        assert paper_tables.main() == 0
+        return cells(capsys.readouterr().out)
+
+    return make
+
+
+@pytest.mark.usefixtures("folder")
+def test_table2_shows_paper_run_and_difference(table: Table) -> None:
+    rows = table("wmt14", "de", "base", "5", "")
+    assert rows["lines, newstest2014 (test)"] == ["3,003", "3,000", "-3"]
+    assert rows["training pairs"] == ["4,500,000", "4,500,001", "+1"]
+    assert rows["vocabulary"] == ["37,000", "37,000", "0"]
+    assert rows["parameters"] == ["65,000,000", "1,000", "-64,999,000"]
+    assert rows["peak learning rate"] == ["6.99e-04", "5.00e-01", "+4.99e-01"]
+    assert rows["dev perplexity a piece, last checkpoint"] == ["4.920", "5.000", "+0.080"]
+    assert rows["BLEU, get-ende-bleu-quotes"] == ["27.30", "27.00", "-0.30"]
+    assert rows["BLEU, sacrebleu-13a"] == ["", "26.40", ""]
+    assert rows["hours x devices"] == ["96.00", "", ""]  # a run without a summary still has a table
+
+
+def test_table2_takes_costs_from_the_runs_summary(folder: Path, table: Table) -> None:
+    summary = {"devices": 4, "training_hours": 20.0, "flops_as_table2": 3.4e18, "flops": 1e18}
+    write_json(folder / "base" / "run" / "summary.json", {**summary, "model_flop_utilisation": 0.375})
+    rows = table("wmt14", "de", "base", "5", "")
+    assert rows["hours x devices"] == ["96.00", "80.00", "-16.00"]
+    assert rows["FLOPs: hours x devices x sustained rate"] == ["3.30e+18", "3.40e+18", "+1.00e+17"]
+    assert rows["model-FLOP utilisation"] == ["", "37.5%", ""]
+
+
+@pytest.mark.usefixtures("folder")
+def test_full_names_stand_below(capsys: pytest.CaptureFixture[str]) -> None:
+    paper_tables.print_wmt14("de", "base", "5", "A note.")
+    text = capsys.readouterr().out
+    assert "base model. A note.\n" in text
+    assert "- sacrebleu-13a: the full name of sacrebleu-13a; `nrefs:1`" in text
+
+
+@pytest.fixture
+def rows_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for row, perplexity, bleu in (("base", 4.9, 25.0), ("C_N2", 6.0, 23.5)):
+        write_run(tmp_path / row / "run", perplexity, 2_000_000)
+        write_json(tmp_path / row / "dev-score.json", {"scores": [score("get-ende-bleu-quotes", bleu)]})
+    return tmp_path
+
+
+@pytest.mark.usefixtures("rows_folder")
+def test_table3_shows_paper_run_and_difference(table: Table) -> None:
+    rows = table("table3", "full", "", "base", "C_N2")
+    assert rows["C_N2"] == ["N=2", "6.11", "6.00", "-0.11", "23.7", "23.5", "-0.2", "36.0", "2.0", "-34.0"]
+
+
+@pytest.mark.usefixtures("rows_folder")
+def test_table3_at_small_scale_compares_differences_to_the_base_model(table: Table) -> None:
+    rows = table("table3", "small", "", "base", "C_N2")
+    assert rows["C_N2"] == ["N=2", "num_layers=1", "6.00", "+1.10", "+1.19", "23.50", "-1.50", "-2.10", "2.00"]
+
+
+def test_every_row_has_its_preset() -> None:
+    presets = {paper_tables.preset_of(row) for row in paper_tables.TABLE3}
+    assert presets == {name for name in PRESETS if name.startswith("table3_")} | {"transformer_base", "transformer_big"}
+
+
+@pytest.mark.parametrize(
+    ("row", "sizes"),
+    [
+        ("base", {"num_layers": 3, "d_model": 128, "d_ff": 512}),
+        ("A_h32", {"num_layers": 3, "d_model": 128, "d_ff": 512}),
+        ("B_dk16", {"num_layers": 3, "d_model": 128, "d_ff": 512, "d_k": 4, "d_v": 16}),
+        ("C_N2", {"num_layers": 1, "d_model": 128, "d_ff": 512}),
+        ("C_d1024", {"num_layers": 3, "d_model": 256, "d_ff": 512}),
+        ("big", {"num_layers": 3, "d_model": 256, "d_ff": 1024}),
+    ],
+)
+def test_small_rows_keep_the_papers_proportions(row: str, sizes: dict[str, int]) -> None:
+    assert paper_tables.small_sizes(row) == sizes
+
+
+def test_small_rows_peak_at_a_quarter_of_their_steps() -> None:
+    flags = paper_tables.small_flags("base", 400)
+    values = dict(zip(flags[::2], flags[1::2], strict=True))
+    warmup, scale = int(values["--warmup-steps"]), float(values["--learning-rate-scale"])
+    assert (warmup, values["--max-steps"]) == (100, "400")
+    assert scale * (128 * warmup) ** -0.5 == pytest.approx(0.003)
+    big = paper_tables.small_flags("big", 400)
+    assert big[big.index("--max-steps") + 1] == "1200"

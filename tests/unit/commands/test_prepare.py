@@ -1,0 +1,410 @@
+"""`nmt prepare` as a user runs it: what it makes, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt_cli import registry
+from nmt_cli.cli import main
+from nmt_cli.commands import prepare as prepare_module
+from nmt_cli.commands.prepare import PrepareSettings, prepare, task_config
+from nmt_cli.data.corpus import Corpus
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+
+WORDS = "the a small big old dog cat man runs sleeps sees in on under house park tree".split()
+WORTE = "der ein kleiner grosser alter Hund Katze Mann rennt schläft sieht in auf unter Haus Park Baum".split()
+
+
+def sentences(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Pairs of random sentences, all different: the last word is the pair's number."""
+    chosen = np.random.default_rng(seed).integers(0, len(WORDS), (count, 6))
+    source = [" ".join(WORDS[i] for i in row) + f" {number}" for number, row in enumerate(chosen)]
+    target = [" ".join(WORTE[i] for i in row) + f" {number}" for number, row in enumerate(chosen)]
+    return source, target
+
+
+def write(folder: Path, name: str, source: list[str], target: list[str], ending: str = "") -> str:
+    for language, lines in (("en", source), ("de", target)):
+        content = "".join(f"{line}\n" for line in lines).encode()
+        path = folder / f"{name}.{language}{ending}"
+        path.write_bytes(gzip.compress(content) if ending else content)
+    return str(folder / name)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    write(tmp_path, "train", *sentences(300))
+    write(tmp_path, "valid", *sentences(20, seed=1), ending=".gz")
+    return tmp_path
+
+
+def arguments(folder: Path, *more: str, out: str = "data") -> list[str]:
+    return [
+        *("prepare", "--source-lang", "en", "--target-lang", "de", "--vocab-size", "100", "--workers", "1"),
+        *("--train", str(folder / "train"), "--valid", str(folder / "valid"), "--out", str(folder / out), *more),
+    ]
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of `nmt`."""
+    registry.discover(homes=("tasks",))
+    try:
+        main(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    return manifest
+
+
+def test_ids_are_those_of_the_text(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(text)) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "encoding train: done" in captured.err
+    task = TranslationTask.load(text / "data" / "task")
+    for split, (source, target) in {"train": sentences(300), "valid": sentences(20, seed=1)}.items():
+        corpus = Corpus.open(text / "data", split)
+        corpus.check(task.source_vocabulary_size, task.target_vocabulary_size)
+        corpus.verify()
+        assert [task.decode_target(corpus.source(i), "") for i in range(len(corpus))] == source
+        assert [task.decode_target(corpus.target(i), "") for i in range(len(corpus))] == target
+    assert Corpus.open(text / "data", "valid").raw_target() == sentences(20, seed=1)[1]
+    assert not list(text.glob(".*"))
+
+
+def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = sentences(300)
+    source += ["", "x" * 3000, "one", "so", "a\0b", source[0], source[0]]
+    target += ["leer", "y", "o" * 99, "so", "c", target[0], target[1]]
+    write(text, "train", source, target)
+    assert run(arguments(text, "--drop-identical", "--byte-fallback", "--vocab-size", "400")) == 0
+    expected = {"NUL byte": 1, "duplicate": 1, "empty": 1, "length ratio": 1, "source equals target": 1, "too long": 1}
+    train = manifest_of(text / "data")["splits"]["train"]
+    assert (train["read"], train["dropped"], train["sentences"]) == (307, expected, 301)
+    assert train["source"]["tokens"] == int(Corpus.open(text / "data", "train").source_lengths.sum())
+    table = capsys.readouterr().err
+    for reason, count in expected.items():
+        assert [cell.strip() for row in table.splitlines() if reason in row for cell in row.split("│")[2:4]] == [
+            str(count),
+            "0",
+        ]
+
+
+def test_unknown_tokens_are_counted(text: Path) -> None:
+    write(text, "valid", ["Жук dog", "dog"], ["Hund", "Hund Ж"])
+    assert run(arguments(text)) == 0
+    valid = manifest_of(text / "data")["splits"]["valid"]
+    assert (valid["source"]["unknown"], valid["target"]["unknown"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["--moses", "--subwords", "wordpiece"], ["--subwords", "unigram", "--vocab-size", "80"]]
+)
+def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    monkeypatch.setattr(prepare_module, "_CHUNK", 7)
+    assert run([*arguments(text, *more, out="one")]) == 0
+    assert run([*arguments(text, *more, "--workers", "3", out="three")]) == 0
+    assert contents(text / "one") == contents(text / "three")
+
+
+def test_several_training_files_are_one_corpus(text: Path) -> None:
+    source, target = sentences(300)
+    first, second = write(text, "a", source[:100], target[:100]), write(text, "b", source[100:], target[100:], ".gz")
+    assert run(arguments(text, out="whole")) == 0
+    parts = arguments(text, "--train", second, out="parts")
+    parts[parts.index("--train") + 1] = first
+    assert run(parts) == 0
+    whole, joined = contents(text / "whole"), contents(text / "parts")
+    assert {name for name in whole if whole[name] != joined[name]} == {"manifest.json"}
+
+
+def test_validation_lines_all_stay(text: Path) -> None:
+    source = ["", "same\x85line\u2028here", "same\x85line\u2028here", "word " * 300, "w" * 1_000_000]
+    target = ["leer", "x", "x", "", "w"]
+    write(text, "valid", source, target)
+    assert run(arguments(text)) == 0
+    corpus = Corpus.open(text / "data", "valid")
+    assert (corpus.raw_source(), corpus.raw_target()) == (source, target)
+    assert len(corpus.source(0)) == 0
+    assert manifest_of(text / "data")["splits"]["valid"]["dropped"] == {}
+
+
+def test_line_ends_and_byte_order_marks_of_other_systems(text: Path) -> None:
+    assert run(arguments(text, out="plain")) == 0
+    for path in text.glob("train.*"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert run(arguments(text, out="windows")) == 0
+    plain, windows = contents(text / "plain"), contents(text / "windows")
+    assert {name for name in plain if plain[name] != windows[name]} == {"manifest.json"}
+
+
+def test_pair_of_which_moses_leaves_nothing_is_dropped(text: Path) -> None:
+    source, target = sentences(300)
+    write(text, "train", [*source[:9], "\x01", *source[9:]], [*target[:9], "x", *target[9:]])
+    assert run(arguments(text, "--moses")) == 0
+    train = manifest_of(text / "data")["splits"]["train"]
+    assert (train["read"], train["dropped"], train["sentences"]) == (301, {"empty": 1}, 300)
+    assert Corpus.open(text / "data", "train").source_lengths.min() > 0
+
+
+def test_monster_line_is_dropped_at_once(text: Path) -> None:
+    source, target = sentences(300)
+    write(text, "train", [*source, "w" * 1_000_000, "word " * 200_000], [*target, "kurz", "kurz"])
+    start = time.monotonic()
+    assert run(arguments(text, "--moses")) == 0
+    assert time.monotonic() - start < 20
+    assert manifest_of(text / "data")["splits"]["train"]["dropped"] == {"too long": 2}
+
+
+def edit(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def replace_line(number: int, line: bytes) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        lines = content.split(b"\n")
+        lines[number - 1] = line
+        return b"\n".join(lines)
+
+    return change
+
+
+def recompressed(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    return lambda content: gzip.compress(change(gzip.decompress(content)))
+
+
+BAD_TEXT: list[tuple[str, Callable[[Path], Any], str]] = [
+    ("missing", lambda f: (f / "train.de").unlink(), "train.de: there is no such file"),
+    ("directory", lambda f: ((f / "train.de").unlink(), (f / "train.de").mkdir()), "train.de: this is a directory"),
+    ("not UTF-8", lambda f: edit(f / "train.en", replace_line(7, b"caf\xe9")), "train.en:7: not valid UTF-8"),
+    ("one line more", lambda f: edit(f / "train.en", lambda c: c + b"x\n"), "301 lines but"),
+    ("one line less", lambda f: edit(f / "train.de", lambda c: c + b"x\ny\n"), "302; line by line"),
+    ("truncated", lambda f: edit(f / "valid.en.gz", lambda c: c[:-20]), "ends in the middle"),
+    ("empty", lambda f: [(f / name).write_bytes(b"") for name in ("train.en", "train.de")], "nothing to train on"),
+    ("blank", lambda f: (f / "train.de").write_bytes(b"\n" * 300), "none of the 300 pairs is fit"),
+    ("empty valid", lambda f: [edit(p, lambda _: gzip.compress(b"")) for p in f.glob("valid.*")], "are empty"),
+    (
+        "NUL in valid",
+        lambda f: edit(f / "valid.de.gz", recompressed(replace_line(3, b"a\0b"))),
+        "valid.en.gz:3: a NUL byte in this valid line or in its counterpart",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), [case[1:] for case in BAD_TEXT], ids=[case[0] for case in BAD_TEXT])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_bad_text_is_named_and_leaves_nothing(
+    text: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], message: str, workers: str
+) -> None:
+    spoil(text)
+    before = sorted(text.iterdir())
+    assert run(arguments(text, "--workers", workers)) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert sorted(text.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--vocab-size", "99999"], "--vocab-size 99999 is too large"),
+        (["--vocab-size", "10"], "--vocab-size 10 is too small"),
+        (["--vocab-size", "4"], "--vocab-size must be at least 5"),
+        (["--subwords", "bpee"], "Did you mean bpe?"),
+        (["--task", "translatoin"], "Did you mean translation?"),
+        (["--target-lang", "en"], "they name the same file"),
+        (["--subwords-from", "."], None),
+        (["--workers", "0"], None),
+        (["--vocabsize", "10"], None),
+    ],
+)
+def test_settings_that_do_not_fit(
+    text: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str | None
+) -> None:
+    assert run(arguments(text, *more)) == (1 if "--subwords-from" in more else 2)
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert message is None or message in error
+    assert not (text / "data").exists()
+
+
+def test_folder_in_use_is_refused_and_kept(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments(text)) == 0
+    before = contents(text / "data")
+    assert run(arguments(text)) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert contents(text / "data") == before
+    assert run(arguments(text, "--overwrite", "--lowercase")) == 0
+    assert contents(text / "data") != before
+    (text / "data" / "notes.txt").write_text("mine")
+    assert run(arguments(text, "--overwrite")) == 2
+    assert "notes.txt" in capsys.readouterr().err
+
+
+def test_vocabulary_of_other_data_is_used(text: Path) -> None:
+    assert run(arguments(text, "--moses", out="first")) == 0
+    write(text, "train", *sentences(50, seed=2))
+    use = ["--subwords-from", str(text / "first")]
+    assert run(arguments(text, *use, "--vocab-size", "90")) == 2
+    assert run(arguments(text, *use)) == 0
+    for name in ("joint.model", "task.json"):
+        assert (text / "data" / "task" / name).read_bytes() == (text / "first" / "task" / name).read_bytes()
+
+
+def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        real(descriptor)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    config = TranslationConfig(source_lang="en", target_lang="de", vocab_size=100)
+    with pytest.raises(DataError, match="the disk is full; nothing was left behind"):
+        prepare(config, PrepareSettings(text / "data", (str(text / "train"),)))
+    assert not list(text.glob("*data*"))
+    assert not list(text.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda content: content + b"more\n", lambda content: content[: content.find(b"\n")]]
+)
+def test_text_that_changes_while_it_is_read(
+    text: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
+) -> None:
+    learn = TranslationTask.learn
+
+    def learn_and_change(task: TranslationTask, pairs: Any) -> None:
+        learn(task, pairs)
+        for language in ("en", "de"):
+            edit(text / f"train.{language}", change)
+
+    monkeypatch.setattr(TranslationTask, "learn", learn_and_change)
+    config = TranslationConfig(source_lang="en", target_lang="de", vocab_size=100)
+    with pytest.raises(DataError, match="the files changed while they were read"):
+        prepare(config, PrepareSettings(text / "data", (str(text / "train"),)))
+
+
+def test_a_killed_command_leaves_nothing_half_made(text: Path) -> None:
+    write(text, "train", *sentences(20_000))
+    command = [sys.executable, "-m", "nmt_cli", *arguments(text, "--moses", "--workers", "2")]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        hidden = text / ".data.unfinished"
+        deadline = time.monotonic() + 60
+        while not (hidden / "train.source.ids").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert hidden.is_dir()
+        assert not (text / "data").exists()
+        wait_for_the_group_to_end(process.pid)
+    write(text, "train", *sentences(300))
+    assert run(arguments(text)) == 0
+    assert not hidden.exists()
+
+
+def wait_for_the_group_to_end(group: int) -> None:
+    """Worker processes must not outlive the command."""
+    for _ in range(200):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("worker processes are still there")
+
+
+@pytest.mark.parametrize("stage", ["learning the vocabulary ...", "learning the vocabulary: done"])
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing(text: Path, stage: str) -> None:
+    write(text, "train", *sentences(20_000))
+    command = [sys.executable, "-m", "nmt_cli", *arguments(text, "--moses", "--workers", "2")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith(stage):
+            pass
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "Traceback" not in error
+        wait_for_the_group_to_end(process.pid)
+    assert sorted(path.name for path in text.iterdir()) == ["train.de", "train.en", "valid.de.gz", "valid.en.gz"]
+
+
+def test_sample_is_evenly_spaced_and_as_large_as_asked_for() -> None:
+    class Numbers:
+        def read(self, _: str) -> list[int]:
+            return list(range(100))
+
+    kept = np.ones(100, dtype=bool)
+    kept[::2] = False
+    cleaned = prepare_module._Cleaned(Numbers(), ("",), kept, prepare_module.Counter())  # type: ignore[arg-type]
+    assert list(cleaned.sample(50)) == list(range(1, 100, 2))
+    for size in (1, 7, 49):
+        sample = np.array(list(cleaned.sample(size)))
+        assert len(sample) == size
+        assert size == 1 or np.ptp(np.diff(sample)) <= 2
+
+
+def test_flags_of_other_tasks_are_refused() -> None:
+    registry.discover(homes=("tasks",))
+    assert task_config({"source_lang": "en"}) == TranslationConfig(source_lang="en")
+    with pytest.raises(UsageError, match="--evalb is no setting of the task translation"):
+        task_config({"evalb": True})
+
+
+def test_it_needs_no_torch(text: Path) -> None:
+    code = f"import sys; from nmt_cli.cli import main; main({arguments(text)!r})"
+    code = f"import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); {code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "False\n"
+
+
+def test_multi30k(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "multi30k"
+    given = ["prepare", "--source-lang", "en", "--target-lang", "de", "--out", str(tmp_path / "data")]
+    splits = ["--train", f"{folder}/train", "--valid", f"{folder}/val", "--test", f"{folder}/test_2016_flickr"]
+    assert run([*given, *splits, "--vocab-size", "8000"]) == 0
+    counts = {name: split["read"] for name, split in manifest_of(tmp_path / "data")["splits"].items()}
+    assert counts == {"train": 29000, "valid": 1014, "test": 1000}
+    assert manifest_of(tmp_path / "data")["splits"]["train"]["sentences"] == 28995
+
+
+def test_wmt_with_odd_line_ends_inside_sentences(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "wmt" / "en-de"
+    given = ["prepare", "--source-lang", "en", "--target-lang", "de", "--out", str(tmp_path / "data")]
+    assert (
+        run([*given, "--train", f"{folder}/newstest2009", "--valid", f"{folder}/newstest2009", "--vocab-size", "5000"])
+        == 0
+    )
+    corpus = Corpus.open(tmp_path / "data", "valid")
+    raw = corpus.raw_target()
+    assert len(raw) == 2525
+    assert sum("\x85" in line for line in raw) >= 1
+    assert len("\n".join(raw).splitlines()) == 2533
+    task = TranslationTask.load(tmp_path / "data" / "task")
+    assert [task.decode_target(corpus.target(i), "") for i in range(len(corpus))] == raw

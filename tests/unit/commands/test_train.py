@@ -1,0 +1,191 @@
+"""`nmt train` up to its loop: what it shows, what it refuses, and what a checkpoint says of the run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli import checkpoint
+from nmt_cli.cli import main
+from nmt_cli.presets import PRESETS
+
+Run = Callable[..., tuple[int, str, str]]
+TINY = (
+    "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --batch-tokens 500 --max-steps 2 --log-every 1 --device cpu"
+).split()
+
+
+@pytest.fixture
+def train(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `nmt train ARGUMENTS` here: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(["train", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+def figures(train: Run, *arguments: object) -> dict[str, Any]:
+    code, out, _ = train(*arguments, "--dry-run", "--json")
+    assert code == 0
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_presets_by_name(train: Run) -> None:
+    code, out, err = train("--list-presets", "--json")
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert list(shown) == list(PRESETS)
+    assert shown["table3_B_dk16"]["differs"] == {"d_k": 16, "d_v": 64}
+    assert shown["transformer_base"]["differs"] == {}
+
+
+def test_presets_to_read(train: Run) -> None:
+    code, out, _ = train("--list-presets")
+    assert code == 0
+    for name, preset in PRESETS.items():
+        assert name in out
+        assert all(f"{field}={value}" in " ".join(out.split()) for field, value in list(preset.differs.items())[:1])
+
+
+def test_a_dry_run_without_data(train: Run) -> None:
+    """Five fields by their names; the numbers by hand."""
+    found = figures(train, "--vocab-size", 1000, "--preset", "transformer_base", "--num-layers", 1)
+    assert found["preset"] == "transformer_base"
+    attention, network = 4 * 512 * 512, 2 * 512 * 2048 + 2048 + 512
+    assert found["parameters"] == 1000 * 512 + 3 * attention + 2 * network + 5 * 2 * 512
+    assert found["vocabulary"] == {"source": 1000, "target": 1000, "shared": True}
+    assert found["config"]["model"]["num_layers"] == 1
+    assert found["config"]["optimizer"] == {"name": "adam", "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-9}
+    assert found["peak_learning_rate"] == pytest.approx(7.0e-4, rel=0.01)
+
+
+def test_a_dry_run_with_data(train: Run, tiny_data: Path) -> None:
+    """The plan covers the corpus, and the count is that of the model that would be trained; nothing is written."""
+    before = sorted(tiny_data.rglob("*"))
+    found = figures(train, tiny_data, *TINY)
+    assert found["sentences"] == 900
+    assert found["vocabulary"] == {"source": 120, "target": 120, "shared": True}
+    assert found["parameters"] == 120 * 16 + 3 * 4 * 16 * 16 + 2 * (2 * 16 * 24 + 24 + 16) + 5 * 2 * 16
+    assert found["updates_per_epoch"] * found["epochs"] == pytest.approx(2)
+    assert 250 < found["target_tokens_per_update"] <= 500
+    assert sorted(tiny_data.rglob("*")) == before
+
+
+def test_a_dry_run_to_read(train: Run) -> None:
+    code, out, _ = train("--dry-run", "--vocab-size", 1000, "--num-layers", 1)
+    assert code == 0
+    assert "parameters: 7,862,272" in out
+    assert "model.d_model" in out
+
+
+def test_file_and_flags(train: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("d_model = 32\nnum_heads = 2\n")
+    given = ("--vocab-size", 50, "--preset", "table3_C_N2", "--config", tmp_path / "mine.toml", "--num-heads", 4)
+    model = figures(train, *given)["config"]["model"]
+    assert (model["num_layers"], model["d_model"], model["num_heads"]) == (2, 32, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--out", "{tmp}/run"], 2, "DATA is missing"),
+        (["{data}"], 2, "--out RUN is missing"),
+        (["--dry-run"], 2, "--dry-run needs DATA, or --vocab-size"),
+        (["{tmp}", "--out", "{tmp}/run"], 1, "no prepared data"),
+        (["{data}", "--out", "{tmp}/run", "--config", "{tmp}/absent.toml"], 2, "absent.toml: cannot read"),
+        (["{data}", "--out", "{tmp}/run", "--preset", "table3_D"], 2, "Did you mean table3_"),
+        (["{data}", "--out", "{tmp}/run", "--num-heads", "3", "--d-model", "16"], 2, "--num-heads 3 does not divide"),
+        (["{data}", "--out", "{tmp}/run", "--device", "cuda:99"], 2, "--device cuda:99"),
+        (["{data}", "--out", "{tmp}/run", "--device", "tpu"], 2, "--device must be auto, cpu, cuda or cuda:N"),
+        (["{data}", "--out", "{tmp}/run", "--save-every", "0"], 2, "--save-every takes a number of steps"),
+        (["{data}", "--out", "{tmp}/run", "--precision", "int8"], 2, "--precision must be one of"),
+    ],
+)
+def test_refusals_leave_nothing_behind(
+    train: Run, tiny_data: Path, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    found, out, err = train(*(part.format(tmp=tmp_path, data=tiny_data) for part in arguments))
+    assert (found, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("run/checkpoints/*"))
+
+
+@pytest.fixture(scope="module")
+def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps."""
+    folder = tmp_path_factory.mktemp("train") / "run"
+    with pytest.raises(SystemExit) as end:
+        main(["train", str(tiny_data), *TINY, "--preset", "table3_E", "--out", str(folder)])
+    assert end.value.code in (0, None)
+    return folder
+
+
+def test_a_run_says_what_it_is(run: Path, tiny_data: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    assert config["model"]["positions"] == "learned"
+    assert config["training"]["max_steps"] == 2
+    contents = checkpoint.read_contents(checkpoint.resolve(run))
+    assert contents.step == 2
+    assert contents.sections["model"] == config["model"]
+    assert contents.source_vocabulary_size == 120
+    assert "max_steps" not in contents.sections["training"]  # the same model, however long it was trained
+
+
+def test_its_config_makes_the_same_run_again(train: Run, run: Path, tiny_data: Path, tmp_path: Path) -> None:
+    """RUN/config.json is a configuration file: the weights come out the same, bit for bit."""
+    code, out, _ = train(tiny_data, "--config", run / "config.json", "--out", tmp_path / "again")
+    assert (code, out) == (0, "")
+    first, second = (checkpoint.load_weights(checkpoint.resolve(folder)) for folder in (run, tmp_path / "again"))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    contents = [checkpoint.read_contents(checkpoint.resolve(folder)) for folder in (run, tmp_path / "again")]
+    assert contents[0].run == contents[1].run
+
+
+def test_a_checkpoint_s_config_gives_its_model(train: Run, run: Path) -> None:
+    model = figures(train, "--vocab-size", 50, "--config", checkpoint.resolve(run) / "config.json")["config"]["model"]
+    assert (model["positions"], model["d_model"]) == ("learned", 16)
+
+
+def test_other_data_are_another_run(run: Path, train: Run, tiny_data: Path, tmp_path: Path) -> None:
+    """A copy is the same; data that changed since they were written are refused, and so are honest other data."""
+    shutil.copytree(tiny_data, tmp_path / "data")
+    code, _, err = train(tmp_path / "data", *TINY, "--preset", "table3_E", "--out", run)
+    assert code == 0
+    assert "already at step 2 of 2" in err
+    ids, manifest = tmp_path / "data" / "train.source.ids", tmp_path / "data" / "manifest.json"
+    before = checkpoint._sha256(ids)
+    content = bytearray(ids.read_bytes())
+    content[0] ^= 1
+    ids.write_bytes(content)
+    code, _, err = train(tmp_path / "data", *TINY, "--preset", "table3_E", "--out", run)
+    assert code == 1
+    assert f"{ids}: its content has changed" in err
+    manifest.write_text(manifest.read_text().replace(before, checkpoint._sha256(ids)))
+    code, _, err = train(tmp_path / "data", *TINY, "--preset", "table3_E", "--out", run)
+    assert code == 2
+    assert f"{run}: this run was started with other settings: the data was" in err
+
+
+def test_a_model_that_cannot_be_built_leaves_no_folder(train: Run, tiny_data: Path, tmp_path: Path) -> None:
+    """So that the command, put right, may use the same --out."""
+    code, _, err = train(tiny_data, "--out", tmp_path / "run", *TINY, "--num-heads", "3")
+    assert code == 2
+    assert "does not divide" in err
+    assert not (tmp_path / "run").exists()
+    code, _, _ = train(tiny_data, "--out", tmp_path / "run", *TINY)
+    assert code == 0

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import gzip
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.cli import main
+from nmt_cli.commands.translate import TranslateSettings, format_translation, translate
+from nmt_cli.decoding.translator import Output, Translation
+from nmt_cli.errors import CheckpointError, DataError, UsageError
+
+NMT = (sys.executable, "-m", "nmt_cli", "translate")
+
+
+@pytest.fixture
+def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateSettings:
+    options = {"beam": 2, "max_length_offset": 3}
+    return TranslateSettings((tiny_checkpoint,), tmp_path / "in", tmp_path / "out", "cpu", options=options)
+
+
+def run(settings: TranslateSettings, content: bytes) -> list[str]:
+    assert settings.input is not None
+    assert settings.output is not None
+    settings.input.write_bytes(content)
+    translate(settings)
+    written = settings.output.read_bytes().decode()
+    assert written == "" or written.endswith("\n")
+    return written.split("\n")[:-1]
+
+
+def test_one_line_out_for_each_line_in(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
+    out = run(settings, b"abc\n\n  \nhgf\x00\r\nde\xe2\x80\xa8f\nab")
+    assert [bool(line) for line in out] == [True, False, False, True, True, True]
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("translated 6 lines in ")
+    assert "sentences/s" in captured.err
+    assert "target tokens/s" in captured.err
+
+
+def test_no_input_no_output(settings: TranslateSettings) -> None:
+    assert run(settings, b"") == []
+
+
+def test_order_is_kept_over_windows_and_batches(settings: TranslateSettings) -> None:
+    lines = ["abcdefgh"[: 1 + i * 5 % 8] for i in range(60)]
+    expected = {line: run(settings, line.encode())[0] for line in set(lines)}
+    small = replace(settings, options={**settings.options, "read_ahead": 7, "batch_tokens": 20})
+    assert run(small, "\n".join(lines).encode()) == [expected[line] for line in lines]
+
+
+def test_warnings_name_the_line(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
+    limited = replace(settings, options={**settings.options, "max_source_length": 4, "read_ahead": 2})
+    out = run(limited, b"abc\na\xffb\nabc\nabcdefgh\nab\n" + b"ab" * 50_000)
+    assert len(out) == 6
+    assert out[3] == out[0]  # three letters and the mark of the word's beginning
+    warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
+    name = str(settings.input)
+    assert [w.split(": ")[1] for w in warnings] == [f"{name}:2", f"{name}:4", f"{name}:6"]
+    assert "0xff" in warnings[0]
+    assert "--max-source-length" in warnings[1]
+
+
+def test_n_best_and_scores(settings: TranslateSettings) -> None:
+    best = run(settings, b"abc\n\nhg")
+    scored = run(replace(settings, scores=True), b"abc\n\nhg")
+    assert [row.split("\t")[1] for row in scored] == best
+    assert all(float(row.split("\t")[0]) <= 0 for row in scored)
+    two = replace(settings, options={**settings.options, "nbest": 2})
+    rows = [row.split("\t") for row in run(two, b"abc\n\nhg")]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert [rows[0][2], rows[2][2], rows[3][2]] == best
+    assert [rows[0][1], rows[3][1]] == [scored[0].split("\t")[0], scored[2].split("\t")[0]]
+
+
+def test_an_output_is_one_line_whatever_the_task_makes() -> None:
+    outputs = [Output("a\nb", -0.5, [], []), Output("c", -1.25, [], [])]
+    translation = Translation("x", outputs, 1, truncated=False)
+    assert format_translation(translation, 7, 2, scores=False) == "7\t-0.5000\ta b\n7\t-1.2500\tc\n"
+
+
+def test_gzip(settings: TranslateSettings, tmp_path: Path) -> None:
+    plain = run(settings, b"abc\nde\n")
+    packed = replace(settings, input=tmp_path / "in.gz")
+    assert run(packed, gzip.compress(b"abc\nde\n")) == plain
+    with pytest.raises(DataError, match=r"in\.gz"):
+        run(packed, gzip.compress(os.urandom(1000))[:50])
+    with pytest.raises(DataError, match=r"in\.gz"):
+        run(packed, b"not packed")
+
+
+def test_what_cannot_be_opened_is_named_and_nothing_is_written(settings: TranslateSettings, tmp_path: Path) -> None:
+    assert settings.output is not None
+    with pytest.raises(DataError, match="missing"):
+        translate(replace(settings, input=tmp_path / "missing"))
+    with pytest.raises(DataError, match="directory"):
+        translate(replace(settings, input=tmp_path))
+    settings.output.write_text("precious")
+    (tmp_path / "in").write_text("abc")
+    with pytest.raises(CheckpointError):
+        translate(replace(settings, checkpoints=(tmp_path,)))
+    assert settings.output.read_text() == "precious"
+    with pytest.raises(UsageError, match="input itself"):
+        translate(replace(settings, output=settings.input))
+    assert (tmp_path / "in").read_text() == "abc"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_names_the_output(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
+    (settings.input or Path()).write_text("abc")
+    with pytest.raises(SystemExit) as end:
+        main(["translate", *map(str, settings.checkpoints), "--input", str(settings.input), "--output", "/dev/full"])
+    assert end.value.code == 1
+    assert "/dev/full: No space left" in capfd.readouterr().err
+
+
+def test_interactive_needs_a_terminal(settings: TranslateSettings) -> None:
+    with pytest.raises(UsageError, match="--input"):
+        translate(replace(settings, interactive=True))
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["--beam", "2", "--nbest", "3"], 2, "3 best"),
+        (["--device", "abacus"], 2, "abacus"),
+        (["--constrained"], 2, "--constrained"),
+        (["--beem", "2"], 2, "--beam"),
+        (["--beam", "0"], 2, "--beam"),
+    ],
+)
+def test_wrong_flags(
+    settings: TranslateSettings, flags: list[str], code: int, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (settings.input or Path()).write_text("abc")
+    with pytest.raises(SystemExit) as end:
+        main(["translate", str(settings.checkpoints[0]), "--input", str(settings.input), *flags])
+    assert end.value.code == code
+    captured = capfd.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+
+
+def test_flags_reach_the_search(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
+    (settings.input or Path()).write_text("abc\nhg\n")
+
+    def out(*flags: str) -> str:
+        with pytest.raises(SystemExit, match="0"):
+            main(["translate", str(settings.checkpoints[0]), "--input", str(settings.input), "--device", "cpu", *flags])
+        return capfd.readouterr().out
+
+    assert out("--greedy") == out("--beam", "1")
+    assert len(out("--max-length-offset", "0", "--min-length", "99").split("\n")[1]) <= 3
+    assert len(out("--nbest", "4").split("\n")) == 9
+    assert out("--alpha", "0", "--scores") != out("--alpha", "2", "--scores")
+
+
+def start(checkpoint: Path, *flags: str, **streams: Any) -> subprocess.Popen[bytes]:
+    command = [*NMT, str(checkpoint), "--device", "cpu", "--max-length-offset", "3", *flags]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, bufsize=0, **{**pipes, **streams})
+
+
+@pytest.mark.timeout(120)
+def test_who_waits_for_an_answer_gets_it_and_an_interrupt_ends_quietly(tiny_checkpoint: Path) -> None:
+    with start(tiny_checkpoint) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"abc\n", b"\n", b"hgfe\n"):
+            process.stdin.write(line)
+            answer = process.stdout.readline()
+            assert answer.endswith(b"\n")
+            assert bool(answer.strip()) == bool(line.strip())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.timeout(120)
+def test_a_reader_that_leaves_ends_it_silently(tiny_checkpoint: Path) -> None:
+    with start(tiny_checkpoint, "--read-ahead", "5") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"abc\n" * 1000)
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(60) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.timeout(120)
+def test_interactive(tiny_checkpoint: Path) -> None:
+    controller, terminal = pty.openpty()
+    with start(tiny_checkpoint, "--interactive", stdin=terminal, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        shown = read_until(controller, b"> ")
+        os.write(controller, b"abc [x]\n")
+        shown += read_until(controller, b"> ", after=b"score")
+        os.write(controller, b"\x04")
+        assert process.wait(30) == 0
+    os.close(controller)
+    assert b"Ctrl-D" in shown
+    assert b"tokens in" in shown
+    assert b"Traceback" not in shown
+
+
+def read_until(descriptor: int, wanted: bytes, after: bytes = b"") -> bytes:
+    shown = b""
+    deadline = time.monotonic() + 60
+    while after not in shown or wanted not in shown[shown.index(after) :]:
+        assert time.monotonic() < deadline, shown
+        shown += os.read(descriptor, 1000)
+    return shown
+
+
+def test_progress_only_where_it_disturbs_nothing(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """A growing line on a terminal's stderr while stdout goes to a file; none where stdout is that terminal too."""
+    for flags, expected in ((("--output", str(tmp_path / "out")), True), ((), False)):
+        controller, terminal = pty.openpty()
+        (tmp_path / "in").write_text("abc\n" * 50)
+        flags = ("--input", str(tmp_path / "in"), "--read-ahead", "10", *flags)
+        with start(tiny_checkpoint, *flags, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal) as process:
+            os.close(terminal)
+            shown = read_until(controller, b"sentences/s")
+            assert process.wait(30) == 0
+        os.close(controller)
+        assert (b"lines translated" in shown) is expected
+
+
+def test_help_names_every_flag_of_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["translate", "--help"])
+    shown = capsys.readouterr().out
+    flags: Sequence[str] = ("--beam", "--alpha", "--nbest", "--greedy", "--interactive", "--device", "--input")
+    assert all(flag in shown for flag in flags)
+
+
+def test_an_ensemble_of_two_runs(
+    make_checkpoint: Callable[..., Path], settings: TranslateSettings, tmp_path: Path
+) -> None:
+    one, two = (make_checkpoint(tmp_path / str(seed), seed=seed) for seed in (3, 4))
+    scores = [
+        run(replace(settings, checkpoints=checkpoints, scores=True), b"abc")
+        for checkpoints in ((one,), (two,), (one, two))
+    ]
+    assert scores[2] not in scores[:2]

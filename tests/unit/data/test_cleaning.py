@@ -1,0 +1,90 @@
+"""Which pairs are dropped, and under which name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data import cleaning
+from nmt_cli.data.cleaning import Limits, PairHashes, pair_hash, rejection
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("a dog", "ein Hund", None),
+        ("a\0dog", "ein Hund", "NUL byte"),
+        ("", "\0", "NUL byte"),
+        ("a dog", "", "empty"),
+        (" \u00a0\t\x85", "ein Hund", "empty"),
+        ("w " * 250, "w " * 250, None),
+        ("w " * 251, "w " * 250, "too long"),
+        ("w " * 250, "w " * 251, "too long"),
+        ("w" * 2500, "w" * 2500, None),
+        ("w" * 2501, "w" * 2500, "too long"),
+        ("w" * 2500, "w" * 2501, "too long"),
+        ("w" * 50, "w" * 10, None),
+        ("w" * 51, "w" * 10, "length ratio"),
+        ("w" * 10, "w" * 51, "length ratio"),
+        ("w" * 10 + " " * 50, "w" * 10, None),
+        # Seven words against one: fused German is no reason to drop a pair.
+        ("four hundred thousand two hundred thirty-one", "vierhunderttausendzweihunderteinunddreißig", None),
+        ("same", "same", None),
+    ],
+)
+def test_first_reason_that_holds(source: str, target: str, reason: str | None) -> None:
+    assert rejection(source, target, Limits()) == reason
+
+
+def test_ratio_can_count_words() -> None:
+    limits = Limits(max_ratio=1.5, ratio_in_words=True)
+    assert rejection("a b c", "aaaaaaaaaaaaaaaaa b", limits) is None
+    assert rejection("a b c d", "a b", limits) == "length ratio"
+
+
+def test_identical_sides_are_dropped_on_request() -> None:
+    limits = Limits(allow_identical=False)
+    assert rejection("Berlin ", "Berlin", limits) == "source equals target"
+    assert rejection("Berlin", "berlin", limits) is None
+
+
+def test_limits_can_be_switched_off() -> None:
+    off = Limits(max_words=0, max_characters=0, max_ratio=0)
+    assert rejection("w " * 9999, "w", off) is None
+
+
+@given(st.lists(st.tuples(st.text("ab\t", max_size=2), st.text("ab\t", max_size=2)), max_size=40))
+def test_repeated_agrees_with_a_set_of_the_pairs(pairs: list[tuple[str, str]]) -> None:
+    hashes, seen, expected = PairHashes(), set(), []
+    for pair in pairs:
+        hashes.add(*pair)
+        expected.append(pair in seen)
+        seen.add(pair)
+    assert hashes.repeated().tolist() == expected
+    assert len(hashes) == len(pairs)
+
+
+def test_the_two_sides_are_kept_apart() -> None:
+    assert pair_hash("ab", "c") != pair_hash("a", "bc")
+    assert pair_hash("a", "b") != pair_hash("b", "a")
+
+
+def test_hash_is_the_same_in_every_process() -> None:
+    code = "from nmt_cli.data.cleaning import pair_hash; print(pair_hash('ä', '\u2028'))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60)
+    assert int(printed.stdout) == pair_hash("ä", "\u2028")
+
+
+def test_many_hashes_in_every_part() -> None:
+    hashes = PairHashes()
+    for number in [*range(1000), *range(0, 1000, 7)]:
+        hashes.add(str(number), "")
+    parts = {pair_hash(str(number), "") % cleaning._PARTS for number in range(1000)}
+    assert len(parts) == cleaning._PARTS
+    repeated = hashes.repeated()
+    assert not repeated[:1000].any()
+    assert repeated[1000:].all()

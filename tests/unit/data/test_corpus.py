@@ -1,0 +1,201 @@
+"""What is written is what is read; what is damaged is refused and named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data import corpus as corpus_module
+from nmt_cli.data.corpus import Corpus, CorpusWriter, ids_dtype
+from nmt_cli.errors import DataError
+
+Sentences = list[list[int]]
+
+ids = st.lists(st.integers(0, 65535), max_size=6)
+pairs = st.lists(st.tuples(ids, ids), min_size=1, max_size=12)
+
+
+def write(
+    folder: Path, sentences: list[tuple[list[int], list[int]]], split: str = "train", size: int = 65536, batch: int = 3
+) -> Path:
+    """A data folder with one split, written in batches of `batch` pairs; raw line i is "source i\x85"."""
+    with CorpusWriter(folder, split, (size, size)) as writer:
+        for start in range(0, len(sentences), batch):
+            some = sentences[start : start + batch]
+            for number, side in enumerate(("source", "target")):
+                flat = np.array([i for pair in some for i in pair[number]], dtype=np.uint32)
+                lengths = np.array([len(pair[number]) for pair in some])
+                writer.add(side, flat, lengths, [f"{side} {start + i}\x85" for i in range(len(some))])
+        description = writer.close()
+    manifest = {"schema": 1, "splits": {split: description}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+PAIRS = [([5, 6, 7], [8]), ([], [9, 10]), ([11], [12, 13, 14, 15])]
+
+
+@given(sentences=pairs, batch=st.integers(1, 5), size=st.sampled_from([65536, 65537]))
+def test_sentences_come_back(
+    tmp_path_factory: pytest.TempPathFactory, sentences: list[tuple[list[int], list[int]]], batch: int, size: int
+) -> None:
+    corpus = Corpus.open(write(tmp_path_factory.mktemp("data"), sentences, size=size, batch=batch), "train")
+    assert [(corpus.source(i).tolist(), corpus.target(i).tolist()) for i in range(len(corpus))] == sentences
+    assert corpus.source_lengths.tolist() == [len(source) for source, _ in sentences]
+    assert corpus.target_lengths.tolist() == [len(target) for _, target in sentences]
+    corpus.check(65536, 65536)
+    corpus.verify()
+
+
+def test_ids_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
+    assert ids_dtype(65536) == np.uint16
+    assert ids_dtype(65537) == np.uint32
+    write(tmp_path, PAIRS)
+    assert (tmp_path / "train.source.ids").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 11, 0])
+    assert np.fromfile(tmp_path / "train.source.offsets", "<i8").tolist() == [0, 3, 3, 4]
+
+
+def test_corpus_stays_on_the_disk(tmp_path: Path) -> None:
+    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
+    assert isinstance(corpus.source(0).base, np.memmap)
+    assert not corpus.source(0).flags.writeable
+
+
+def test_raw_lines_are_kept_for_validation_alone(tmp_path: Path) -> None:
+    corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
+    assert corpus.raw_source() == ["source 0\x85", "source 1\x85", "source 2\x85"]
+    assert corpus.raw_target()[2] == "target 2\x85"
+    write(tmp_path, PAIRS)
+    assert not (tmp_path / "train.source.txt").exists()
+
+
+def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    same = Corpus.open(write(folders[0], PAIRS, batch=1), "train").fingerprint
+    assert Corpus.open(write(folders[1], PAIRS, batch=2), "train").fingerprint == same
+    changed = [*PAIRS[:2], ([11], [12, 13, 14, 16])]
+    assert Corpus.open(write(folders[2], changed), "train").fingerprint != same
+
+
+def test_index_out_of_range(tmp_path: Path) -> None:
+    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
+    for wrong in (3, -1):
+        with pytest.raises(IndexError, match=f"sentence {wrong} of 3"):
+            corpus.source(wrong)
+
+
+@pytest.mark.parametrize("block", [1, 2, 1000])
+def test_check_names_the_sentence_with_a_wrong_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(corpus_module, "_BLOCK", block)
+    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
+    corpus.check(12, 16)
+    with pytest.raises(DataError, match=r"train\.source\.ids: sentence 3 has the id 11, but the vocabulary has 11"):
+        corpus.check(11, 16)
+    with pytest.raises(DataError, match=r"train\.target\.ids: sentence 2 has the id 10"):
+        corpus.check(12, 10)
+
+
+def damaged(data: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    path = data / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("name", ["train.source.ids", "train.target.offsets"])
+@pytest.mark.parametrize("length", [-1, 1, 8])
+def test_file_of_the_wrong_size_is_named(tmp_path: Path, name: str, length: int) -> None:
+    path = write(tmp_path, PAIRS) / name
+    content = path.read_bytes()
+    path.write_bytes(content[:length] if length < 0 else content + bytes(length))
+    with pytest.raises(DataError, match=rf"{name}: damaged: {len(content) + length} bytes where there must be"):
+        Corpus.open(tmp_path, "train")
+
+
+@pytest.mark.parametrize("offsets", [[0, 4, 3, 4], [1, 3, 3, 4], [0, 3, 3, 5], [0, -3, 3, 4]])
+def test_offsets_that_do_not_rise_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offsets: list[int]
+) -> None:
+    monkeypatch.setattr(corpus_module, "_BLOCK", 2)
+    np.array(offsets, "<i8").tofile(write(tmp_path, PAIRS) / "train.source.offsets")
+    with pytest.raises(DataError, match=r"train\.source\.offsets: damaged"):
+        Corpus.open(tmp_path, "train")
+
+
+@pytest.mark.parametrize("name", ["source.ids", "target.offsets", "target.txt"])
+def test_verify_finds_a_flipped_bit(tmp_path: Path, name: str) -> None:
+    corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
+    path = tmp_path / f"valid.{name}"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"valid\.{name}: its content has changed"):
+        corpus.verify()
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    (write(tmp_path, PAIRS) / "train.target.ids").unlink()
+    with pytest.raises(DataError, match=r"train\.target\.ids: cannot read this file: No such file"):
+        Corpus.open(tmp_path, "train")
+
+
+def test_raw_lines_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
+    (tmp_path / "valid.source.txt").write_text("one\ntwo\n")
+    with pytest.raises(DataError, match=r"valid\.source\.txt: 2 lines where there must be 3"):
+        corpus.raw_source()
+    (tmp_path / "valid.source.txt").write_bytes(b"\xff\n\n\n")
+    with pytest.raises(DataError, match=r"valid\.source\.txt: damaged"):
+        corpus.raw_source()
+
+
+def test_folder_that_is_no_data(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no prepared data.*nmt prepare --out"):
+        Corpus.open(tmp_path, "train")
+    with pytest.raises(DataError, match=r"it holds no valid text; run nmt prepare with --valid PREFIX"):
+        Corpus.open(write(tmp_path, PAIRS), "valid")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", "[" * 100_000, '{"schema": 99}', '{"schema": 1, "splits": []}']
+)
+def test_manifest_that_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(DataError, match=str(tmp_path)):
+        Corpus.open(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda train: train.update(sentences="3"),
+        lambda train: train.update(sentences=-1),
+        lambda train: train.update(sentences=2),
+        lambda train: train.update(source=[]),
+        lambda train: train["source"].update(dtype="object"),
+        lambda train: train["source"].update(dtype=["uint16"]),
+        lambda train: train["source"].update(tokens=True),
+        lambda train: train["source"].pop("files"),
+        lambda train: train["source"]["files"].update(ids={"sha256": 5}),
+    ],
+)
+def test_manifest_that_lies_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    damaged(write(tmp_path, PAIRS), lambda manifest: change(manifest["splits"]["train"]))
+    with pytest.raises(DataError, match=r"manifest\.json|damaged"):
+        Corpus.open(tmp_path, "train")
+
+
+def test_sides_of_different_length_are_refused(tmp_path: Path) -> None:
+    with CorpusWriter(tmp_path, "train", (10, 10)) as writer:
+        writer.add("source", np.array([4]), np.array([1]))
+        with pytest.raises(DataError, match="1 source sentences but 0 target"):
+            writer.close()

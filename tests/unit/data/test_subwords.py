@@ -1,0 +1,228 @@
+"""Every kind of vocabulary gives back what it was given, and never lets text pass for a special symbol."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data import subwords
+from nmt_cli.data.subwords import LearningOptions, SentencePieces, Vocabulary, WholeTokens, WordPieces
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
+
+LETTERS = "abcdeäß <>/s0x\t\x85\u2028\u00a0\u200b\u0301😀中\x01⁇"
+"""What the vocabularies below have seen: special symbols can be spelled with them, and odd white space is there."""
+
+LINES = [
+    *("the lower the newer", "the lowest abode is widest", " a  bad  cab ", "deäß <s> </s> <unk> <pad> <0x41>"),
+    *(f"x{character}x" for character in LETTERS),
+    *("lower lowest lowered newer newest newly wider widest widely bidder bide abide abode".split()),
+    *("slow slowly slower slowest sew sewed sewn seed seeded needle needed based abased header".split()),
+] * 3
+
+LOSSLESS = [
+    LearningOptions(kind, size, byte_fallback)
+    for kind in ("bpe", "unigram", "wordpiece")
+    for size, byte_fallback in ((60, False), (316, True))
+]
+known_text = st.text(LETTERS, max_size=30)
+any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n"), max_size=30)
+
+
+@pytest.fixture(scope="module", params=LOSSLESS, ids=lambda o: f"{o.kind}{'-bytes' if o.byte_fallback else ''}")
+def lossless(request: pytest.FixtureRequest) -> Vocabulary:
+    return subwords.learn(LINES, request.param)
+
+
+def special(ids: list[int]) -> set[int]:
+    return set(ids) & {PAD, UNK, BOS, EOS}
+
+
+@given(text=known_text)
+def test_known_text_comes_back(lossless: Vocabulary, text: str) -> None:
+    ids = lossless.encode(text)
+    assert lossless.decode(ids) == text
+    assert not special(ids)
+    assert max(ids, default=0) < len(lossless)
+
+
+@given(text=any_text)
+def test_any_text_comes_back_from_bytes(text: str) -> None:
+    for kind in ("bpe", "unigram", "wordpiece"):
+        vocabulary = with_bytes(kind)
+        assert vocabulary.decode(vocabulary.encode(text)) == text.replace("\u2581", " ")
+
+
+_with_bytes: dict[str, Vocabulary] = {}
+
+
+def with_bytes(kind: str) -> Vocabulary:
+    if kind not in _with_bytes:
+        _with_bytes[kind] = subwords.learn(LINES, LearningOptions(kind, 316, byte_fallback=True))
+    return _with_bytes[kind]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
+def test_unknown_characters_cost_one_unknown(kind: str) -> None:
+    vocabulary = subwords.learn(LINES, LearningOptions(kind, 60))
+    ids = vocabulary.encode("the Жд lower")
+    assert ids.count(UNK) == 1
+    assert vocabulary.decode(ids) == "the  \u2047  lower"
+
+
+@pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
+def test_size_is_what_was_asked_for(options: LearningOptions) -> None:
+    assert len(subwords.learn(LINES, options)) == options.size
+
+
+def test_special_symbols_have_their_ids_and_write_nothing(lossless: Vocabulary) -> None:
+    assert tuple(lossless.pieces([0, 1, 2, 3])) == SPECIAL_SYMBOLS
+    assert lossless.decode([BOS, *lossless.encode("the lower"), EOS, PAD, PAD]) == "the lower"
+
+
+def test_ids_of_another_vocabulary_are_refused(lossless: Vocabulary) -> None:
+    for wrong in (len(lossless), -1):
+        with pytest.raises(DataError, match=f"id {wrong} is not in this vocabulary of {len(lossless)}"):
+            lossless.decode([wrong])
+        with pytest.raises(DataError, match=f"id {wrong}"):
+            lossless.pieces([wrong])
+
+
+def test_saved_vocabulary_is_the_same(lossless: Vocabulary, tmp_path: Path) -> None:
+    loaded = subwords.load(tmp_path, subwords.save(lossless, tmp_path, "joint"))
+    for line in [*LINES, "unseen Ж"]:
+        assert loaded.encode(line) == lossless.encode(line)
+    assert loaded.serialise() == lossless.serialise()
+    assert loaded.kind == lossless.kind
+    copied = pickle.loads(pickle.dumps(lossless))
+    assert copied.encode("the lower") == lossless.encode("the lower")
+
+
+def test_changed_or_missing_file_is_refused(lossless: Vocabulary, tmp_path: Path) -> None:
+    description = subwords.save(lossless, tmp_path, "joint")
+    path = tmp_path / description["file"]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="has changed since it was saved"):
+        subwords.load(tmp_path, description)
+    path.unlink()
+    with pytest.raises(DataError, match="cannot read this vocabulary"):
+        subwords.load(tmp_path, description)
+
+
+@pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
+def test_learning_twice_gives_the_same_bytes(options: LearningOptions) -> None:
+    assert subwords.learn(iter(LINES), options).serialise() == subwords.learn(LINES, options).serialise()
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
+def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
+    with pytest.raises(UsageError, match=r"--vocab-size 9999 is too large.*use --vocab-size (\d+) or less") as caught:
+        subwords.learn(LINES, LearningOptions(kind, 9999))
+    largest = int(str(caught.value).split("--vocab-size ")[2].split()[0])
+    assert len(subwords.learn(LINES, LearningOptions(kind, largest))) == largest
+    with pytest.raises(UsageError, match="too large"):
+        subwords.learn(LINES, LearningOptions(kind, largest + 1))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
+def test_too_small_a_vocabulary_names_the_smallest(kind: str) -> None:
+    with pytest.raises(UsageError, match=r"--vocab-size 20 is too small.*at least --vocab-size (\d+)") as caught:
+        subwords.learn(LINES, LearningOptions(kind, 20))
+    smallest = int(str(caught.value).split("--vocab-size ")[2].split(",")[0])
+    assert len(subwords.learn(LINES, LearningOptions(kind, smallest))) == smallest
+
+
+def test_nothing_to_learn_from() -> None:
+    with pytest.raises(DataError, match="no text to learn"):
+        subwords.learn([], LearningOptions("bpe", 100))
+
+
+def test_errors_of_the_text_are_not_swallowed() -> None:
+    def lines() -> object:
+        yield "a"
+        raise DataError("file:2: broken")
+
+    with pytest.raises(DataError, match="file:2: broken"):
+        subwords.learn(lines(), LearningOptions("bpe", 100))  # type: ignore[arg-type]
+
+
+def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
+    """SentencePiece's trainer leaves out every line with U+2585; the rest of such a line is learned all the same."""
+    vocabulary = subwords.learn([*LINES, "Ж\u2585Ж"], LearningOptions("bpe", 61))
+    assert UNK not in vocabulary.encode("Ж")
+
+
+def word_pieces(*pieces: str, cls: type[WordPieces] = WordPieces) -> WordPieces:
+    return cls([*SPECIAL_SYMBOLS, *pieces])
+
+
+def test_word_pieces_are_the_longest_that_match() -> None:
+    """Not what merging would give: 'ab' + 'c' + 'd' are all there, but the longest match takes 'abc' first."""
+    vocabulary = word_pieces("▁", "▁a", "▁ab", "▁abc", "bcd", "a", "b", "c", "d", "ab", "cd")
+    assert vocabulary.pieces(vocabulary.encode("abcd ab dabcd")) == ["▁abc", "d", "▁ab", "▁", "d", "ab", "cd"]
+
+
+def test_word_pieces_find_the_longest_prefix_by_definition() -> None:
+    vocabulary = subwords.learn(LINES, LearningOptions("wordpiece", 100))
+    table = set(vocabulary.pieces(range(4, len(vocabulary))))
+    for word in ("▁the", "▁lowest", "▁newest", "▁abadcab"):
+        rest, expected = word, []
+        while rest:
+            longest = max((piece for piece in table if rest.startswith(piece)), key=len)
+            expected.append(longest)
+            rest = rest[len(longest) :]
+        assert vocabulary.pieces(vocabulary.encode(word[1:])) == expected
+
+
+def test_word_pieces_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subwords, "_LARGEST_CACHE", 2)
+    vocabulary = subwords.learn(LINES, LearningOptions("wordpiece", 60))
+    first = [vocabulary.encode(line) for line in LINES]
+    assert [vocabulary.encode(line) for line in reversed(LINES)] == first[::-1]
+
+
+def test_whole_tokens() -> None:
+    vocabulary = WholeTokens.learn(["b a b", "c a b  "])
+    assert vocabulary.pieces(range(7)) == [*SPECIAL_SYMBOLS, "b", "a", "c"]
+    assert vocabulary.encode("a b  c <pad> d") == [5, 4, 6, UNK, UNK]
+    assert vocabulary.decode([BOS, 5, 4, UNK, EOS]) == "a b \u2047"
+    assert len(WholeTokens.learn(["b a b", "c a b"], size=6)) == 6
+
+
+@given(st.lists(st.text("ab()\u00a0\x85", min_size=1, max_size=4), min_size=1, max_size=10))
+def test_whole_tokens_come_back(tokens: list[str]) -> None:
+    line = " ".join(tokens)
+    vocabulary = WholeTokens.learn([line])
+    assert vocabulary.decode(vocabulary.encode(line)) == line
+
+
+def test_whole_tokens_never_pass_for_special_symbols() -> None:
+    vocabulary = WholeTokens.learn(["<s> </s> <pad> <unk>"])
+    ids = vocabulary.encode("<s> </s> <pad> <unk>")
+    assert not special(ids)
+    assert vocabulary.decode(ids) == "<s> </s> <pad> <unk>"
+
+
+def test_list_without_the_special_symbols_is_refused() -> None:
+    with pytest.raises(DataError, match="must begin with <pad>"):
+        WordPieces(["a", "b"])
+
+
+@pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
+def test_a_million_characters_take_a_moment(options: LearningOptions) -> None:
+    vocabulary = subwords.learn(LINES, options)
+    for unit, known in (("x", True), ("the ", True), ("Ж", options.byte_fallback)):
+        text = unit * (1_000_000 // len(unit))
+        assert vocabulary.decode(vocabulary.encode(text)) == (text if known else subwords.UNKNOWN_TEXT)
+
+
+def test_kinds_are_what_they_say() -> None:
+    assert isinstance(subwords.learn(LINES, LearningOptions("unigram", 60)), SentencePieces)
+    assert isinstance(subwords.learn(LINES, LearningOptions("wordpiece", 60)), WordPieces)
+    assert isinstance(subwords.learn(LINES, LearningOptions("none", 60)), WholeTokens)

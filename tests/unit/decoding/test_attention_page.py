@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.cli import main
+from nmt_cli.commands.translate import TranslateSettings, translate
+from nmt_cli.decoding import attention_page
+from nmt_cli.decoding.attention_page import MOST_SENTENCES, AttentionPage, embedded, packed, readable
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import BOS, EOS, UNK
+
+CHOICES = {"beam": 2, "max_length_offset": 3}
+
+
+class Scripts(HTMLParser):
+    """What a browser's parser takes for elements, and for the content of scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.elements[-1][0] == "script":
+            self.scripts[-1] += data
+
+
+def parsed(content: bytes) -> Scripts:
+    parser = Scripts()
+    parser.feed(content.decode())
+    parser.close()
+    return parser
+
+
+def data_of(content: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(parsed(content).scripts[0])
+    return found
+
+
+def unpacked(text: str) -> torch.Tensor:
+    roots = torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text))), dtype=torch.uint8)
+    return (roots / 255) ** 2
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_checkpoint: Path) -> Translator:
+    return load_translator([tiny_checkpoint], "cpu", CHOICES)
+
+
+@pytest.fixture
+def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateSettings:
+    (tmp_path / "in").write_text("abc\n\nhg\n")
+    page = tmp_path / "page.html"
+    return TranslateSettings(
+        (tiny_checkpoint,), tmp_path / "in", tmp_path / "out", "cpu", options=CHOICES, attention=page
+    )
+
+
+def page_of(translator: Translator, lines: list[str], warn: Callable[[str], None] = pytest.fail) -> AttentionPage:
+    page = AttentionPage(translator, "model", warn)
+    for number, translation in enumerate(translator.translate_window(lines), start=1):
+        page.add(translation, f"in:{number}")
+    return page
+
+
+def test_word_beginnings_become_words_and_parts() -> None:
+    ids = [9, 8, 7, 6, UNK, 5, EOS]
+    tokens = readable(ids, ["▁snow", "mob", ".", "▁", "<unk>", "▁a", "</s>"])
+    assert [token.text for token in tokens] == ["snow", "mob", ".", "␣", "unknown", "a", "end"]
+    assert [token.kind for token in tokens] == ["word", "part", "part", "word", "mark", "word", "mark"]
+
+
+def test_cut_words_become_words_and_parts() -> None:
+    tokens = readable([BOS, 9, 8, 7, 6], ["<s>", "snow@@", "mob@@", "ile", "@@"])
+    assert [tuple(token) for token in tokens] == [
+        ("start", "mark"),
+        ("snow", "word"),
+        ("mob", "part"),
+        ("ile", "part"),
+        ("@@", "word"),
+    ]
+
+
+def test_whole_words_stay_even_where_they_look_like_special_symbols() -> None:
+    assert [tuple(t) for t in readable([9, 8, 7], ["<s>", "</s>", "(S"])] == [
+        (x, "word") for x in ("<s>", "</s>", "(S")
+    ]
+
+
+def test_nothing_is_invisible() -> None:
+    assert [t.text for t in readable([9, 8, 7], ["\u200b", "\u00a0", "a\u200bb"])] == ["U+200B", "U+00A0", "a\u200bb"]
+
+
+@given(st.text() | st.sampled_from(["</script>", "<!--<script>", "]]>", "\u2028", "\ud800"]))
+def test_any_text_survives_and_begins_no_tag(text: str) -> None:
+    written = embedded({"text": [text]})
+    assert "<" not in written
+    assert json.loads(written) == {"text": [text]}
+
+
+def test_weights_are_kept_within_half_a_step_of_their_roots() -> None:
+    weights = torch.rand(2, 3, 4, 5) ** 6
+    more = torch.tensor([[0.0, 1.0, 0.25]], dtype=torch.bfloat16)
+    got = unpacked(packed([weights, more]))
+    torch.testing.assert_close(got[:120].view_as(weights).sqrt(), weights.sqrt(), atol=0.5 / 255 + 1e-6, rtol=0)
+    assert got[120:].tolist() == pytest.approx([0, 1, 0.25], abs=0.004)
+
+
+def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
+    page = page_of(translator, ["abc", " ", "hg"])
+    data = data_of(page.html())
+    assert [sentence["source"] for sentence in data["sentences"]] == ["abc", "hg"]
+    assert [sentence["place"] for sentence in data["sentences"]] == ["in:1", "in:3"]
+    sentence = data["sentences"][0]
+    (translation,) = translator.translate(["abc"])
+    output = translation.outputs[0]
+    assert sentence["target"] == output.text
+    ended = len(output.token_scores) > len(output.ids)
+    written = [*output.ids, EOS] if ended else list(output.ids)
+    source = [*translator.task.encode_source("abc"), EOS]
+    expected = translator.model.attention_weights(  # type: ignore[attr-defined]
+        torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]])
+    )
+    kinds = ("encoder", "decoder", "cross")
+    assert sentence["shapes"] == {kind: list(expected[kind].shape) for kind in kinds}
+    flat = torch.cat([expected[kind].flatten() for kind in kinds])
+    torch.testing.assert_close(unpacked(sentence["weights"]), flat, atol=0.005, rtol=0)
+    assert len(sentence["tokens"]["source"]) == len(source)
+    assert len(sentence["tokens"]["read"]) == len(sentence["tokens"]["written"]) == len(written)
+    assert sentence["tokens"]["read"][0] == ["start", "mark"]
+    assert sentence["tokens"]["read"][1:] == sentence["tokens"]["written"][:-1]
+    assert (sentence["tokens"]["written"][-1] == ["end", "mark"]) == ended
+
+
+def test_an_output_that_was_cut_has_no_end(translator: Translator) -> None:
+    cut = replace(translator, options=replace(translator.options, max_length_offset=0))
+    (translation,) = cut.translate(["abcdefgh"])
+    output = translation.outputs[0]
+    assert len(output.token_scores) == len(output.ids)
+    tokens = data_of(page_of(cut, ["abcdefgh"]).html())["sentences"][0]["tokens"]
+    assert tokens["written"][-1] != ["end", "mark"]
+    assert len(tokens["read"]) == len(output.ids)
+
+
+def test_nothing_is_loaded_from_anywhere(translator: Translator) -> None:
+    content = page_of(translator, ["abc"]).html()
+    page = parsed(content)
+    addresses = [v for _, given in page.elements for k, v in given.items() if k in ("src", "href", "srcset", "data")]
+    assert addresses == ["data:,"]
+    policy = next(given["content"] for _, given in page.elements if given.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    assert b"://" not in content
+    assert b"@import" not in content
+    assert b"{{" not in content.replace(b"{{data}}", b"")
+
+
+def test_text_that_looks_like_a_page_stays_text(translator: Translator) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)> {{data}}"
+    page = page_of(translator, [evil])
+    usual = parsed(page_of(translator, ["abc"]).html())
+    got = parsed(page.html())
+    assert got.elements == usual.elements
+    assert data_of(page.html())["sentences"][0]["source"] == evil
+
+
+def test_sentences_beyond_the_most_are_counted(translator: Translator) -> None:
+    warnings: list[str] = []
+    page = page_of(translator, ["a"] * (MOST_SENTENCES + 3), warnings.append)
+    assert warnings == []
+    data = data_of(page.html())
+    assert len(page) == len(data["sentences"]) == MOST_SENTENCES
+    assert data["left_out"] == 3
+    assert len(warnings) == 1
+    assert f"first {MOST_SENTENCES} of {MOST_SENTENCES + 3}" in warnings[0]
+
+
+def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_page, "MOST_TOKENS", 9)
+    warnings: list[str] = []
+    short = replace(translator, options=replace(translator.options, max_length_offset=0))
+    page = page_of(short, ["abc", "abcdefgh", "abcdefg"], warnings.append)
+    assert [sentence["source"] for sentence in data_of(page.html())["sentences"]] == ["abc", "abcdefg"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("in:2: ")
+    assert "10 tokens" in warnings[0]
+
+
+def test_a_model_that_does_not_tell_is_refused_by_name(
+    translator: Translator, toy: Callable[..., Any], settings: TranslateSettings
+) -> None:
+    with pytest.raises(UsageError, match=r"runs/a is a Toy.*attention_weights"):
+        AttentionPage(replace(translator, model=toy(12, seed=1)), "runs/a", print)
+
+
+def test_the_command_translates_as_ever_and_writes_the_page(
+    settings: TranslateSettings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert settings.attention is not None
+    assert settings.output is not None
+    translate(replace(settings, attention=None))
+    usual = settings.output.read_bytes()
+    settings.attention.write_text("an older page")
+    capfd.readouterr()
+    translate(settings)
+    assert settings.output.read_bytes() == usual
+    assert len(data_of(settings.attention.read_bytes())["sentences"]) == 2
+    assert data_of(settings.attention.read_bytes())["model"] == str(settings.checkpoints[0])
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert f"attention of 2 sentences: {settings.attention}" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"interactive": True, "input": None, "output": None}, "--interactive"),
+        ({"double": True}, "2 checkpoints"),
+        ({"attention": "in"}, "--input"),
+        ({"attention": "out"}, "--output"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_written(
+    settings: TranslateSettings, changes: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    if changes.pop("double", False):
+        changes["checkpoints"] = settings.checkpoints * 2
+    if "attention" in changes:
+        changes["attention"] = tmp_path / changes["attention"]
+    with pytest.raises(UsageError, match=message):
+        translate(replace(settings, **changes))
+    assert (tmp_path / "in").read_text() == "abc\n\nhg\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("page", "message"), [("/dev/full", "No space left"), ("no/such/folder/a.html", "No such file")]
+)
+def test_a_page_that_cannot_be_written_is_named(
+    settings: TranslateSettings, page: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["translate", str(settings.checkpoints[0]), "--input", str(settings.input), "--attention", page])
+    assert end.value.code == 1
+    assert f"{page}: {message}" in capfd.readouterr().err

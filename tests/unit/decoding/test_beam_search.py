@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt_cli.decoding.beam_search import SearchOptions, beam_search, length_penalty
+from nmt_cli.decoding.constraint import Constraint
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Decodable, Hypothesis
+
+seeds = st.integers(0, 10**6)
+alphas = st.sampled_from([0.0, 0.3, 0.6, 1.0, 2.0])
+SOURCES = [[4, 5], [6], [4, 4, 5, 6, 5], [5, 6, 4], [6, 6]]
+
+
+def token_log_probabilities(model: Any, source: Tensor, tokens: list[int]) -> list[float]:
+    """log p of each of `tokens`, by running the model on this one sequence."""
+    state, last, result = model.start(source), BOS, []
+    for token in tokens:
+        log_probabilities, state = model.step(torch.tensor([last]), state)
+        result.append(log_probabilities[0, token].item())
+        last = token
+    return result
+
+
+def penalty(length: int, alpha: float) -> float:
+    return math.pow((5 + length) / 6, alpha)
+
+
+def exhaustive(model: Any, source: Tensor, limit: int, alpha: float) -> list[tuple[float, list[int]]]:
+    """Every sequence that ends within the limit, with its score, best first."""
+    words = range(EOS + 1, model.vocabulary_size)
+    found = []
+    for length in range(limit + 1):
+        for tokens in itertools.product(words, repeat=length):
+            log_p = sum(token_log_probabilities(model, source, [*tokens, EOS]))
+            found.append((log_p / penalty(length + 1, alpha), list(tokens)))
+    return sorted(found, reverse=True)
+
+
+def greedy(model: Any, source: Tensor, limit: int) -> tuple[list[int], list[float]]:
+    """The likeliest token at each step, until that is EOS or the limit is reached."""
+    state, tokens, scores = model.start(source), [], []
+    last = BOS
+    while True:
+        log_probabilities, state = model.step(torch.tensor([last]), state)
+        log_probabilities[0, [PAD, UNK, BOS]] = -torch.inf
+        last = int(log_probabilities[0].argmax())
+        if last == EOS:
+            return tokens, [*scores, log_probabilities[0, EOS].item()]
+        if len(tokens) == limit:
+            return tokens, scores
+        tokens.append(last)
+        scores.append(log_probabilities[0, last].item())
+
+
+def plain_beam_search(model: Any, source: Tensor, limit: int, beam: int, alpha: float) -> list[tuple[float, list[int]]]:
+    """The definition, in lists: the best `beam` that do not end live on, and ends among the best `beam` count."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended = []
+    for length in range(1, limit + 2):
+        continuations = []
+        for log_p, tokens in live:
+            state, log_probabilities = model.start(source), torch.zeros(1)
+            for token in [BOS, *tokens]:
+                log_probabilities, state = model.step(torch.tensor([token]), state)
+            row = log_probabilities[0].tolist()
+            continuations += [(log_p + row[token], tokens, token) for token in range(EOS, model.vocabulary_size)]
+        continuations.sort(key=lambda c: c[0], reverse=True)
+        ended += [(c[0] / penalty(length, alpha), c[1]) for c in continuations[:beam] if c[2] == EOS]
+        live = [(log_p, [*tokens, token]) for log_p, tokens, token in continuations if token != EOS][:beam]
+    return sorted(ended, reverse=True)
+
+
+def approximately(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -> bool:
+    return [[h.tokens for h in s] for s in left] == [[h.tokens for h in s] for s in right] and all(
+        math.isclose(a.score, b.score, rel_tol=1e-5, abs_tol=1e-6)
+        for x, y in zip(left, right, strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, alpha=alphas, vocabulary_size=st.integers(5, 7), limit=st.integers(0, 4))
+def test_agrees_with_exhaustive_search_when_the_beam_is_wide_enough(
+    toy: Callable[..., Any], padded: Any, seed: int, alpha: float, vocabulary_size: int, limit: int
+) -> None:
+    model = toy(vocabulary_size, seed)
+    source = padded([[4]])
+    expected = exhaustive(model, source, limit, alpha)
+    nbest = min(5, len(expected))
+    options = SearchOptions(beam=len(expected) * vocabulary_size, alpha=alpha, nbest=nbest)
+    (found,) = beam_search(model, source, [limit], options)
+    assert [h.tokens for h in found] == [tokens for _, tokens in expected[:nbest]]
+    assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:nbest]], abs=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, alpha=alphas, beam=st.integers(2, 6), limit=st.integers(1, 6))
+def test_agrees_with_the_definition(
+    toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, limit: int
+) -> None:
+    model, source = toy(8, seed, 1.0), padded([[4, 7]])
+    expected = plain_beam_search(model, source, limit, beam, alpha)[:beam]
+    (found,) = beam_search(model, source, [limit], SearchOptions(beam, alpha, nbest=beam))
+    ended = [h for h in found if len(h.token_scores) > len(h.tokens)]
+    assert [h.tokens for h in ended] == [tokens for _, tokens in expected]
+    assert [h.score for h in ended] == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds, alpha=alphas, limit=st.integers(0, 12), sharpness=st.sampled_from([0.3, 2.0, 6.0]))
+def test_a_beam_of_one_is_greedy_search(
+    toy: Callable[..., Any], padded: Any, seed: int, alpha: float, limit: int, sharpness: float
+) -> None:
+    model = toy(9, seed, sharpness)
+    results = beam_search(model, padded(SOURCES), [limit] * len(SOURCES), SearchOptions(beam=1, alpha=alpha))
+    for source, (found,) in zip(SOURCES, results, strict=True):
+        tokens, scores = greedy(model, padded([source]), limit)
+        assert found.tokens == tokens
+        assert found.token_scores == pytest.approx(scores, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds, alpha=alphas, beam=st.integers(2, 6), data=st.data())
+def test_early_termination_changes_no_result(
+    toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, data: st.DataObject
+) -> None:
+    nbest = data.draw(st.integers(1, beam))
+    limits = data.draw(st.lists(st.integers(0, 15), min_size=len(SOURCES), max_size=len(SOURCES)))
+    model = toy(8, seed)
+    early = beam_search(model, padded(SOURCES), limits, SearchOptions(beam, alpha, nbest))
+    full = beam_search(model, padded(SOURCES), limits, SearchOptions(beam, alpha, nbest, early_termination=False))
+    assert early == full
+
+
+def test_early_termination_saves_steps(toy: Callable[..., Any], padded: Any) -> None:
+    model = toy(8, 3)
+    beam_search(model, padded(SOURCES), [60] * 5, SearchOptions())
+    early = len(model.rows_seen)
+    model.rows_seen.clear()
+    beam_search(model, padded(SOURCES), [60] * 5, SearchOptions(early_termination=False))
+    assert len(model.rows_seen) == 61
+    assert early < 61
+
+
+def test_finished_sentences_leave_the_batch_and_the_first_step_has_one_row_each(
+    toy: Callable[..., Any], padded: Any
+) -> None:
+    model = toy(30, 1)
+    beam_search(model, padded(SOURCES), [2, 4, 6, 8, 10], SearchOptions(beam=4, early_termination=False))
+    five_four_and_so_on = [5, 20, 20, 16, 16, 12, 12, 8, 8, 4, 4]
+    assert model.rows_seen == five_four_and_so_on
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, beam=st.integers(1, 5), extra=st.integers(0, 3), order=st.permutations(range(len(SOURCES))))
+def test_batch_order_composition_and_padding_change_nothing(
+    toy: Callable[..., Any], padded: Any, seed: int, beam: int, extra: int, order: list[int]
+) -> None:
+    model = toy(9, seed)
+    options = SearchOptions(beam=beam, nbest=beam)
+    limits = [3, 9, 4, 20, 1]
+    alone = [beam_search(model, padded([s]), [n], options)[0] for s, n in zip(SOURCES, limits, strict=True)]
+    rows, shuffled_limits = [SOURCES[i] for i in order], [limits[i] for i in order]
+    together = beam_search(model, padded(rows, extra), shuffled_limits, options)
+    assert approximately(together, [alone[i] for i in order])
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, alpha=alphas, beam=st.integers(1, 5), limit=st.integers(0, 10))
+def test_scores_are_those_of_the_sequences_themselves(
+    toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, limit: int
+) -> None:
+    model = toy(8, seed, 1.0)
+    results = beam_search(model, padded(SOURCES), [limit] * 5, SearchOptions(beam, alpha, nbest=beam))
+    for source, hypotheses in zip(SOURCES, results, strict=True):
+        assert 1 <= len(hypotheses) <= beam
+        for h in hypotheses:
+            ended = len(h.token_scores) == len(h.tokens) + 1
+            assert ended or len(h.tokens) == limit
+            assert not {PAD, UNK, BOS, EOS} & set(h.tokens)
+            tokens = [*h.tokens, EOS] if ended else h.tokens
+            expected = token_log_probabilities(model, padded([source]), tokens)
+            assert h.token_scores == pytest.approx(expected, abs=1e-6)
+            assert h.score == pytest.approx(sum(expected) / penalty(len(tokens), alpha), abs=1e-5)
+        ended_scores = [h.score for h in hypotheses if len(h.token_scores) > len(h.tokens)]
+        assert ended_scores == sorted(ended_scores, reverse=True)
+
+
+class Uniform:
+    """Every token is as likely as another, whatever came before."""
+
+    def __init__(self, vocabulary_size: int, log_probabilities: dict[int, float] | None = None) -> None:
+        self.vocabulary_size = vocabulary_size
+        self.row = torch.full((vocabulary_size,), -math.log(vocabulary_size))
+        for token, value in (log_probabilities or {}).items():
+            self.row[token] = value
+
+    def start(self, source: Tensor) -> Uniform:
+        return self
+
+    def select(self, rows: Tensor) -> Uniform:
+        return self
+
+    def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:
+        return self.row.expand(len(tokens), -1), self
+
+
+def test_equal_scores_are_resolved_by_the_lower_token_and_the_earlier_end(padded: Any) -> None:
+    (found,) = beam_search(Uniform(500), padded([[4]]), [2], SearchOptions(beam=3, alpha=0.0, nbest=3))
+    assert [h.tokens for h in found] == [[], [4], [4, 4]]
+
+
+def test_a_hypothesis_at_the_limit_is_cut_and_not_lost(padded: Any) -> None:
+    endless = Uniform(8, {EOS: -torch.inf})
+    results = beam_search(endless, padded([[4], [5]]), [3, 0], SearchOptions(beam=2, nbest=2))
+    assert [[h.tokens for h in r] for r in results] == [[[4, 4, 4], [4, 4, 5]], [[]]]
+    assert len(results[0][0].token_scores) == 3
+    assert results[0][0].score == pytest.approx(3 * -math.log(8) / penalty(3, 0.6))
+
+
+def test_an_ended_hypothesis_stands_before_a_cut_one_of_a_better_score(padded: Any) -> None:
+    looping = Uniform(8, {**dict.fromkeys(range(8), -20.0), 4: -1e-6, EOS: -5.0})
+    (found,) = beam_search(looping, padded([[4]]), [30], SearchOptions(beam=2, nbest=2))
+    assert all(len(h.token_scores) == len(h.tokens) + 1 for h in found)
+
+
+def test_least_length(toy: Callable[..., Any], padded: Any) -> None:
+    quick = Uniform(8, {EOS: -0.001})
+    (found,) = beam_search(quick, padded([[4]]), [9], SearchOptions(min_length=3))
+    assert len(found[0].tokens) == 3
+
+
+def test_padding_and_begin_are_never_generated_and_the_unknown_word_only_if_wanted(padded: Any) -> None:
+    model = Uniform(8, {PAD: -0.1, BOS: -0.1, UNK: -0.2, EOS: -9.0})
+    assert beam_search(model, padded([[4]]), [2], SearchOptions())[0][0].tokens == [4, 4]
+    assert beam_search(model, padded([[4]]), [2], SearchOptions(unknown=True))[0][0].tokens == [UNK, UNK]
+
+
+def test_a_row_has_enough_candidates_when_its_likeliest_tokens_are_no_words(padded: Any) -> None:
+    class AfterFiveTheEnd(Uniform):
+        def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:
+            rows = self.row.repeat(len(tokens), 1)
+            rows[tokens == 5, EOS] = -0.001
+            return rows, self
+
+    likeliest = {PAD: -0.1, BOS: -0.1, UNK: -0.1, EOS: -0.2, 4: -3.0, 5: -3.1}
+    model = AfterFiveTheEnd(8, {**dict.fromkeys(range(8), -9.0), **likeliest})
+    (found,) = beam_search(model, padded([[4]]), [1], SearchOptions(beam=2, alpha=0.0, nbest=2))
+    assert [h.tokens for h in found] == [[], [5]]
+
+
+def test_the_least_vocabulary_yields_the_empty_output(padded: Any) -> None:
+    ((only,),) = beam_search(Uniform(EOS + 1), padded([[UNK]]), [5], SearchOptions(beam=4, nbest=4))
+    assert only.tokens == []
+
+
+def test_rounding_above_zero_does_no_harm(padded: Any) -> None:
+    (found,) = beam_search(Uniform(8, {4: 1e-7, EOS: -3.0}), padded([[4]]), [9], SearchOptions())
+    assert all(score <= 0 for score in found[0].token_scores)
+
+
+def test_probabilities_that_are_not_numbers_are_an_error(padded: Any) -> None:
+    broken = Uniform(8, dict.fromkeys(range(8), math.nan))
+    with pytest.raises(CheckpointError, match="not numbers"):
+        beam_search(broken, padded([[4]]), [5])
+
+
+def test_no_sentences(toy: Callable[..., Any]) -> None:
+    assert beam_search(toy(8, 0), torch.zeros((0, 3), dtype=torch.long), []) == []
+
+
+def test_limits_must_be_one_a_sentence(toy: Callable[..., Any], padded: Any) -> None:
+    with pytest.raises(ValueError, match="2 sentences, but 1 limits"):
+        beam_search(toy(8, 0), padded([[4], [5]]), [3])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"beam": 0}, {"beam": 2, "nbest": 3}, {"nbest": 0}, {"alpha": -0.1}, {"alpha": math.nan}, {"min_length": -1}],
+)
+def test_options_out_of_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        SearchOptions(**wrong)
+
+
+def test_length_penalty_is_the_papers() -> None:
+    lengths = torch.tensor([1.0, 7.0, 25.0])
+    assert length_penalty(lengths, 0.6).tolist() == pytest.approx([1.0, 2**0.6, 5**0.6])
+
+
+class Counting(Constraint):
+    """Exactly `wanted` tokens, all of them even, and then the end: as far as `vocabulary_size` goes."""
+
+    def __init__(self, wanted: Tensor, vocabulary_size: int) -> None:
+        self.wanted, self.vocabulary_size = wanted, vocabulary_size
+
+    def allowed(self) -> Tensor:
+        even = torch.arange(self.vocabulary_size) % 2 == 0
+        end = torch.arange(self.vocabulary_size) == EOS
+        return torch.where(self.wanted.unsqueeze(1) > 0, even, end & (self.wanted.unsqueeze(1) == 0))
+
+    def advance(self, rows: Tensor, tokens: Tensor) -> Counting:
+        return Counting(self.wanted[rows] - 1, self.vocabulary_size)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, beam=st.integers(1, 5), wanted=st.lists(st.integers(0, 6), min_size=5, max_size=5))
+def test_a_constraint_holds_for_every_hypothesis(
+    toy: Callable[..., Any], padded: Any, seed: int, beam: int, wanted: list[int]
+) -> None:
+    options = SearchOptions(beam=beam, nbest=beam)
+    constraint = Counting(torch.tensor(wanted), 9)
+    results = beam_search(toy(9, seed), padded(SOURCES), [8] * 5, options, constraint)
+    for number, hypotheses in zip(wanted, results, strict=True):
+        assert hypotheses
+        for h in hypotheses:
+            assert len(h.tokens) == number
+            assert all(token % 2 == 0 and token > EOS for token in h.tokens)
+
+
+def test_a_constrained_search_is_exhaustive_over_what_is_allowed(toy: Callable[..., Any], padded: Any) -> None:
+    model, source = toy(9, 11), padded([[4, 5]])
+    expected = [
+        (score, tokens)
+        for score, tokens in exhaustive(model, source, 2, 0.6)
+        if len(tokens) == 2 and all(token % 2 == 0 for token in tokens)
+    ]
+    options = SearchOptions(beam=50, nbest=len(expected))
+    (found,) = beam_search(model, source, [5], options, Counting(torch.tensor([2]), 9))
+    assert [h.tokens for h in found] == [tokens for _, tokens in expected]
+
+
+def test_a_constraint_without_a_way_on_leaves_the_hypothesis_cut(toy: Callable[..., Any], padded: Any) -> None:
+    class DeadEnd(Counting):
+        def allowed(self) -> Tensor:
+            return super().allowed() & (torch.arange(self.vocabulary_size) != EOS)
+
+        def advance(self, rows: Tensor, tokens: Tensor) -> DeadEnd:
+            return DeadEnd(self.wanted[rows] - 1, self.vocabulary_size)
+
+    (found,) = beam_search(toy(9, 2), padded([[4]]), [8], SearchOptions(), DeadEnd(torch.tensor([3]), 9))
+    assert len(found[0].tokens) == 3
+    assert len(found[0].token_scores) == 3
+
+
+def test_the_toy_is_what_the_search_asks_for(toy: Callable[..., Any]) -> None:
+    assert isinstance(toy(8, 0), Decodable)
+    assert isinstance(Counting(torch.zeros(1), 8), Constraint)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.errors import CheckpointError, UsageError
+
+LINES = ["abc", "hgfedcba", "", "a"]
+
+
+def test_one_checkpoint(tiny_checkpoint: Path) -> None:
+    translator = load_translator([tiny_checkpoint], "cpu")
+    assert len(list(translator.translate(LINES))) == len(LINES)
+    assert not translator.model.training
+
+
+def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpoint: Path) -> None:
+    alone, twice = load_translator([tiny_checkpoint], "cpu"), load_translator([tiny_checkpoint] * 2, "cpu")
+    assert isinstance(twice.model, Ensemble)
+    assert [t.text for t in twice.translate(LINES)] == [t.text for t in alone.translate(LINES)]
+
+
+def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    for step in (9, 10):
+        make_checkpoint(tmp_path / f"checkpoints/step-{step:08}", seed=step)
+    said: list[str] = []
+    run = load_translator([tmp_path], "cpu", say=said.append)
+    newest = load_translator([tmp_path / "checkpoints/step-00000010"], "cpu", say=said.append)
+    assert [t.outputs for t in run.translate(LINES)] == [t.outputs for t in newest.translate(LINES)]
+    assert len(said) == 1
+    assert "step-00000010" in said[0]
+
+
+def test_different_vocabularies_are_no_ensemble(
+    make_checkpoint: Callable[..., Path], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    other = make_checkpoint(tmp_path / "other", letters="ijklmnop")  # of the same size
+    with pytest.raises(CheckpointError, match=rf"{other}.*source vocabularies differ"):
+        load_translator([tiny_checkpoint, other], "cpu")
+
+
+def test_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        load_translator([], "cpu")
+    with pytest.raises(CheckpointError, match=str(tmp_path)):
+        load_translator([tmp_path], "cpu")

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import gc
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt_cli.decoding.beam_search import SearchOptions
+from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, TranslateOptions, Translator, windows
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import EOS, UNK
+
+ALPHABET = "abcdefgh"
+
+
+class LetterTask:
+    """Letters to letters; anything else is unknown."""
+
+    name = "letters"
+    source_vocabulary_size = target_vocabulary_size = EOS + 1 + len(ALPHABET)
+
+    def encode_source(self, line: str) -> list[int]:
+        return [ALPHABET.find(letter) + EOS + 1 if letter in ALPHABET else UNK for letter in line]
+
+    def target_tokens(self, ids: Sequence[int]) -> list[str]:
+        return [ALPHABET[i - EOS - 1] for i in ids]
+
+    def decode_target(self, ids: Sequence[int], source: str) -> str:
+        return "".join(self.target_tokens(ids))
+
+    def max_length(self, source_length: int) -> int:
+        return source_length + 4
+
+
+@pytest.fixture(scope="module")
+def translator(toy: Callable[..., Any]) -> Translator:
+    model = toy(LetterTask.source_vocabulary_size, 5, 3.0)
+    return Translator(LetterTask(), model, torch.device("cpu"))
+
+
+def with_options(translator: Translator, **options: Any) -> Translator:
+    return replace(translator, options=TranslateOptions(**options))
+
+
+lines_of_letters = st.lists(st.text("abcdefgh \x00\ufffdé", max_size=12), max_size=30)
+
+
+@settings(max_examples=30, deadline=None)
+@given(lines=lines_of_letters, batch_tokens=st.integers(1, 100), read_ahead=st.integers(1, 12))
+def test_each_line_gets_its_own_result_in_order(
+    translator: Translator, lines: list[str], batch_tokens: int, read_ahead: int
+) -> None:
+    alone = [next(translator.translate([line])) for line in lines]
+    together = list(with_options(translator, batch_tokens=batch_tokens, read_ahead=read_ahead).translate(lines))
+    assert [t.source for t in together] == lines
+    assert [t.text for t in together] == [t.text for t in alone]
+    assert [t.outputs[0].score for t in together] == pytest.approx([t.outputs[0].score for t in alone], abs=1e-5)
+
+
+def test_poison_neither_stops_nor_disturbs_its_neighbours(translator: Translator) -> None:
+    poison = ["", "   \t", "\x00", "\ufffd" * 50, "a" * 100_000, "\u2028", "\U0010ffff", "b" * 2000 + " "]
+    good = ["abc", "hgfedcba", "a", "cab"]
+    mixed = [line for pair in zip(poison, good * 2, strict=True) for line in pair]
+    expected = [t.text for t in translator.translate(good)]
+    results = list(with_options(translator, max_source_length=100).translate(mixed))
+    assert [t.text for t in results[1::2]] == expected * 2
+    assert [t.text for t in results[0:4:2]] == ["", ""]
+    assert [t.truncated for t in results[0::2]] == [False, False, False, False, True, False, False, True]
+
+
+def test_a_line_is_read_up_to_its_limit(translator: Translator) -> None:
+    limited = with_options(translator, max_source_length=5)
+    long, short = limited.translate(["abcdefgh", "abcde"])
+    assert long.truncated
+    assert not short.truncated
+    assert (long.source_length, long.text) == (5, short.text)
+
+
+def test_a_line_of_a_million_characters_is_cut_before_it_is_encoded(translator: Translator) -> None:
+    class Watching(LetterTask):
+        longest = 0
+
+        def encode_source(self, line: str) -> list[int]:
+            self.longest = max(self.longest, len(line))
+            return super().encode_source(line)
+
+    task = Watching()
+    (translation,) = replace(with_options(translator, max_source_length=5), task=task).translate(["ab" * 500_000])
+    assert translation.truncated
+    assert translation.source_length == 5
+    assert task.longest == 5 * CHARACTERS_PER_TOKEN
+
+
+def test_empty_lines_never_reach_the_model(translator: Translator) -> None:
+    model: Any = translator.model
+    model.rows_seen.clear()
+    assert [t.text for t in translator.translate(["", " ", "\u00a0\u3000"])] == ["", "", ""]
+    assert model.rows_seen == []
+
+
+def test_output_limit(translator: Translator, toy: Callable[..., Any]) -> None:
+    class Endless:
+        vocabulary_size = LetterTask.target_vocabulary_size
+
+        def start(self, source: Tensor) -> Endless:
+            return self
+
+        def select(self, rows: Tensor) -> Endless:
+            return self
+
+        def step(self, tokens: Tensor, state: Endless) -> tuple[Tensor, Endless]:
+            row = torch.full((len(tokens), self.vocabulary_size), -9.0)
+            row[:, EOS] = -torch.inf
+            return row, self
+
+    endless = replace(translator, model=Endless())
+    assert [len(t.text) for t in endless.translate(["abc", "a"])] == [7, 5]
+    assert [len(t.text) for t in with_options(endless, max_length_offset=0).translate(["abc", "a"])] == [3, 1]
+
+
+def test_batches_keep_to_their_budget_and_hold_lines_of_like_length(translator: Translator) -> None:
+    model: Any = translator.model
+    shapes = []
+
+    class Watching:
+        vocabulary_size = model.vocabulary_size
+
+        def start(self, source: Tensor) -> Any:
+            shapes.append(tuple(source.shape))
+            return model.start(source)
+
+        def step(self, tokens: Tensor, state: Any) -> Any:
+            return model.step(tokens, state)
+
+    lines = ["a" * (1 + i % 20) for i in range(200)] + ["b" * 90]
+    list(replace(with_options(translator, batch_tokens=60), model=Watching()).translate(lines))
+    assert sum(rows for rows, _ in shapes) == 201
+    assert shapes[0] == (1, 91)
+    assert all(rows * width <= 60 for rows, width in shapes[1:])
+    padding = sum(rows * width for rows, width in shapes) - sum(len(line) + 1 for line in lines)
+    assert padding < 100
+    shapes.clear()
+    list(replace(with_options(translator, batch_tokens=10**6), model=Watching()).translate(["a"] * 300))
+    assert [rows for rows, _ in shapes] == [LARGEST_BATCH, LARGEST_BATCH, 300 - 2 * LARGEST_BATCH]
+
+
+def test_it_reads_no_further_ahead_than_it_says(translator: Translator) -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield "ab"
+
+    results = with_options(translator, read_ahead=7, search=SearchOptions(beam=1)).translate(endless())
+    for number in range(50):
+        next(results)
+        assert taken == (number // 7 + 1) * 7
+
+
+def test_memory_does_not_grow_with_the_number_of_lines(translator: Translator) -> None:
+    small = with_options(translator, read_ahead=50, search=SearchOptions(beam=1), max_length_offset=0)
+
+    def peak(lines: int) -> int:
+        gc.collect()
+        tracemalloc.start()
+        for _ in small.translate("abcdefgh"[: 1 + i % 3] for i in range(lines)):
+            translator.model.rows_seen.clear()
+        result = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return result
+
+    peak(100)
+    # A line and its translation take about a kilobyte; 100 bytes are left to what else the interpreter does.
+    assert peak(3000) - peak(300) < 2700 * 100
+
+
+def test_threads_translate_as_one_does(translator: Translator) -> None:
+    lines = [ALPHABET[i % 8] * (1 + i % 5) + ALPHABET[i % 3] for i in range(40)]
+    expected = [t.text for t in translator.translate(lines)]
+    results: dict[int, list[str]] = {}
+
+    def work(number: int) -> None:
+        turned = lines[number:] + lines[:number]
+        results[number] = [t.text for t in translator.translate(turned)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, texts in results.items():
+        assert texts == expected[number:] + expected[:number]
+    assert len(results) == 6
+
+
+def test_n_best_and_what_is_told_of_each_output(translator: Translator) -> None:
+    (translation,) = with_options(translator, search=SearchOptions(beam=3, nbest=3)).translate(["abc"])
+    assert len(translation.outputs) == 3
+    assert translation.text == translation.outputs[0].text
+    for output in translation.outputs:
+        assert "".join(output.tokens) == output.text
+        assert len(output.token_scores) - len(output.tokens) in (0, 1)
+
+
+def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -> None:
+    model: Any = translator.model
+
+    class Small:
+        vocabulary_size = model.vocabulary_size
+
+        def start(self, source: Tensor) -> Any:
+            if len(source) > 3:
+                raise torch.OutOfMemoryError("too much")
+            return model.start(source)
+
+        def step(self, tokens: Tensor, state: Any) -> Any:
+            return model.step(tokens, state)
+
+    lines = [ALPHABET[:n] for n in (1, 5, 3, 8, 2, 7, 4)]
+    halved = [t.text for t in replace(translator, model=Small()).translate(lines)]
+    assert halved == [t.text for t in translator.translate(lines)]
+
+
+def test_a_task_without_a_constraint_says_so(translator: Translator) -> None:
+    with pytest.raises(UsageError, match="letters"):
+        list(with_options(translator, constrained=True).translate(["a"]))
+
+
+def test_a_task_with_a_constraint_is_asked_for_it(translator: Translator) -> None:
+    class OnlyFirstLetter:
+        def __init__(self, rows: int) -> None:
+            self.rows = rows
+
+        def allowed(self) -> Tensor:
+            mask = torch.zeros(self.rows, LetterTask.target_vocabulary_size, dtype=torch.bool)
+            mask[:, [EOS, EOS + 1]] = True
+            return mask
+
+        def advance(self, rows: Tensor, tokens: Tensor) -> OnlyFirstLetter:
+            return OnlyFirstLetter(len(rows))
+
+    class Constrained(LetterTask):
+        asked: tuple[Any, ...] = ()
+
+        def constraint(self, sources: Sequence[str], limits: Sequence[int], device: torch.device) -> OnlyFirstLetter:
+            self.asked = (list(sources), list(limits), device)
+            return OnlyFirstLetter(len(sources))
+
+    task = Constrained()
+    constrained = replace(with_options(translator, constrained=True), task=task)
+    results = list(constrained.translate(["bcd", "efgh"]))
+    assert all(set(t.text) <= {"a"} for t in results)
+    assert task.asked == (["efgh", "bcd"], [8, 7], torch.device("cpu"))
+
+
+def test_windows() -> None:
+    assert list(windows("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(windows([], 2)) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch_tokens": 0}, {"read_ahead": 0}, {"max_source_length": 0}, {"max_length_offset": -1}]
+)
+def test_options_out_of_range(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        TranslateOptions(**wrong)

@@ -1,0 +1,278 @@
+"""BLEU by every name: published scores, closed forms, Perl's own count, and what must hold for any text."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import itertools
+import math
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.metrics.bleu import CHAIN, GROUPS, MEASURES, decomposition, resolve, score, score_systems
+
+COLUMNS = {
+    "published_mteval_v13a": "sacrebleu-13a",
+    "sacrebleu2.6_13a": "sacrebleu-13a",
+    "multi-bleu_untokenised": "multi-bleu-untokenised",
+    "multi-bleu_moses_tok": "multi-bleu",
+    "multi-bleu_moses_tok_ATAT": "compound-split",
+    "multi-bleu_hyp_unicodepunct_moses_tok_ATAT": "get-ende-bleu",
+    "multi-bleu_lc_moses_tok": "multi-bleu-lc",
+}
+"""The columns of wmt17_scores.tsv, made by Moses' scripts in Perl, and what we call them."""
+
+# Counts as multi-bleu.perl does: lines split by Perl among bytes, clipped counts, the closest reference's length.
+COUNT_IN_PERL = r"""
+my ($hyp, @refs) = @ARGV; my (@hit, @all); my ($c, $r) = (0, 0);
+sub lines { open(my $f, '<', $_[0]) or die; my @l = <$f>; chomp @l; return @l }
+sub grams { my ($n, @w) = @_; my %g; $g{join(' ', @w[$_ .. $_ + $n - 1])}++ for 0 .. $#w - $n + 1; return %g }
+my @h = lines($hyp); my @r = map { [lines($_)] } @refs;
+for my $i (0 .. $#h) {
+  my @w = split ' ', $h[$i];
+  my ($best) = sort { abs($a - @w) <=> abs($b - @w) || $a <=> $b } map { scalar(my @x = split ' ', $_->[$i]) } @r;
+  $c += @w; $r += $best;
+  for my $n (1 .. 4) {
+    my %limit;
+    for (@r) {
+      my %g = grams($n, split ' ', $_->[$i]);
+      for (keys %g) { $limit{$_} = $g{$_} if $g{$_} > ($limit{$_} // 0) }
+    }
+    my %g = grams($n, @w);
+    for (keys %g) { my $l = $limit{$_} // 0; $all[$n] += $g{$_}; $hit[$n] += $g{$_} < $l ? $g{$_} : $l }
+  }
+}
+my $log = 0; $log += log($hit[$_] / $all[$_]) / 4 for 1 .. 4;
+printf "%.6f\n", 100 * exp($log + ($c < $r ? 1 - $r / $c : 0));
+"""
+
+WORDS = st.lists(st.sampled_from(["ein", "Haus", "U-Bahn", "5,30", "Ä", "„Ja“", "a-é-b", "&", "z.B."]), max_size=9)
+TEXTS = st.lists(WORDS.map(" ".join), min_size=1, max_size=5)
+
+
+def only(id: str, hypotheses: list[str], references: list[str] | list[list[str]], language: str = "de") -> float:
+    (found,) = score(hypotheses, references, [id], language)
+    return found.score
+
+
+def lines(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
+
+
+def test_all_16_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
+    """One test, not one a column: the scores take half a minute, and workers that run side by side share nothing."""
+    folder = shared_data / "scorer"
+    with (folder / "wmt17_scores.tsv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t"))
+    systems = [(row["system"], lines(folder / f"wmt17_en_de/newstest2017.{row['system']}.en-de.gz")) for row in rows]
+    found = score_systems(systems, lines(folder / "wmt17_en_de/reference.gz"), list(set(COLUMNS.values())))
+    ours = {(score.system, score.id): score.score for score in found}
+    known = {(row["system"], column): value for row in rows for column, value in row.items() if column != "system"}
+    for line in (folder / "published_mteval13a.txt").read_text().split("\n")[:-1]:
+        system, value = line.split()
+        known[system, "published_mteval_v13a"] = value
+    assert len(known) == 16 * len(COLUMNS)
+    for (system, column), value in known.items():
+        decimals = 4 if column == "sacrebleu2.6_13a" else 2
+        assert f"{ours[system, COLUMNS[column]]:.{decimals}f}" == f"{float(value):.{decimals}f}", (system, column)
+
+
+def test_closed_form_with_brevity_penalty() -> None:
+    # 5 of 6 reference words: every n-gram matches, so only exp(1 - 6/5) is left.
+    assert only("multi-bleu-untokenised", ["a b c d e"], ["a b c d e f"]) == pytest.approx(100 * math.exp(-0.2))
+
+
+def test_closed_form_of_the_precisions() -> None:
+    # The last of six words is wrong: 5/6, 4/5, 3/4, 2/3, whose product is 1/3.
+    (found,) = score(["a b c d e x"], ["a b c d e f"], ["multi-bleu-untokenised"])
+    assert found.score == pytest.approx(100 * (1 / 3) ** 0.25)
+    assert found.details["precisions"] == pytest.approx([100 * 5 / 6, 80, 75, 100 * 2 / 3])
+    assert (found.details["hypothesis_length"], found.details["reference_length"]) == (6, 6)
+
+
+def test_counts_are_clipped() -> None:
+    (found,) = score(["the the the the the the the"], ["the cat is on the mat today"], ["multi-bleu-untokenised"])
+    assert found.details["precisions"][0] == pytest.approx(100 * 2 / 7)  # Papineni's example
+
+
+def test_multi_bleu_does_not_smooth_and_sacrebleu_does() -> None:
+    hypotheses, references = ["a b c x"], ["a b c d"]
+    assert only("multi-bleu-untokenised", hypotheses, references) == 0
+    assert only("sacrebleu-13a", hypotheses, references) > 0
+
+
+def test_the_closest_reference_counts_and_the_shorter_of_two() -> None:
+    (found,) = score(["a b c d e"], [["a b c d e f g"], ["a b c d"], ["a b c d e f"]], ["multi-bleu-untokenised"])
+    assert found.details["reference_length"] == 4
+    assert found.signature.startswith("nrefs:3|")
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="Perl is not installed")
+@pytest.mark.parametrize("references", [1, 3])
+def test_perl_counts_the_same(references: int, tmp_path: Path) -> None:
+    chance = random.Random(references)
+    words = ["der", "die", "das", "Haus", "a\u00a0b", "x\u0085y", "\u2028", "z\x1cz", "é", "\u3000", "."]
+    original = [" ".join(chance.choices(words, k=chance.randrange(14))) for _ in range(60)]
+    texts = [[damaged(line, chance) for line in original] for _ in range(references + 1)]
+    files = []
+    for number, text in enumerate(texts):
+        files.append(tmp_path / str(number))
+        files[-1].write_bytes("".join(f"{line}\n" for line in text).encode())
+    done = subprocess.run(["perl", "-e", COUNT_IN_PERL, *map(str, files)], capture_output=True, check=True, text=True)
+    assert only("multi-bleu-untokenised", texts[0], texts[1:]) == pytest.approx(float(done.stdout), abs=1e-6)
+
+
+def damaged(line: str, chance: random.Random) -> str:
+    """The line without some of its words and with another one in it."""
+    kept = [word for word in line.split(" ") if chance.random() > 0.15]
+    kept.insert(chance.randrange(len(kept) + 1), chance.choice(["der", "das", "neu"]))
+    return " ".join(kept)
+
+
+def test_sacrebleu_is_sacrebleu() -> None:
+    hypotheses = ["Das ist ein kleines Haus, oder?", "Er sagte: „Ja“.", ""]
+    references = ["Das ist ein kleines Haus.", "Er sagt: „Nein“.", "Nichts."]
+    ours = {found.id: found.score for found in score(hypotheses, references, ["all"])}
+    library = sacrebleu
+    assert ours["sacrebleu-13a"] == pytest.approx(library.corpus_bleu(hypotheses, [references]).score)
+    assert ours["sacrebleu-intl-lc"] == pytest.approx(
+        library.corpus_bleu(hypotheses, [references], tokenize="intl", lowercase=True).score
+    )
+    assert ours["chrf"] == pytest.approx(library.corpus_chrf(hypotheses, [references]).score)
+    assert ours["chrf++"] == pytest.approx(library.corpus_chrf(hypotheses, [references], word_order=2).score)
+    assert ours["ter"] == pytest.approx(library.corpus_ter(hypotheses, [references]).score)
+
+
+def test_no_break_spaces_stay_inside_tokens() -> None:
+    joined, apart = ["a b c d e\u00a0f"], ["a b c d e f"]
+    assert only("multi-bleu-untokenised", joined, joined) == 100
+    (found,) = score(joined, apart, ["multi-bleu-untokenised"])
+    assert (found.details["hypothesis_length"], found.details["reference_length"]) == (5, 6)
+
+
+def test_lower_casing_of_multi_bleu_is_ascii_and_of_multi30k_is_not() -> None:
+    hypotheses, references = ["die Äpfel sind ROT ."], ["Die äpfel sind rot ."]
+    assert only("multi-bleu-lc", hypotheses, references) < 100
+    assert only("multi30k", hypotheses, references) == 100
+    assert only("multi-bleu-lc", ["die apfel sind ROT ."], ["Die Apfel sind rot ."]) == 100
+
+
+def test_quotes_of_the_reference() -> None:
+    """A model that learned straight quotes is punished for „ until the reference's quotes are replaced."""
+    hypotheses, references = ['Er sagte "Ja" zu ihr .'], ["Er sagte „Ja“ zu ihr ."]
+    assert only("get-ende-bleu", hypotheses, references) < 100
+    assert only("get-ende-bleu-quotes", hypotheses, references) == 100
+
+
+def test_punctuation_of_the_hypothesis() -> None:
+    hypotheses, references = ["Er sagte ” Ja ” zu ihr ."], ['Er sagte " Ja " zu ihr .']
+    assert only("compound-split", hypotheses, references) < 100
+    assert only("get-ende-bleu", hypotheses, references) == 100
+
+
+def test_compounds_add_matches() -> None:
+    hypotheses, references = ["Der U-Bahn-Plan ist neu hier"], ["Der U-Bahn-Plan ist alt hier"]
+    assert only("compound-split", hypotheses, references) > only("multi-bleu", hypotheses, references)
+
+
+@pytest.mark.parametrize(("language", "id"), [("de", "get-ende-bleu-quotes"), ("fr", "multi-bleu")])
+def test_the_papers_measure_follows_the_language(language: str, id: str) -> None:
+    assert [measure.id for measure in resolve(["paper"], language)] == [id]
+
+
+def test_names_are_resolved_once_and_in_order() -> None:
+    assert [m.id for m in resolve(["ter", "paper", "get-ende-bleu-quotes", "chrf"], "de")] == [
+        "ter",
+        "get-ende-bleu-quotes",
+        "chrf",
+    ]
+    assert {m.id for m in resolve(["all"], "de")} == set(MEASURES)
+    assert set(GROUPS["bleu"]) == set(MEASURES) - {"chrf", "chrf++", "ter"}
+
+
+def test_an_unknown_metric_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"'sacrebleu13a'.*sacrebleu-13a"):
+        score(["a"], ["a"], ["sacrebleu13a"])
+
+
+@pytest.mark.parametrize("id", ["multi-bleu", "sacrebleu-13a-lc", "get-ende-bleu-quotes", "multi30k", "multi-bleu-lc"])
+def test_signatures_say_what_was_done(id: str) -> None:
+    (found,) = score(["a b c d"], ["a b c d"], [id])
+    parts = dict(part.split(":", 1) for part in found.signature.split("|"))
+    assert parts["nrefs"] == "1"
+    assert parts["version"] == sacrebleu.__version__
+    assert parts["tok"] == ("13a" if id == "sacrebleu-13a-lc" else "moses-de")
+    assert parts["smooth"] == ("exp" if id == "sacrebleu-13a-lc" else "none")
+    assert parts["case"] == {"multi-bleu-lc": "lc-ascii", "multi30k": "lc", "sacrebleu-13a-lc": "lc"}.get(id, "mixed")
+    assert (parts.get("ref"), parts.get("compounds")) == (
+        ("ascii-quotes", "split") if id == "get-ende-bleu-quotes" else (None, None)
+    )
+
+
+def test_no_two_measures_share_name_or_signature() -> None:
+    found = score(["a b c d e"], ["a b c d f"], ["all"])
+    assert len({score.metric for score in found}) == len({score.signature for score in found}) == len(MEASURES)
+
+
+def test_the_decomposition_changes_one_thing_a_row() -> None:
+    hypotheses = ["Er sagte ”Ja” zum U-Bahn-Plan von DR. Meier.", "Das kostet 5,30 Euro mehr als 2016."]
+    references = ["Er sagte „Ja“ zum U-Bahn-Plan von Dr. Meier.", "Es kostet 5,30 Euro mehr als 2016."]
+    rows = decomposition(score(hypotheses, references, ["bleu"]))
+    assert [row.cased.id for row in rows] == [id for id, _ in CHAIN]
+    assert rows[0].cased_delta is None
+    assert rows[0].cased.score + sum(row.cased_delta or 0 for row in rows) == pytest.approx(rows[-1].cased.score)
+    for above, row in itertools.pairwise(rows):
+        before, after = (set(r.cased.signature.split("|")) for r in (above, row))
+        added = {part.split(":")[0] for part in after - before} - {"moses", "nmt"}
+        assert len(added) == 1, f"{row.change}: {added}"
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references"), [([], []), (["a"], []), (["a"], ["a", "b"]), (["a"], [["a"], ["a", "b"]])]
+)
+def test_lists_that_do_not_fit_are_refused(hypotheses: list[str], references: list[str]) -> None:
+    with pytest.raises(DataError):
+        score(hypotheses, references, ["sacrebleu-13a"])
+
+
+def test_empty_hypotheses_are_scored() -> None:
+    assert only("multi-bleu", ["", ""], ["a b", "c d"]) == 0
+    assert 0 < only("multi-bleu", ["", "a b c d e"], ["x", "a b c d e"]) < 100
+
+
+@pytest.mark.parametrize("id", sorted(set(MEASURES) - {"get-ende-bleu", "get-ende-bleu-lc"}))
+def test_identical_text_is_perfect(id: str) -> None:
+    text = ["Das U-Bahn-Netz, z.B. in Berlin, wächst.", "Er sagte „Ja“ zu allem, was kam."]
+    # What replaces quotes on one side alone is perfect only without them.
+    text = text[:1] if "quotes" in id else text
+    assert only(id, text, text) == (0 if id == "ter" else 100)
+
+
+@settings(deadline=None, max_examples=25)
+@given(TEXTS, st.randoms(use_true_random=False))
+def test_the_order_of_sentences_does_not_matter(text: list[str], chance: random.Random) -> None:
+    pairs = [(line, " ".join(chance.sample(line.split(), len(line.split())))) for line in text]
+    shuffled = chance.sample(pairs, len(pairs))
+    ids = ["sacrebleu-13a", "get-ende-bleu-quotes", "multi30k"]
+    before = score([h for h, _ in pairs], [r for _, r in pairs], ids)
+    after = score([h for h, _ in shuffled], [r for _, r in shuffled], ids)
+    assert [found.score for found in before] == pytest.approx([found.score for found in after])
+
+
+@settings(deadline=None, max_examples=25)
+@given(TEXTS, TEXTS)
+def test_a_second_reference_never_lowers_precision(one: list[str], other: list[str]) -> None:
+    length = min(len(one), len(other))
+    one, other = one[:length], other[:length]
+    (alone,) = score(one, other, ["multi-bleu"])
+    (both,) = score(one, [other, one], ["multi-bleu"])
+    assert all(b >= a - 1e-9 for a, b in zip(alone.details["precisions"], both.details["precisions"], strict=True))
+    assert 0 <= alone.score <= 100

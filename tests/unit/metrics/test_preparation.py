@@ -1,0 +1,133 @@
+"""What is done to lines before tokenised BLEU: against Perl where it is there, and against known cases."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.errors import UsageError
+from nmt_cli.metrics.preparation import (
+    Preparation,
+    check_language,
+    keep_inner_spaces,
+    lower_ascii,
+    moses_tokeniser,
+    normalise_quotes,
+    split_compounds,
+    unicode_punctuation_replacer,
+)
+
+ONE_LINE = st.text(st.characters(exclude_characters="\n", exclude_categories=("Cs",)), max_size=40)
+needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="Perl is not installed")
+
+
+def perl(program: str, lines: list[str]) -> list[str]:
+    """What a Perl one-liner, which sees bytes, makes of each line."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    done = subprocess.run(["perl", "-pe", program], input=text, capture_output=True, check=True, env={"LC_ALL": "C"})
+    return done.stdout.decode().split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("rich-text format", "rich ##AT##-##AT## text format"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),  # b is used up by the first match: no overlaps
+        ("a-é-b", "a ##AT##-##AT## é ##AT##-##AT## b"),  # é is two bytes, one for each match
+        ("ab-cd-ef", "ab ##AT##-##AT## cd ##AT##-##AT## ef"),
+        ("a--b", "a ##AT##-##AT## -b"),  # the second hyphen is \S too
+        ("a - b", "a - b"),
+        ("- 5 and x-", "- 5 and x-"),
+        ("a\u00a0-\u00a0b", "a\u00a0 ##AT##-##AT## \u00a0b"),  # a no-break space is no white space among bytes
+        ("", ""),
+    ],
+)
+def test_compounds_are_split_on_bytes_once_without_overlaps(line: str, expected: str) -> None:
+    assert split_compounds(line) == expected
+
+
+@needs_perl
+def test_compounds_are_split_as_perl_splits_them() -> None:
+    lines = ["a-b-c-d-e", "a-é-b", "日-本-語", "x-\u0085-y", "U-Bahn-Station", "-a-", "a-\tb", "é-é-é-é", "a-𝔘-b-c"]
+    assert [split_compounds(line) for line in lines] == perl(r"s/(\S)-(\S)/$1 ##AT##-##AT## $2/g", lines)
+
+
+@given(ONE_LINE)
+def test_splitting_compounds_only_adds_marks(line: str) -> None:
+    assert split_compounds(line).replace(" ##AT##-##AT## ", "-") == line.replace(" ##AT##-##AT## ", "-")
+
+
+@needs_perl
+def test_lower_case_is_that_of_perl_on_bytes() -> None:
+    lines = ["ÄPFEL und Öl", "ABC xyz", "İstanbul", "ΑΒΓ", "STRASSE ß"]
+    assert [lower_ascii(line) for line in lines] == perl("$_ = lc", lines)
+    assert lower_ascii("ÄPFEL") == "Äpfel"
+
+
+@given(ONE_LINE)
+def test_only_ascii_white_space_separates_tokens(line: str) -> None:
+    tokens = keep_inner_spaces(line).split()
+    assert len(tokens) == len(line.encode().split())
+
+
+def test_inner_spaces_stay_different() -> None:
+    one, other = keep_inner_spaces("a\u00a0b"), keep_inner_spaces("a\u202fb")
+    assert len({one, other, "ab", "a b"}) == 4
+
+
+def test_every_double_quote_becomes_the_straight_one() -> None:
+    assert normalise_quotes("„Ja“, “yes”, «oui» ‚nein‘ it’s") == '"Ja", "yes", "oui" ‚nein‘ it’s'
+
+
+def test_unicode_punctuation_leaves_the_low_quote() -> None:
+    """The reason why the paper's references were treated apart: the script knows “ and ” but not „."""
+    assert unicode_punctuation_replacer()("„Ja“ … it’s") == "„Ja\" ... it's"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('Er sagte: "Ja."', "Er sagte : &quot; Ja . &quot;"),
+        ("Das kostet 5,30 Euro, Dr. Meier.", "Das kostet 5,30 Euro , Dr. Meier ."),
+        ("Heute ist der 26.", "Heute ist der 26 ."),  # the last word's full stop is always split off
+        ("Am 26. Mai", "Am 26. Mai"),
+        ("Und so z.B.", "Und so z.B ."),
+        ("Nun ...", "Nun ..."),
+        ("U-Bahn & [x] | <y>", "U-Bahn &amp; &#91; x &#93; &#124; &lt; y &gt;"),
+        ("a\u00a0b", "a b"),
+        ("", ""),
+        (".", "."),
+    ],
+)
+def test_moses_tokens(line: str, expected: str) -> None:
+    assert moses_tokeniser("de")(line) == expected
+
+
+def test_the_language_matters() -> None:
+    assert moses_tokeniser("fr")("l'eau") == "l&apos; eau"
+    assert moses_tokeniser("en")("it's") == "it &apos;s"
+
+
+def test_an_unknown_language_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'dd'.*Did you mean de"):
+        check_language("dd")
+
+
+def test_common_beginnings_are_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenised: list[str] = []
+
+    def tokenise(line: str) -> str:
+        tokenised.append(line)
+        return line
+
+    monkeypatch.setitem(
+        __import__("nmt_cli.metrics.preparation", fromlist=["STEPS"]).STEPS, "moses", lambda language: tokenise
+    )
+    lines = Preparation("de").of(["A-b", "C"])
+    assert lines.after(("moses", "compounds")) == ["A ##AT##-##AT## b", "C"]
+    assert lines.after(("moses", "ascii-lower")) == ["a-b", "c"]
+    assert tokenised == ["A-b", "C"]

@@ -1,0 +1,53 @@
+"""Paired tests: as sacreBLEU runs them, and right where the answer is known."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from nmt_cli.errors import UsageError
+from nmt_cli.metrics.significance import TESTS, paired_test
+
+CHANCE = random.Random(5)
+REFERENCE = [" ".join(CHANCE.choices("der die das Haus Hund läuft geht schnell .".split(), k=9)) for _ in range(40)]
+GOOD = [line if number % 4 else line.replace("Hund", "Katze") for number, line in enumerate(REFERENCE)]
+BAD = [" ".join(reversed(line.split()[:7])) for line in REFERENCE]
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_a_worse_system_is_told_from_the_baseline_and_the_same_is_not(test: str) -> None:
+    baseline, same, bad = paired_test(
+        [("good", GOOD), ("same", GOOD), ("bad", BAD)], REFERENCE, test, ["multi-bleu"], samples=200
+    )
+    assert baseline.p_value is None
+    assert same.p_value == 1
+    assert bad.p_value is not None
+    assert bad.p_value < 0.01
+    assert baseline.score == same.score > bad.score
+    assert {comparison.baseline for comparison in (baseline, same, bad)} == {"good"}
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_the_figures_are_sacrebleus(test: str) -> None:
+    systems = [("good", GOOD), ("bad", BAD)]
+    ours = paired_test(systems, REFERENCE, test, ["sacrebleu-13a"], samples=100)
+    _, theirs = PairedTest(systems, {"BLEU": BLEU()}, [REFERENCE], test_type=TESTS[test], n_samples=100)()
+    assert [comparison.p_value for comparison in ours] == [result.p_value for result in theirs["BLEU"]]
+    assert [comparison.mean for comparison in ours] == [result.mean for result in theirs["BLEU"]]
+    assert ours[0].signature.endswith(f"|{TESTS[test]}:100|seed:12345")
+
+
+def test_the_bootstrap_gives_an_interval_around_the_score() -> None:
+    baseline, _ = paired_test([("a", GOOD), ("b", BAD)], REFERENCE, "paired-bootstrap", ["multi-bleu"], samples=200)
+    assert baseline.mean is not None
+    assert baseline.interval is not None
+    assert abs(baseline.mean - baseline.score) < baseline.interval
+
+
+@pytest.mark.parametrize(("count", "test"), [(1, "paired-bootstrap"), (2, "paired-bootstrp")])
+def test_what_cannot_be_compared_is_refused(count: int, test: str) -> None:
+    with pytest.raises(UsageError):
+        paired_test([("a", GOOD)] * count, REFERENCE, test)

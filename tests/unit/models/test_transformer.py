@@ -1,0 +1,144 @@
+"""The Transformer's own business: widths of heads, its state, its weights at the start, its attention to look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli import registry
+from nmt_cli.errors import UsageError
+from nmt_cli.layers.attention import FullAttentionConfig, RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.models.transformer import Transformer, TransformerConfig
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])
+TARGET = torch.tensor([[2, 10, 11], [2, 12, 13]])
+
+
+def made(attention: Any = None, sizes: tuple[int, int, bool] = (20, 20, True), **fields: Any) -> Transformer:
+    registry.discover()
+    torch.manual_seed(0)
+    config = TransformerConfig(**{"num_layers": 2, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0, **fields})
+    return Transformer(
+        config,
+        attention=attention or FullAttentionConfig(),
+        source_vocabulary_size=sizes[0],
+        target_vocabulary_size=sizes[1],
+        shared_vocabulary=sizes[2],
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "widths"),
+    [
+        ({}, (64, 64)),
+        ({"num_heads": 16}, (32, 32)),
+        ({"d_k": 16}, (16, 64)),
+        ({"d_v": 5}, (64, 5)),
+        ({"num_heads": 7, "d_k": 9, "d_v": 3}, (9, 3)),
+    ],
+)
+def test_widths_of_heads(fields: dict[str, int], widths: tuple[int, int]) -> None:
+    assert TransformerConfig(**fields).head_widths() == widths
+
+
+@pytest.mark.parametrize("fields", [{"num_heads": 7}, {"num_heads": 7, "d_k": 4}, {"num_heads": 7, "d_v": 4}])
+def test_heads_that_do_not_divide_the_width_are_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=r"--num-heads 7 does not divide --d-model 512.*--d-k and --d-v"):
+        made(d_model=512, **fields)
+
+
+def test_widths_reach_the_matrices() -> None:
+    attention = made(d_k=3, d_v=5).encoder[0].self_attention
+    shapes = [tuple(w.weight.shape) for w in (attention.w_q, attention.w_k, attention.w_v, attention.w_o)]
+    assert shapes == [(6, 8), (6, 8), (10, 8), (8, 10)]
+
+
+def test_both_self_attentions_use_the_chosen_kernel_and_the_source_is_seen_in_full() -> None:
+    model = made(RestrictedAttentionConfig(neighbourhood=2))
+    for stack in (model.encoder, model.decoder):
+        assert all(isinstance(layer.self_attention.kernel, RestrictedAttention) for layer in stack)
+    weights = model.attention_weights(SOURCE[:1], TARGET[:1])
+    assert (weights["cross"] > 0).all()
+    assert (weights["encoder"][:, :, 0, 2:] == 0).all()
+    assert (weights["decoder"][:, :, 2, 0] == 0).all()
+
+
+def test_attention_weights() -> None:
+    model = made()
+    weights = model.attention_weights(SOURCE[:1], TARGET[:1])
+    assert {name: tuple(w.shape) for name, w in weights.items()} == {
+        "encoder": (2, 2, 5, 5), "decoder": (2, 2, 3, 3), "cross": (2, 2, 3, 5)
+    }  # fmt: skip
+    for w in weights.values():
+        torch.testing.assert_close(w.sum(-1), torch.ones(w.shape[:-1]))
+    assert all(layer.self_attention.recorded is None for layer in model.encoder)
+
+
+def test_different_vocabularies() -> None:
+    model = made(sizes=(30, 20, False))
+    assert model.source_embedding.weight.shape == (30, 8)
+    assert model.output_weight.shape == (20, 8)
+    assert model(torch.tensor([[29, 3]]), TARGET[:1]).shape == (1, 3, 20)
+    assert model.vocabulary_size == 20
+
+
+def bound_of(name: str, shape: torch.Size) -> float:
+    """Attention: Glorot's, with queries, keys and values as one matrix; feed-forward: PyTorch's own."""
+    outputs, inputs = shape
+    if "feed_forward" in name:
+        return float(inputs**-0.5)
+    return float((6 / (inputs + outputs * (1 if "w_o" in name else 3))) ** 0.5)
+
+
+def test_matrices_start_uniform_norms_at_one_and_biases_at_zero() -> None:
+    model = made(d_model=64, d_ff=256, num_heads=4)
+    for name, parameter in model.named_parameters():
+        if "embedding" in name:
+            continue
+        if "norm" in name:
+            assert (parameter == (1.0 if name.endswith("weight") else 0.0)).all()
+        elif parameter.dim() == 1:
+            assert not parameter.any()
+        else:
+            bound = bound_of(name, parameter.shape)
+            assert 0.99 * bound < parameter.abs().max().item() <= bound, name
+            assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.05), name
+
+
+def test_learned_positions_are_one_table_a_side() -> None:
+    plain, learned = (
+        dict(made(positions=kind, max_positions=30).named_parameters()) for kind in ("sinusoidal", "learned")
+    )
+    assert learned.keys() - plain.keys() == {"source_positions.weight", "target_positions.weight"}
+    assert learned["source_positions.weight"].shape == (30, 8)
+
+
+def test_pre_norm_has_a_norm_after_each_stack() -> None:
+    post, pre = (dict(made(norm=norm).named_parameters()) for norm in ("post", "pre"))
+    assert {name.partition(".")[0] for name in pre.keys() - post.keys()} == {"encoder_norm", "decoder_norm"}
+
+
+@torch.no_grad()
+def test_reordering_beams_copies_nothing_of_the_encoder() -> None:
+    model = made().eval()
+    state = model.start(SOURCE).select(torch.tensor([0, 0, 1, 1]))
+    _, state = model.step(torch.tensor([2, 2, 2, 2]), state)
+    reordered = state.select(torch.tensor([1, 0, 3, 3]))
+    assert reordered.memory[0][0] is state.memory[0][0]
+    moved = state.select(torch.tensor([2, 0, 1, 3]))
+    assert moved.memory[0][0] is not state.memory[0][0]
+    assert torch.equal(moved.memory[0][0][0], state.memory[0][0][2])
+    assert moved.sentences.tolist() == [1, 0, 0, 1]
+
+
+@torch.no_grad()
+def test_log_probabilities_are_float32_in_low_precision() -> None:
+    model = made().eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        log_probabilities, _ = model.step(TARGET[:, 0], model.start(SOURCE))
+    assert log_probabilities.dtype == torch.float32
+    torch.testing.assert_close(log_probabilities.exp().sum(-1), torch.ones(2))
+    exact, _ = model.step(TARGET[:, 0], model.start(SOURCE))
+    torch.testing.assert_close(log_probabilities, exact, atol=0.1, rtol=0)

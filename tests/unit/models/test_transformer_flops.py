@@ -1,0 +1,74 @@
+"""Operations counted from shapes, against PyTorch's count of those that were done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nmt_cli import registry
+from nmt_cli.layers.attention import FullAttentionConfig, RestrictedAttentionConfig
+from nmt_cli.models.transformer import Transformer, TransformerConfig
+from nmt_cli.models.transformer_flops import pairs
+
+
+def made(attention: object = None, **fields: int) -> Transformer:
+    registry.discover()
+    small = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2, "d_k": 6, "d_v": 10}
+    return Transformer(
+        TransformerConfig(**{**small, **fields}),
+        attention=attention or FullAttentionConfig(),
+        source_vocabulary_size=30,
+        target_vocabulary_size=30,
+        shared_vocabulary=True,
+    )
+
+
+def counted(model: Transformer, sentences: int, source: int, target: int) -> int:
+    """Of one training step on sentences of equal lengths (EOS included), so that nothing is padded."""
+    ids = [torch.full((sentences, length), 7) for length in (source, target)]
+    with FlopCounterMode(display=False) as counter:
+        model(*ids).sum().backward()
+    total: int = counter.get_total_flops()
+    return total
+
+
+@pytest.mark.parametrize(("sentences", "source", "target"), [(1, 5, 9), (3, 12, 4), (2, 2, 2)])
+def test_all_of_a_training_step(sentences: int, source: int, target: int) -> None:
+    """The count is exact: matrix products are all that either counts."""
+    model = made()
+    parts = model.training_flops(np.full(sentences, source), np.full(sentences, target))
+    assert sum(parts.values()) == counted(model, sentences, source, target)
+
+
+def test_sentences_add_up() -> None:
+    model = made()
+    together = model.training_flops(np.array([5, 12]), np.array([9, 4]))
+    alone = [model.training_flops(np.array([s]), np.array([t])) for s, t in ((5, 9), (12, 4))]
+    assert together == {part: alone[0][part] + alone[1][part] for part in together}
+
+
+def test_base_model_by_hand() -> None:
+    """6 N D with N the weights in matrices: the usual rule, where attention's own products are small."""
+    model = made(num_layers=6, d_model=512, d_ff=2048, num_heads=8, d_k=64, d_v=64)
+    parts = model.training_flops(np.array([10]), np.array([10]))
+    layers = 6 * (4 * 512**2 + 2 * 512 * 2048) + 6 * (8 * 512**2 + 2 * 512 * 2048)
+    outside_attention = sum(flops for part, flops in parts.items() if not part.endswith("attention"))
+    assert outside_attention == 6 * 10 * (layers + 30 * 512)
+    assert parts["encoder attention"] == 6 * 6 * 2 * 10 * 10 * 512
+
+
+@pytest.mark.parametrize(("length", "expected"), [(3, 9), (5, 25), (6, 30), (100, 500)])
+def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
+    """r = 4: a position sees itself and two to either side."""
+    assert pairs(np.array([length]), 4) == expected
+    assert pairs(np.array([length]), None) == length**2
+
+
+def test_restricted_attention_costs_less_than_full_where_sentences_are_long() -> None:
+    lengths = np.array([400])
+    full, restricted = (made(a).training_flops(lengths, lengths) for a in (None, RestrictedAttentionConfig(8)))
+    assert restricted["encoder attention"] * 400 == full["encoder attention"] * 9
+    assert restricted["cross attention"] == full["cross attention"]
+    assert torch.tensor([full[part] >= restricted[part] for part in full]).all()

@@ -1,0 +1,268 @@
+"""The translation task: from raw files to ids and back, and through its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli import registry
+from nmt_cli.data.text import Example
+from nmt_cli.errors import DataError, NmtError, UsageError
+from nmt_cli.interfaces import SPECIAL_SYMBOLS, Task
+from nmt_cli.tasks import translation
+from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+
+PAIRS = [
+    ("It's a dog, isn't it?", "Das ist ein Hund, nicht wahr?"),
+    ("A small dog runs (fast).", "Ein kleiner Hund läuft (schnell)."),
+    ("Two dogs run in the Park.", "Zwei Hunde laufen im Park."),
+] * 3
+
+
+def made(**settings: Any) -> TranslationTask:
+    values = {"source_lang": "en", "target_lang": "de", "vocab_size": 60, **settings}
+    return TranslationTask(TranslationConfig(**values))
+
+
+def learned(**settings: Any) -> TranslationTask:
+    task = made(**settings)
+    task.learn([task.normalise(Example(source, target, "")) for source, target in PAIRS])
+    return task
+
+
+def test_it_is_registered_and_a_task() -> None:
+    task = registry.build(TranslationConfig())
+    assert isinstance(task, TranslationTask)
+    assert registry.find("task", "translation").build is TranslationTask
+    as_task: Task = task
+    assert as_task.max_length(7) == 57  # section 6.1
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "none"])
+def test_sentences_come_back(kind: str) -> None:
+    task = learned(subwords=kind, vocab_size=50)
+    for source, target in PAIRS:
+        ids = task.encode_target(target)
+        assert task.decode_target(ids, source) == target
+        assert len(task.target_tokens(ids)) == len(ids)
+        assert max(task.encode_source(source)) < task.source_vocabulary_size
+
+
+def test_joint_vocabulary_is_one_and_separate_ones_are_two() -> None:
+    joint, separate = learned(), learned(separate_vocabularies=True, vocab_size=40)
+    assert joint.shared_vocabulary
+    assert joint.encode_source("Hund") == joint.encode_target("Hund")
+    assert not separate.shared_vocabulary
+    assert (separate.source_vocabulary_size, separate.target_vocabulary_size) == (40, 40)
+    assert "ä" not in "".join(separate.source_tokens(range(40)))
+    assert "ä" in "".join(separate.target_tokens(range(40)))
+
+
+@pytest.mark.parametrize("escape", [False, True])
+def test_moses_is_undone_in_the_output(escape: bool) -> None:
+    task = learned(moses=True, moses_escape=escape, subwords="none")
+    tokens = ["It", "&apos;s" if escape else "'s", "a", "dog", ","]
+    assert task.source_tokens(task.encode_source("It's a dog, isn't it?"))[:5] == tokens
+    target = PAIRS[0][1]
+    assert task.decode_target(task.encode_target(target), "") == target
+
+
+def test_lower_case() -> None:
+    task = learned(moses=True, lowercase=True, subwords="none")
+    assert task.source_tokens(task.encode_source("A DOG runs")) == ["a", "dog", "runs"]
+    assert (
+        task.decode_target(task.encode_target("Das ist ein HUND, nicht wahr?"), "") == "das ist ein hund, nicht wahr?"
+    )
+
+
+def test_output_is_one_line() -> None:
+    task = made(subwords="none")
+    task.learn([("a\nb", "c\rd e")])
+    assert task.decode_target(range(4, task.target_vocabulary_size), "").count("\n") == 0
+    assert task.decode_target(range(4, task.target_vocabulary_size), "").count("\r") == 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"subwords": "wordpiece", "separate_vocabularies": True, "vocab_size": 40},
+        {"subwords": "none", "moses": True, "lowercase": True},
+        {"subwords": "unigram", "vocab_size": 305, "byte_fallback": True},
+    ],
+)
+def test_saved_task_is_the_same(tmp_path: Path, settings: dict[str, Any]) -> None:
+    task = learned(**settings)
+    task.save(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = TranslationTask.load(tmp_path)
+    assert loaded.config == task.config
+    assert loaded.shared_vocabulary == task.shared_vocabulary
+    assert loaded.describe() == task.describe()
+    for source, target in [*PAIRS, ("unseen Ж", "ungesehen Ж")]:
+        assert loaded.encode_source(source) == task.encode_source(source)
+        assert loaded.encode_target(target) == task.encode_target(target)
+    content = json.loads((tmp_path / "task.json").read_text())
+    assert (content["name"], content["schema"]) == ("translation", 1)
+    assert "sentencepiece" in content["libraries"] or settings.get("subwords") == "none"
+
+
+def test_workers_can_have_a_copy() -> None:
+    task = learned(moses=True)
+    task.encode_source("warm the caches")
+    assert pickle.loads(pickle.dumps(task)).encode_source("A dog.") == task.encode_source("A dog.")
+
+
+def test_a_library_that_changed_is_noticed(tmp_path: Path) -> None:
+    learned(moses=True).save(tmp_path)
+    path = tmp_path / "task.json"
+    content = json.loads(path.read_text())
+    content["probe"], content["libraries"]["sacremoses"] = "other", "0.0.1"
+    path.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match=r"other ids here.*sacremoses 0\.0\.1; here is"):
+        TranslationTask.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content.pop("schema"),
+        lambda content: content.update(schema=2),
+        lambda content: content.update(config={"unknown": 1}),
+        lambda content: content.update(vocabularies=None),
+        lambda content: content["vocabularies"]["source"].update(file="../../../etc/passwd"),
+        lambda content: content["vocabularies"]["source"].update(sha256="0"),
+    ],
+)
+def test_damaged_folder_is_refused(tmp_path: Path, damage: Any) -> None:
+    learned().save(tmp_path)
+    path = tmp_path / "task.json"
+    content = json.loads(path.read_text())
+    damage(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=str(tmp_path)):
+        TranslationTask.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
+def test_task_file_that_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "task.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"task\.json: damaged"):
+        TranslationTask.load(tmp_path)
+
+
+def test_folder_without_a_task(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"task\.json: cannot read it: No such file"):
+        TranslationTask.load(tmp_path)
+
+
+def test_vocabulary_of_another_task_is_taken_over_with_its_settings() -> None:
+    saved = learned(moses=True, lowercase=True, subwords="wordpiece")
+    task = made(vocab_size=10000)
+    task.adopt(saved)
+    assert task.encode_source("A DOG, isn't it?") == saved.encode_source("A DOG, isn't it?")
+    assert task.config == dataclasses.replace(saved.config, vocab_size=60)
+    assert task.shared_vocabulary
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"), [({"subwords": "unigram"}, "--subwords unigram"), ({"vocab_size": 61}, "--vocab-size 61")]
+)
+def test_settings_that_contradict_a_vocabulary_are_refused(settings: dict[str, Any], flag: str) -> None:
+    with pytest.raises(UsageError, match=f"{flag} contradicts --subwords-from"):
+        made(**{"vocab_size": 10000, **settings}).adopt(learned())
+
+
+def test_cleaning_follows_the_config() -> None:
+    strict = made(max_words=3, max_characters=20, max_ratio=2.0, ratio_unit="words", drop_identical=True)
+    reasons = [
+        strict.rejection(Example(source, target, ""))
+        for source, target in [
+            ("a b c", "d e f"),
+            ("a b c d", "d e f"),
+            ("a" * 21, "b" * 20),
+            ("a b c", "d"),
+            ("a", "a"),
+        ]
+    ]
+    assert reasons == [None, "too long", "too long", "length ratio", "source equals target"]
+    assert made().rejection(Example("a", "a", "")) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source_lang": ""}, "--source-lang is needed"),
+        ({"target_lang": ""}, "--target-lang is needed"),
+        ({"target_lang": "en"}, "both 'en'"),
+    ],
+)
+def test_languages_are_needed(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        made(**settings).files("train")
+
+
+def test_reading_a_prefix(tmp_path: Path) -> None:
+    (tmp_path / "t.en").write_text("a\nb\n")
+    (tmp_path / "t.de").write_text("x\ny\n")
+    told: list[int] = []
+    examples = list(made().read(str(tmp_path / "t"), told.append))
+    assert [(e.source, e.target) for e in examples] == [("a", "x"), ("b", "y")]
+    assert sum(told) == 8
+    with pytest.raises(DataError, match=r"u\.en: there is no such file"):
+        made().files(str(tmp_path / "u"))
+
+
+def test_bleu_is_sacrebleus_13a() -> None:
+    task, hypotheses = made(), ["The dog runs, doesn't it?", "Zwei Hunde laufen."]
+    references = ["The dog runs, doesn't he?", "Zwei Hunde laufen im Park."]
+    # The figure is that of the command: sacrebleu REFERENCE -i HYPOTHESES -b -w 12
+    assert task.evaluate(hypotheses, references) == {"bleu": pytest.approx(50.865330012869, abs=1e-11)}
+    assert task.evaluate(references, references)["bleu"] == pytest.approx(100.0)
+    lowered = [line.lower() for line in references]
+    assert made(lowercase=True).evaluate(lowered, references)["bleu"] == pytest.approx(100.0)
+    assert task.evaluate(lowered, references)["bleu"] < 90
+
+
+@given(line=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_any_line_can_be_encoded_and_decoded(line: str) -> None:
+    """A user of `nmt translate` may type anything."""
+    for task in any_line_tasks():
+        ids = task.encode_source(line)
+        assert all(len(SPECIAL_SYMBOLS) <= i < task.source_vocabulary_size or i == 1 for i in ids)
+        assert "\n" not in task.decode_target(ids, line)
+
+
+_tasks: list[TranslationTask] = []
+
+
+def any_line_tasks() -> list[TranslationTask]:
+    if not _tasks:
+        _tasks.extend([learned(), learned(moses=True, lowercase=True, subwords="wordpiece")])
+    return _tasks
+
+
+def test_using_it_before_it_has_learned_is_a_programmers_mistake() -> None:
+    with pytest.raises(RuntimeError, match="no vocabulary yet"):
+        made().encode_source("a")
+    assert not issubclass(RuntimeError, NmtError)
+
+
+def test_golden_ids() -> None:
+    """The tokeniser must not change under a model: a vocabulary made once, and the ids that it gave then."""
+    task = TranslationTask.load(Path(__file__).parent / "golden_translation")
+    golden = json.loads((Path(__file__).parent / "golden_translation" / "ids.json").read_text(encoding="utf-8"))
+    assert len(golden) == len(translation._PROBES) + len(PAIRS[:3])
+    for line, ids in golden.items():
+        assert task.encode_source(line) == ids["source"]
+        assert task.encode_target(line) == ids["target"]
+        assert task.decode_target(ids["target"], line) == ids["text"]

@@ -1,0 +1,314 @@
+"""Checkpoints: whole or absent, verified, and refused by name where anything does not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nmt_cli import checkpoint
+from nmt_cli.checkpoint import Contents, TrainingState
+from nmt_cli.data import durable
+from nmt_cli.errors import CheckpointError
+
+FILES = ("config.json", "model.safetensors", "task/task.json", "checksums.json")
+
+
+@pytest.fixture
+def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """A checkpoint that a test may damage."""
+    shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def renew_checksums(folder: Path) -> None:
+    """As somebody does who changes a checkpoint on purpose."""
+    recorded = {name: checkpoint._sha256(folder / name) for name in json.loads((folder / "checksums.json").read_text())}
+    (folder / "checksums.json").write_text(json.dumps(recorded))
+
+
+def change_json(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def saved(folder: Path, source: Path, weights: dict[str, torch.Tensor], training: TrainingState | None = None) -> None:
+    checkpoint.save(folder, checkpoint.read_contents(source), weights, checkpoint.load_task(source / "task"), training)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_a_folder_of_plain_files(folder: Path) -> None:
+    names = set(everything(folder))
+    assert set(FILES) <= names
+    assert set(json.loads((folder / "checksums.json").read_text())) == names - {"checksums.json"}
+    content = json.loads((folder / "config.json").read_text())
+    assert content["schema"] == 1
+    assert content["sections"]["model"]["d_model"] == 16
+
+
+def test_weights_come_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+    weights = checkpoint.load_weights(folder)
+    strange = {name: torch.randn_like(tensor) for name, tensor in weights.items()}
+    strange["target_embedding.weight"][0, :3] = torch.tensor([float("inf"), -0.0, 1e-45])
+    saved(tmp_path / "again", folder, strange)
+    loaded = checkpoint.load_weights(tmp_path / "again")
+    assert all(torch.equal(loaded[name], strange[name]) for name in strange)
+    model, task = checkpoint.load_model(tmp_path / "again")
+    assert not model.training
+    assert torch.equal(model.output_weight, strange["target_embedding.weight"])
+    assert task.encode_source("abc") == checkpoint.load_task(folder / "task").encode_source("abc")
+
+
+def test_tied_weights_are_stored_once(folder: Path) -> None:
+    shapes = [tuple(tensor.shape) for tensor in checkpoint.load_weights(folder).values()]
+    assert shapes.count((13, 16)) == 1
+
+
+def test_training_state_comes_back(folder: Path, tmp_path: Path) -> None:
+    state = TrainingState({"progress": {"step": 7}, "optimizer": {}}, {"0.exp_avg": torch.arange(3.0)})
+    saved(tmp_path / "again", folder, checkpoint.load_weights(folder), state)
+    loaded = checkpoint.load_training(tmp_path / "again")
+    assert loaded.values == state.values
+    assert torch.equal(loaded.tensors["0.exp_avg"], torch.arange(3.0))
+    with pytest.raises(CheckpointError, match="holds weights alone"):
+        checkpoint.load_training(folder)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_flipped_bit_is_noticed(folder: Path, data: st.DataObject) -> None:
+    """In any file; checksums.json may also stop being JSON, or name another file."""
+    name = data.draw(st.sampled_from(sorted(everything(folder))))
+    original = (folder / name).read_bytes()
+    bit = data.draw(st.integers(0, 8 * len(original) - 1))
+    damaged = bytearray(original)
+    damaged[bit // 8] ^= 1 << bit % 8
+    (folder / name).write_bytes(damaged)
+    try:
+        with pytest.raises(CheckpointError) as error:
+            checkpoint.verify(folder)
+        assert name == "checksums.json" or name in str(error.value)
+    finally:
+        (folder / name).write_bytes(original)
+
+
+@pytest.mark.parametrize("name", FILES[:3])
+@pytest.mark.parametrize("how", ["truncated", "emptied", "missing"])
+def test_a_damaged_file_is_named(folder: Path, name: str, how: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).unlink()
+    if how != "missing":
+        (folder / name).write_bytes(content[: len(content) // 2 if how == "truncated" else 0])
+    with pytest.raises(CheckpointError, match=rf"{name}.*{'missing' if how == 'missing' else 'damaged'}.*another"):
+        checkpoint.verify(folder)
+    with pytest.raises(CheckpointError):
+        checkpoint.load_model(folder)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "null", "{}", '{"config.json": 3}'])
+def test_damaged_checksums(folder: Path, content: str) -> None:
+    (folder / "checksums.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"checksums\.json"):
+        checkpoint.load_weights(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "task/../../secret"])
+def test_checksums_reach_no_file_outside(folder: Path, name: str) -> None:
+    (folder.parent / "secret").write_text("x")
+    change_json(folder / "checksums.json", **{name: "0" * 64})
+    with pytest.raises(CheckpointError, match="outside the checkpoint"):
+        checkpoint.verify(folder)
+
+
+def test_a_changed_config_is_noticed(folder: Path) -> None:
+    change_json(folder / "config.json", step=99)
+    with pytest.raises(CheckpointError, match=r"config\.json: damaged"):
+        checkpoint.load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 2}, r"config\.json: schema 2; this version of nmt reads schema 1"),
+        ({"schema": None}, r"schema None"),
+        ({"source_vocabulary_size": -1}, r"source_vocabulary_size is -1"),
+        ({"target_vocabulary_size": "20"}, r"target_vocabulary_size is '20'"),
+        ({"shared_vocabulary": 1}, r"shared_vocabulary is 1"),
+        ({"sections": []}, r"sections is \[\]"),
+        ({"run": None}, r"run is None"),
+        ({"sections": {}}, r"no section 'model'"),
+        ({"sections": {"model": "transformer"}}, r"no section 'model'"),
+        ({"sections": {"model": {"name": "rnn"}, "attention": {"name": "full"}}}, r"no model called 'rnn'"),
+        ({"target_vocabulary_size": 20}, r"its target vocabulary has 13 entries where the model has 20"),
+        ({"shared_vocabulary": False}, r"source_embedding\.weight stands in one of them only"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:
+    """Also where its checksum is right."""
+    change_json(folder / "config.json", **changes)
+    renew_checksums(folder)
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("num_layers", 2, r"weights and configuration do not fit: .* stands in one of them only"),
+        ("d_ff", 33, r"feed_forward\.inner\.weight is \[32, 16\], expected \[33, 16\]"),
+        ("d_ff", "32", r"--d-ff must be of type int"),
+        ("num_heads", 3, r"--num-heads 3 does not divide"),
+    ],
+)
+def test_a_model_that_the_weights_do_not_fit(folder: Path, field: str, value: object, message: str) -> None:
+    content = json.loads((folder / "config.json").read_text())
+    content["sections"]["model"][field] = value
+    (folder / "config.json").write_text(json.dumps(content))
+    renew_checksums(folder)
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.load_model(folder)
+
+
+def test_weights_are_never_unpickled(folder: Path) -> None:
+    """A pickle in the place of the weights is refused unread, whatever its checksum."""
+
+    class Trap:
+        def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+            return os.mkdir, (str(folder / "sprung"),)
+
+    (folder / "model.safetensors").write_bytes(pickle.dumps(Trap()))
+    renew_checksums(folder)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: not a readable safetensors file"):
+        checkpoint.load_model(folder)
+    assert not (folder / "sprung").exists()
+
+
+def test_nothing_in_the_package_unpickles() -> None:
+    """Text of the package: neither pickle nor torch.load, which would run what a file says."""
+    package = Path(checkpoint.__file__).parent
+    for path in package.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "import pickle" not in text, path
+        assert "torch.load(" not in text, path
+        assert "torch.save(" not in text, path
+
+
+class Fails(RuntimeError):
+    """What an unplugged disk would be."""
+
+
+def rename_all_but_new_folders(self: Path, target: Path) -> None:
+    if self.name.endswith(".part"):
+        raise Fails
+    os.rename(self, target)
+
+
+@pytest.mark.parametrize("at", ["_save_tensors", "flush", "put_in_place", "rename"])
+def test_a_save_that_fails_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """Also where the old folder has been moved away already."""
+    before, weights = everything(folder), checkpoint.load_weights(folder)
+    task, contents = checkpoint.load_task(folder / "task"), checkpoint.read_contents(folder)
+
+    def fail(*_: object) -> None:
+        raise Fails
+
+    if at == "rename":
+        monkeypatch.setattr(Path, "rename", rename_all_but_new_folders)
+    else:
+        monkeypatch.setattr(checkpoint if at.startswith("_") else durable, at, fail)
+    for place in (folder, folder.parent / "new"):
+        with pytest.raises(Fails):
+            checkpoint.save(place, contents, weights, task)
+    assert everything(folder) == before
+    assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
+
+
+def test_checksums_are_written_last_and_the_folder_appears_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[set[str], bool]] = []
+    original = durable.put_in_place
+
+    def look(aside: Path, place: Path) -> None:
+        checkpoint.verify(aside)
+        seen.append((set(everything(aside)), place.exists()))
+        original(aside, place)
+
+    monkeypatch.setattr(durable, "put_in_place", look)
+    saved(folder.parent / "new", folder, checkpoint.load_weights(folder))
+    assert seen == [(set(everything(folder)), False)]
+    assert {path.name for path in folder.parent.iterdir()} == {"checkpoint", "new"}
+
+
+def test_saving_again_replaces(folder: Path) -> None:
+    weights = {name: tensor + 1 for name, tensor in checkpoint.load_weights(folder).items()}
+    saved(folder, folder, weights)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in checkpoint.load_weights(folder).items())
+    assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
+
+
+def test_a_full_disk_is_noticed_beforehand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(folder)._replace(free=2000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(CheckpointError, match=r"no room for this checkpoint: .* Make room"):
+        saved(folder.parent / "new", folder, checkpoint.load_weights(folder))
+    assert not (folder.parent / "new").exists()
+
+
+def test_a_link_is_a_checkpoint_of_its_own(folder: Path) -> None:
+    checkpoint.link(folder, folder.parent / "best")
+    assert everything(folder.parent / "best") == everything(folder)
+    shutil.rmtree(folder)
+    checkpoint.load_model(folder.parent / "best")
+
+
+def test_folders_that_are_none(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="absent: no such checkpoint folder"):
+        checkpoint.load_model(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match=r"empty: not a checkpoint: it has no config\.json"):
+        checkpoint.load_model(tmp_path / "empty")
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"config\.json: expected a JSON object"):
+        checkpoint.read_contents(folder)
+    with pytest.raises(CheckpointError, match=r"not a task's folder: it has no task\.json"):
+        checkpoint.load_task(tmp_path)
+
+
+def test_a_run_stands_for_its_newest_checkpoint(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for step in (5, 40, 100):
+        shutil.copytree(folder, run / "checkpoints" / f"step-{step:08d}")
+    (run / "checkpoints" / ".step-00000200.1.part").mkdir()
+    assert [path.name[-3:] for path in checkpoint.checkpoints_of(run)] == ["005", "040", "100"]
+    assert checkpoint.resolve(run) == run / "checkpoints" / "step-00000100"
+    assert checkpoint.resolve(folder) == folder
+
+
+def test_runs_without_checkpoints(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="this run has no checkpoint yet"):
+        checkpoint.resolve(tmp_path / "run")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"it has no model\.safetensors"):
+        checkpoint.resolve(folder)
+
+
+def test_fingerprints_name_what_they_are_made_of() -> None:
+    first = checkpoint.fingerprint({"a": 1, "b": [2, None]})
+    assert first == checkpoint.fingerprint({"b": [2, None], "a": 1})
+    assert first != checkpoint.fingerprint({"a": 1, "b": [2, 0]})
+
+
+def test_contents_come_back(folder: Path) -> None:
+    contents = checkpoint.read_contents(folder)
+    assert contents == Contents(contents.sections, 13, 13, True, 1, "run")
