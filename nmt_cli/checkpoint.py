@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from nmt_cli import __version__, registry
 from nmt_cli.config import construct, flatten
 from nmt_cli.data import durable
+from nmt_cli.data.task_file import TASK_FILE
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import Task
 
@@ -189,9 +190,9 @@ def load_task(folder: Path) -> Task:
         CheckpointError: the folder holds none.
         UsageError: no such task is registered.
     """
-    path = folder / "task.json"
+    path = folder / TASK_FILE
     if not path.is_file():
-        raise CheckpointError(f"{folder}: not a task's folder: it has no task.json. `nmt prepare` writes it.")
+        raise CheckpointError(f"{folder}: not a task's folder: it has no {TASK_FILE}. `nmt prepare` writes it.")
     name = str(_read_json(path).get("name"))
     registry.discover()
     try:

@@ -186,6 +186,24 @@ def restored(cls: type[Any], values: Any, origin: str) -> Any:
     return construct(cls, values, dict.fromkeys(values, origin))
 
 
+def with_settings_of(own: Any, saved: Any, names: Iterable[str], source: str) -> Any:
+    """The dataclass `own` with the fields `names` as in `saved`, an instance of the same class.
+
+    Args:
+        source: what `saved` comes from, for the message.
+
+    Raises:
+        UsageError: one of the fields was chosen otherwise: it is neither as in `saved` nor the default.
+    """
+    defaults = type(own)()
+    taken = {name: getattr(saved, name) for name in names}
+    for name, value in taken.items():
+        chosen = getattr(own, name)
+        if chosen not in (value, getattr(defaults, name)):
+            raise UsageError(f"{flag(name)} {chosen} contradicts {source}, which was made with {value}")
+    return dataclasses.replace(own, **taken)
+
+
 def fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
     """The fields of a configuration dataclass with their resolved types."""
     hints = typing.get_type_hints(cls)

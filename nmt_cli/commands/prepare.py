@@ -26,6 +26,7 @@ from nmt_cli.data import parallel, progress, staging
 from nmt_cli.data.cleaning import DUPLICATE, EMPTY, PairHashes
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter
 from nmt_cli.data.hooks import Preparable
+from nmt_cli.data.task_file import TASK_FILE
 from nmt_cli.data.text import Example, fingerprint
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.interfaces import UNK
@@ -203,7 +204,7 @@ def _inputs(task: Preparable, settings: PrepareSettings) -> dict[str, list[Path]
 
 def _saved_task(folder: Path, name: str) -> Any:
     """The task inside prepared data or a checkpoint."""
-    path = folder / TASK / "task.json"
+    path = folder / TASK / TASK_FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["name"]
     except OSError as error:

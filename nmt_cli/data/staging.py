@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from nmt_cli.data import durable
 from nmt_cli.errors import UsageError
 
 _LOCK = ".lock"
@@ -28,15 +29,16 @@ def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) ->
     Raises:
         UsageError: `out` is in use, cannot be made, or is being written by another process.
     """
-    out = out.absolute()
-    _recover(out)
-    check_free(out, overwrite=overwrite, ours=ours, marker=marker)
+    out = out.resolve()  # what a link leads to is replaced, not the link
     aside = out.with_name(f".{out.name}.unfinished")
     lock = _locked(aside, out)
     try:
+        durable.recover(out)
+        check_free(out, overwrite=overwrite, ours=ours, marker=marker)
         _empty(aside)
         yield aside
-        _replace(aside, out)
+        (aside / _LOCK).unlink()
+        durable.put_in_place(aside, out)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -89,39 +91,3 @@ def _empty(aside: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-
-
-def _replace(aside: Path, out: Path) -> None:
-    """Puts the finished folder in its place; a folder that was there is away only between two renames."""
-    _sync(aside)
-    (aside / _LOCK).unlink()
-    if not out.exists():
-        aside.rename(out)
-    elif not any(out.iterdir()):
-        out.rmdir()
-        aside.rename(out)
-    else:
-        out.rename(_replaced(out))
-        aside.rename(out)
-        shutil.rmtree(_replaced(out), ignore_errors=True)
-    _sync(out.parent)
-
-
-def _recover(out: Path) -> None:
-    """Ends what a predecessor was killed in: the former folder is back, or, where it was replaced, gone."""
-    old = _replaced(out)
-    if old.is_dir() and not os.path.lexists(out):
-        old.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _replaced(out: Path) -> Path:
-    return out.with_name(f".{out.name}.replaced")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

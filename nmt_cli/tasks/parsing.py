@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from nmt_cli.config import restored
+from nmt_cli.config import restored, with_settings_of
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
 from nmt_cli.data.subwords import LearningOptions, Vocabulary
+from nmt_cli.data.task_file import TASK_FILE, task_file, write_task_file
 from nmt_cli.data.text import Example, nobody
 from nmt_cli.data.tree_symbols import LINEARISATIONS, TreeSymbols, line_tree
 from nmt_cli.data.treebank import treebank_files
 from nmt_cli.data.trees import line_words, read_clean_trees, sentence_line, tree_line, with_tags_of
 from nmt_cli.data.versions import changed, versions
-from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.metrics.brackets import score_brackets
 from nmt_cli.metrics.evalb_parameters import COLLINS
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
     from nmt_cli.data.tree_constraint import TreeConstraint
 
-_FILE = "task.json"
-_SCHEMA = 1
 _TEXT_FIELDS = ("linearisation", "subwords", "vocab_size", "byte_fallback", "joint_vocabulary")
 """What decides which ids a text gets: taken over with a vocabulary that is reused."""
 _PROBE = "Mr. Vinken , 61 years old -LRB- and naïve -RRB- , won't join the non-executive board Nov. 29 ."
@@ -126,16 +123,7 @@ class ParsingTask:
         Raises:
             UsageError: a setting was chosen that contradicts them.
         """
-        defaults = ParsingConfig()
-        taken = {field: getattr(saved.config, field) for field in _TEXT_FIELDS}
-        for field, value in taken.items():
-            own = getattr(self.config, field)
-            if own not in (value, getattr(defaults, field)):
-                raise UsageError(
-                    f"--{field.replace('_', '-')} {own} contradicts --subwords-from, "
-                    f"whose vocabulary was made with {value}"
-                )
-        self.config = dataclasses.replace(self.config, **taken)
+        self.config = with_settings_of(self.config, saved.config, _TEXT_FIELDS, "--subwords-from")
         self._words, self._trees = saved.words, saved.trees
         self._forget()
 
@@ -262,14 +250,13 @@ class ParsingTask:
         """Writes `task.json` and the words' vocabulary to `folder`, which must exist."""
         content = {
             "name": self.name,
-            "schema": _SCHEMA,
             "config": dataclasses.asdict(self.config),
             "libraries": self._libraries(),
             "words": subwords.save(self.words, folder, "words"),
             "trees": self.trees.to_json(),
             "probe": self.words.encode(_PROBE),
         }
-        (folder / _FILE).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_task_file(folder, content)
 
     @classmethod
     def load(cls, folder: Path) -> ParsingTask:
@@ -278,19 +265,11 @@ class ParsingTask:
         Raises:
             DataError: a file is missing or damaged, or of a schema that this version does not know.
         """
-        path = folder / _FILE
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["schema"] != _SCHEMA:
-                raise DataError(f"{path}: its schema is {content['schema']!r}, this version reads {_SCHEMA}")
-            task = cls(restored(ParsingConfig, content["config"], str(path)))
+        with task_file(folder) as content:
+            task = cls(restored(ParsingConfig, content["config"], str(folder / TASK_FILE)))
             task._words = subwords.load(folder, content["words"])
             task._trees = TreeSymbols.from_json(content["trees"])
             libraries, probe = dict(content["libraries"]), list(content["probe"])
-        except OSError as error:
-            raise DataError(f"{path}: cannot read it: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
-            raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
         if task.words.encode(_PROBE) != probe:
             warnings.warn(changed(libraries, task._libraries()), stacklevel=2)
         return task

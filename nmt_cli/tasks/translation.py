@@ -12,20 +12,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nmt_cli.config import restored
+from nmt_cli.config import restored, with_settings_of
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LearningOptions, Vocabulary
+from nmt_cli.data.task_file import TASK_FILE, task_file, write_task_file
 from nmt_cli.data.text import Example, find_file, nobody, read_parallel
 from nmt_cli.data.versions import changed, versions
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.registry import option, register
 
-_FILE = "task.json"
-_SCHEMA = 1
-_TEXT_FIELDS = ("moses", "moses_escape", "lowercase", "subwords", "byte_fallback", "separate_vocabularies")
-"""What decides, beside the vocabulary, which ids a text gets: taken over with a vocabulary that is reused."""
+_TEXT_FIELDS = (
+    *("moses", "moses_escape", "lowercase"),
+    *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies"),
+)
+"""What decides which ids a text gets: taken over with a vocabulary that is reused."""
 _PROBES = (
     "Hello, world! It's 3.5 % of U.S. GDP (approx.), isn't it?",
     "„Äußerst schöne Größe“, sagte er – z. B. 1.234,5 € …",
@@ -135,16 +137,7 @@ class TranslationTask:
         Raises:
             UsageError: a setting was chosen that contradicts them.
         """
-        defaults = TranslationConfig()
-        taken = {field: getattr(saved.config, field) for field in (*_TEXT_FIELDS, "vocab_size")}
-        for field, value in taken.items():
-            own = getattr(self.config, field)
-            if own not in (value, getattr(defaults, field)):
-                raise UsageError(
-                    f"--{field.replace('_', '-')} {own} contradicts --subwords-from, "
-                    f"whose vocabulary was made with {value}"
-                )
-        self.config = dataclasses.replace(self.config, **taken)
+        self.config = with_settings_of(self.config, saved.config, _TEXT_FIELDS, "--subwords-from")
         self.__dict__.pop("_tokenisers", None)
         self._vocabularies = saved._both
 
@@ -222,13 +215,12 @@ class TranslationTask:
             }
         content = {
             "name": self.name,
-            "schema": _SCHEMA,
             "config": dataclasses.asdict(self.config),
             "libraries": _libraries(self.config),
             "vocabularies": vocabularies,
             "probe": self._probe(),
         }
-        (folder / _FILE).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_task_file(folder, content)
 
     @classmethod
     def load(cls, folder: Path) -> TranslationTask:
@@ -237,20 +229,12 @@ class TranslationTask:
         Raises:
             DataError: a file is missing or damaged, or of a schema that this version does not know.
         """
-        path = folder / _FILE
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["schema"] != _SCHEMA:
-                raise DataError(f"{path}: its schema is {content['schema']!r}, this version reads {_SCHEMA}")
-            task = cls(restored(TranslationConfig, content["config"], str(path)))
+        with task_file(folder) as content:
+            task = cls(restored(TranslationConfig, content["config"], str(folder / TASK_FILE)))
             source, target = content["vocabularies"]["source"], content["vocabularies"]["target"]
             first = subwords.load(folder, source)
             task._vocabularies = (first, first if target == source else subwords.load(folder, target))
             libraries, probe = dict(content["libraries"]), str(content["probe"])
-        except OSError as error:
-            raise DataError(f"{path}: cannot read it: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
-            raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
         if task._probe() != probe:
             warnings.warn(changed(libraries, _libraries(task.config)), stacklevel=2)
         return task

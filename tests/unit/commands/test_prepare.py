@@ -339,13 +339,13 @@ def wait_for_the_group_to_end(group: int) -> None:
 
 @pytest.mark.parametrize("stage", ["learning the vocabulary ...", "learning the vocabulary: done"])
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing(text: Path, stage: str) -> None:
-    write(text, "train", *sentences(20_000))
+    write(text, "train", *sentences(40_000))
     command = [sys.executable, "-m", "nmt_cli", *arguments(text, "--moses", "--workers", "2")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith(stage):
             pass
-        time.sleep(0.5)
+        time.sleep(0.1)
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=30)
         assert process.returncode == 130

@@ -132,3 +132,15 @@ def test_one_writer_at_a_time_and_a_killed_one_is_cleared_away(tmp_path: Path) -
         fill(folder, "new")
     assert (out / "manifest").read_text() == "new"
     assert names(tmp_path) == {"out"}
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
+    disk, out = tmp_path / "disk", tmp_path / "out"
+    with stage(disk) as folder:
+        fill(folder, "old")
+    out.symlink_to(disk)
+    with stage(out, overwrite=True) as folder:
+        fill(folder, "new")
+    assert out.is_symlink()
+    assert (disk / "manifest").read_text() == "new"
+    assert names(tmp_path) == {"disk", "out"}
