@@ -63,11 +63,15 @@ class FullAttention(nn.Module):
 
     def weights(self, query: Tensor, key: Tensor, places: Places) -> Tensor:
         """The softmax of equation 1: [B, H, T, S]."""
-        scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-1, -2))
-        visible = _visible(query, key, places)
-        if visible is not None:
-            scores = scores.masked_fill(~visible, -math.inf)
-        return scores.softmax(-1)
+        return _weights(query, key, _visible(query, key, places))
+
+
+def _weights(query: Tensor, key: Tensor, visible: Tensor | None) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) over the visible keys: [B, H, T, S]; not a number where a query sees none."""
+    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-1, -2))
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -math.inf)
+    return scores.softmax(-1)
 
 
 def _visible(query: Tensor, key: Tensor, places: Places) -> Tensor | None:
@@ -114,19 +118,17 @@ class RestrictedAttention(nn.Module):
     def weights(self, query: Tensor, key: Tensor, places: Places) -> Tensor:
         """See `Kernel`; zero outside the neighbourhood."""
         positions = torch.arange(query.size(2), device=key.device)[:, None] + places.offset
-        far = (positions - torch.arange(key.size(2), device=key.device)).abs() > self.reach
+        near = (positions - torch.arange(key.size(2), device=key.device)).abs() <= self.reach
         visible = _visible(query, key, places)
-        hidden = far[None, None] if visible is None else far | ~visible
-        scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-1, -2))
-        return scores.masked_fill(hidden, -math.inf).softmax(-1).nan_to_num(0.0)
+        return _weights(query, key, near[None, None] if visible is None else near & visible).nan_to_num(0.0)
 
     def _newest(self, query: Tensor, key: Tensor, value: Tensor, places: Places) -> Tensor:
-        """A decoding step: the only query stands at `places.offset`."""
+        """The only query, as in a decoding step, stands at `places.offset`."""
         first = max(0, places.offset - self.reach)
         last = places.offset + 1 + (0 if places.causal else self.reach)
-        padding = None if places.padding is None else places.padding[:, first:last]
-        weights = FullAttention().weights(query, key[:, :, first:last], Places(padding))
-        return torch.matmul(weights, value[:, :, first:last])
+        visible = None if places.padding is None else ~places.padding[:, None, None, first:last]
+        weights = _weights(query, key[:, :, first:last], visible).nan_to_num(0.0)
+        return torch.matmul(self.dropout(weights), value[:, :, first:last])
 
     def _blocks(self, x: Tensor, blocks: int) -> Tensor:
         """[B, H, n, d] -> [B, H, blocks, reach, d], filled up with zeros."""

@@ -63,8 +63,8 @@ def forward_flops(shape: Shape, source: Lengths, target: Lengths) -> dict[str, f
 
 
 def pairs(lengths: Lengths, neighbourhood: int | None) -> float:
-    """How many (query, key) pairs self-attention looks at: n^2 a sentence, or n (r + 1) at most where it is
-    restricted.
+    """How many (query, key) pairs self-attention looks at: n^2 a sentence, or n (2 floor(r / 2) + 1) at most
+    where it is restricted.
     """
-    seen = lengths if neighbourhood is None else np.minimum(lengths, neighbourhood + 1)
+    seen = lengths if neighbourhood is None else np.minimum(lengths, 2 * (neighbourhood // 2) + 1)
     return float((lengths * seen).sum())

@@ -124,6 +124,14 @@ def test_dropout_falls_on_the_weights(kernel: FullAttention | RestrictedAttentio
     torch.testing.assert_close(kernel(query, key, ones, Places()), torch.ones_like(sums))
 
 
+@pytest.mark.parametrize("kernel", [FullAttention(dropout=0.5), restricted(4, dropout=0.5)], ids=["full", "restricted"])
+def test_dropout_falls_on_sentences_of_one_word_too(kernel: FullAttention | RestrictedAttention) -> None:
+    torch.manual_seed(0)
+    query = torch.zeros(200, 1, 1, 1)
+    kernel.train()
+    assert set(kernel(query, query, torch.ones_like(query), Places()).flatten().tolist()) == {0.0, 2.0}
+
+
 def test_full_attention_agrees_with_pytorch() -> None:
     query, key, value = drawn(8)
     padding = padding_of([8, 3, 5], 8)

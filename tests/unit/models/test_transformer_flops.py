@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import registry
-from nmt_cli.layers.attention import FullAttentionConfig, RestrictedAttentionConfig
+from nmt_cli.layers.attention import FullAttentionConfig, Places, RestrictedAttention, RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer, TransformerConfig
 from nmt_cli.models.transformer_flops import pairs
 
@@ -64,6 +64,14 @@ def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
     """r = 4: a position sees itself and two to either side."""
     assert pairs(np.array([length]), 4) == expected
     assert pairs(np.array([length]), None) == length**2
+
+
+def test_an_odd_neighbourhood_reaches_no_farther_than_the_even_one_below() -> None:
+    """What the kernel looks at, counted: r = 5 is two positions to either side."""
+    query = torch.zeros(1, 1, 20, 1)
+    seen = RestrictedAttention(RestrictedAttentionConfig(5)).weights(query, query, Places()) > 0
+    assert seen.sum(-1).max() == 5
+    assert pairs(np.array([20]), 5) == pairs(np.array([20]), 4) == 100
 
 
 def test_restricted_attention_costs_less_than_full_where_sentences_are_long() -> None:
