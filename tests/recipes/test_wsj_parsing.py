@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -41,6 +42,15 @@ def test_smoke_runs_every_stage_once(tmp_path: Path) -> None:
         *("parse-dev", "constrain-dev", "parse-test", "constrain-test", "silver", "table"),
     ]
     assert all(" done " in line for line in listed)
+
+
+def test_silver_trees_are_learnt_from_beside_the_treebanks_own(tmp_path: Path) -> None:
+    silver = tmp_path / "silver.ptb"
+    silver.write_text("(TOP (S (NP (NN snow)) (VP (VBZ falls))))\n" * 3, encoding="utf-8")
+    done = recipe("--smoke", "--semi-supervised", silver, "--out", tmp_path / "out", "--to", "prepare")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "out" / "data" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["splits"]["train"]["sentences"] == 303
 
 
 def test_it_explains_itself() -> None:
