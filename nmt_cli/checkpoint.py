@@ -324,6 +324,23 @@ def resolve(path: Path) -> Path:
     raise CheckpointError(f"{path}: not a checkpoint: it has no {WEIGHTS}")
 
 
+def why_not_averaged(folder: Path) -> str:
+    """What tells `folder` from a checkpoint of weights alone, as `nmt average` writes them; nothing where it is one."""
+    if not folder.is_dir():
+        return "is no folder"
+    found = {entry.name for entry in folder.iterdir()}
+    if not {CONFIG, WEIGHTS} <= found:
+        return "is no checkpoint"
+    foreign = sorted(found - {CONFIG, WEIGHTS, TASK, CHECKSUMS})
+    if foreign:
+        return f"holds {', '.join(foreign[:3])} besides averaged weights"
+    try:
+        read_contents(folder)
+    except CheckpointError as error:
+        return f"is no checkpoint of this version ({error})"
+    return ""
+
+
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of every weight over the checkpoints, summed in float64 (section 6.1); one is in memory at a time.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,14 +20,13 @@ def average(paths: Sequence[Path], last: int | None, out: Path, overwrite: bool,
         force: average also checkpoints of different runs.
 
     Raises:
-        UsageError: too few checkpoints, or `out` exists.
+        UsageError: too few checkpoints, or `out` exists, or is no place for the result.
         CheckpointError: one is damaged, or they do not belong to one run.
     """
-    if out.exists() and not overwrite:
-        raise UsageError(f"{out}: exists already; give another --out, or --overwrite")
-    if out.exists() and not (out / checkpoint.CONFIG).is_file():
-        raise UsageError(f"{out}: is no checkpoint, so --overwrite will not replace it; give another --out")
+    place = Path(os.path.realpath(out))  # what a link leads to is replaced, not the link
+    check_replaceable(out, place, overwrite)
     folders = chosen(paths, last)
+    check_apart(out, place, [*paths, *folders])
     contents = [checkpoint.read_contents(folder) for folder in folders]
     for folder, content in zip(folders, contents, strict=True):
         if content.run != contents[0].run and not force:
@@ -35,7 +35,7 @@ def average(paths: Sequence[Path], last: int | None, out: Path, overwrite: bool,
             )
     weights = checkpoint.average_weights(folders)
     task = checkpoint.load_task(folders[-1] / checkpoint.TASK)
-    checkpoint.save(out, contents[-1], weights, task)
+    checkpoint.save(place, contents[-1], weights, task)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(
         f"averaged {len(folders)} checkpoints, steps {spacing([content.step for content in contents])}, into {out}",
@@ -43,6 +43,30 @@ def average(paths: Sequence[Path], last: int | None, out: Path, overwrite: bool,
     )
     if len({content.step for content in contents}) < len(contents):
         console.print("warning: some of them are of the same step", markup=False)
+
+
+def check_replaceable(out: Path, place: Path, overwrite: bool) -> None:
+    """Raises UsageError unless `place`, which `out` leads to, is free, or certainly what an earlier average wrote."""
+    if place.is_symlink():
+        raise UsageError(f"{out}: is a link that leads in a circle; give another --out")
+    if not place.exists():
+        return
+    if not overwrite:
+        raise UsageError(f"{out}: exists already; give another --out, or --overwrite")
+    reason = checkpoint.why_not_averaged(place)
+    if reason:
+        raise UsageError(f"{out}: {reason}, so --overwrite will not replace it; give another --out")
+
+
+def check_apart(out: Path, place: Path, inputs: Sequence[Path]) -> None:
+    """Raises UsageError where writing `place`, which `out` leads to, would touch one of the runs and checkpoints."""
+    for path in inputs:
+        real = Path(os.path.realpath(path))
+        if real.is_relative_to(place):
+            raise UsageError(f"{out}: is or holds {path}, which is to be averaged; give another --out")
+        among = real.parent if real.parent.name == checkpoint.FOLDER_OF_RUN else real / checkpoint.FOLDER_OF_RUN
+        if place.is_relative_to(among) or (place.is_relative_to(real) and (real / checkpoint.WEIGHTS).exists()):
+            raise UsageError(f"{out}: lies among what training wrote; give another --out, such as RUN/averaged")
 
 
 def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:

@@ -181,3 +181,86 @@ def test_what_is_no_checkpoint_is_never_replaced(average: Run, run: Path, tmp_pa
     assert code == 2
     assert "will not replace it" in err
     assert (tmp_path / "thesis" / "chapter1").read_text() == "years of work"
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def give_training(folder: Path) -> Path:
+    """The checkpoint's `training.json`, which makes it one from which training goes on."""
+    (folder / "training.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("{run}", "is no checkpoint, so"),
+        ("{run}/checkpoints", "is no checkpoint, so"),
+        ("{tmp}", "is no checkpoint, so"),
+        ("{run}/checkpoints/step-00000050", "lies among what training wrote"),
+        ("{run}/checkpoints/step-00000010", "lies among what training wrote"),
+        ("{run}/checkpoints/step-00000060", "lies among what training wrote"),
+        ("{run}/checkpoints/averaged", "lies among what training wrote"),
+        ("{run}/best", "holds training.json besides averaged weights"),
+        ("{run}/mine", "holds notes.txt besides averaged weights"),
+        ("{run}/file", "is no folder"),
+        ("{run}/loop", "leads in a circle"),
+        (".", "is no checkpoint, so"),
+    ],
+)
+def test_nothing_but_an_averaged_checkpoint_is_ever_replaced(
+    average: Run,
+    run: Path,
+    copy: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    out: str,
+    message: str,
+) -> None:
+    """Least of all the run itself, a checkpoint from which training goes on, or what a link leads to."""
+    (run / "config.json").write_text("{}")
+    (run / "file").write_text("x")
+    (run / "loop").symlink_to("loop")
+    give_training(copy(run / "checkpoints" / "best-00000030"))
+    (run / "best").symlink_to("checkpoints/best-00000030")
+    (copy(run / "mine") / "notes.txt").write_text("mine")
+    monkeypatch.chdir(run)
+    before = everything(tmp_path)
+    code, _, err = average(run, "--last", 2, "--out", out.format(run=run, tmp=tmp_path), "--overwrite")
+    assert code in (1, 2)
+    assert message in err
+    assert everything(tmp_path) == before
+
+
+def test_a_run_that_lies_in_the_output_is_refused(average: Run, run: Path, copy: Callable[..., Path]) -> None:
+    """Whatever the output's own files look like."""
+    out = copy(run.parent / "averaged")
+    inside = copy(out / "task" / "one", step=3)
+    before = everything(run.parent)
+    code, _, err = average(inside, run, "--out", out, "--overwrite")
+    assert code == 2
+    assert f"{out}: is or holds {inside}" in err
+    code, _, err = average(out, run, "--out", out / "task" / "two")
+    assert code == 2
+    assert "lies among what training wrote" in err
+    assert everything(run.parent) == before
+
+
+def test_a_link_to_an_averaged_checkpoint_is_followed(average: Run, run: Path, tiny_checkpoint: Path) -> None:
+    assert average(run, "--last", 1, "--out", run / "one")[0] == 0
+    (run / "link").symlink_to("one")
+    assert average(run, "--last", 2, "--out", run / "link", "--overwrite")[0] == 0
+    assert (run / "link").is_symlink()
+    assert times(run / "one", tiny_checkpoint) == pytest.approx(40)
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "link", "one"]
+
+
+def test_the_folder_one_stands_in_is_replaced(
+    average: Run, run: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert average(run, "--last", 1, "--out", run / "averaged")[0] == 0
+    monkeypatch.chdir(run / "averaged")
+    assert average(run, "--last", 2, "--out", ".", "--overwrite")[0] == 0
+    assert times(run / "averaged", tiny_checkpoint) == pytest.approx(40)
