@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from nmt_cli.commands.repairs import RepairCount
 from nmt_cli.decoding.abilities import DrawingTask
 from nmt_cli.decoding.translator import Translation, Translator
 from nmt_cli.interfaces import Task
@@ -46,7 +47,7 @@ def _ask(console: Console) -> str | None:
 
 def _show(console: Console, task: Task, translation: Translation, seconds: float) -> None:
     if len(translation.outputs) == 1:
-        console.print(_shown(task, translation.text))
+        console.print(_shown(task, translation.text), soft_wrap=True)
     else:
         console.print(_table(translation))
     output = translation.outputs[0]
@@ -54,6 +55,10 @@ def _show(console: Console, task: Task, translation: Translation, seconds: float
     note = f"score {output.score:.3f}, {tokens} tokens in {seconds:.2f} s"
     if translation.truncated:
         note += f"; only the first {translation.source_length} tokens of your line were read"
+    repairs = RepairCount()
+    repairs.add(one.repairs for one in translation.outputs)
+    if repairs.repaired:
+        note += f"; {repairs}"
     console.print(f"[dim]{escape(note)}[/dim]")
 
 

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from nmt_cli.commands.repairs import RepairCount
 from nmt_cli.decoding.abilities import DrawingTask, RepairingTask
 from nmt_cli.decoding.attention_page import AttentionPage
 from nmt_cli.decoding.loading import load_translator
@@ -49,20 +49,7 @@ class _Meter:
     lines: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    repaired: int = 0  # lines whose output needed it
-    repairs: Counter[str] = field(default_factory=Counter)
-
-    def count_repairs(self, repairs: Mapping[str, int]) -> None:
-        """Notes what one line's output needed."""
-        self.repaired += bool(repairs)
-        self.repairs.update(repairs)
-
-    def told_repairs(self) -> str:
-        """The repairs of all lines, in one line."""
-        if not self.repaired:
-            return f"repaired 0 of {self.lines:,} outputs"
-        kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.repairs.most_common())
-        return f"repaired {self.repaired:,} of {self.lines:,} outputs: {kinds}"
+    repairs: RepairCount = field(default_factory=RepairCount)
 
     def __str__(self) -> str:
         seconds = max(self.seconds, 1e-6)
@@ -133,7 +120,7 @@ def _translate_stream(
             for number, translation in enumerate(translations, start=meter.lines + 1):
                 _warn_if_truncated(translation, f"{name}:{number}", translator.options.max_source_length)
                 meter.tokens += len(translation.outputs[0].token_scores)
-                meter.count_repairs(translation.outputs[0].repairs)
+                meter.repairs.add(output.repairs for output in translation.outputs)
                 rows.append(form(translation, number))
             write("".join(rows).encode())
             for number, translation in enumerate(translations, start=meter.lines + 1):
@@ -142,7 +129,7 @@ def _translate_stream(
     if not settings.quiet:
         _say(f"translated {meter}")
         if isinstance(translator.task, RepairingTask):
-            _say(meter.told_repairs())
+            _say(str(meter.repairs))
 
 
 def _form(translator: Translator, settings: TranslateSettings) -> Callable[[Translation, int], str]:
@@ -159,7 +146,7 @@ def draw(task: DrawingTask, translation: Translation, scores: bool) -> str:
     with console.capture() as captured:
         if scores:
             console.print(f"{translation.outputs[0].score:.4f}")
-        console.print(task.drawing(translation.text) if translation.text else "")
+        console.print(task.drawing(translation.text) if translation.text else "", soft_wrap=True)
     return captured.get()
 
 
