@@ -160,8 +160,9 @@ def prepare(
     """Raw text to a memory-mapped corpus of subword ids."""
     from nmt_cli.commands import prepare as body
 
+    workers = workers or body.default_workers()
     settings = body.PrepareSettings(
-        out, tuple(train), valid, test, subwords_from, keep_duplicates, workers or body.default_workers(), overwrite
+        out, tuple(train), valid, test, subwords_from, keep_duplicates, workers, overwrite, chosen=frozenset(flags)
     )
     body.prepare(body.task_config(flags), settings)
 

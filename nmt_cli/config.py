@@ -13,7 +13,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,21 +186,22 @@ def restored(cls: type[Any], values: Any, origin: str) -> Any:
     return construct(cls, values, dict.fromkeys(values, origin))
 
 
-def with_settings_of(own: Any, saved: Any, names: Iterable[str], source: str) -> Any:
+def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collection[str], source: str) -> Any:
     """The dataclass `own` with the fields `names` as in `saved`, an instance of the same class.
 
     Args:
+        chosen: the fields of `own` that were set on purpose; so were, surely, those that are not at their defaults.
         source: what `saved` comes from, for the message.
 
     Raises:
-        UsageError: one of the fields was chosen otherwise: it is neither as in `saved` nor the default.
+        UsageError: one of the fields was set on purpose, to something else than in `saved`.
     """
     defaults = type(own)()
     taken = {name: getattr(saved, name) for name in names}
     for name, value in taken.items():
-        chosen = getattr(own, name)
-        if chosen not in (value, getattr(defaults, name)):
-            raise UsageError(f"{flag(name)} {chosen} contradicts {source}, which was made with {value}")
+        wanted = getattr(own, name)
+        if wanted != value and (name in chosen or wanted != getattr(defaults, name)):
+            raise UsageError(f"{flag(name)} {wanted} contradicts {source}, which was made with {value}")
     return dataclasses.replace(own, **taken)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from nmt_cli.config import fields, flag
+from nmt_cli.errors import UsageError
 
 Command = Callable[..., None]
 
@@ -31,10 +32,18 @@ def with_fields(command: Command, panels: Sequence[Panel], choices: dict[str, Se
     Args:
         command: takes `flags`, a dict that receives the fields whose flags were given, by name.
         choices: kind of component -> the names that it may have.
+
+    Raises:
+        UsageError: a field has the name of a flag of `command` itself.
     """
     static = inspect.signature(command, eval_str=True).parameters
-    added = [*_choice_parameters(choices or {}), *_unique(p for panel in panels for p in _parameters(panel))]
+    added = [*_choice_parameters(choices or {}), *_field_parameters(panels)]
     names = [parameter.name for parameter in added]
+    for name in names:
+        if name in static:
+            raise UsageError(
+                f"{flag(name)} is a flag of the command itself: a component must rename its field {name!r}"
+            )
 
     @functools.wraps(command)
     def extended(**values: Any) -> None:
@@ -56,36 +65,52 @@ def _choice_parameters(choices: dict[str, Sequence[str]]) -> Iterable[inspect.Pa
         yield _parameter(kind, Annotated[str | None, option])
 
 
-def _parameters(panel: Panel) -> Iterable[inspect.Parameter]:
-    for field, hint in fields(panel.config):
-        accepted = [
-            kind
-            for kind in (typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,))
-            if kind is not type(None)
-        ]
-        kind = accepted[0] if len(accepted) == 1 else str
-        yield _parameter(field.name, Annotated[kind | None, _option(field, kind, panel.title)])
+def _field_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
+    """One for each name: two components of one kind may share a field, whose flag serves whichever is selected."""
+    owners: dict[str, list[tuple[str, dataclasses.Field[Any]]]] = {}
+    kinds: dict[str, type[Any]] = {}
+    for panel in panels:
+        for field, hint in fields(panel.config):
+            owners.setdefault(field.name, []).append((panel.title, field))
+            kinds[field.name] = _kind(hint)
+    for name, kind in kinds.items():
+        titles, shared = zip(*owners[name], strict=True)
+        yield _parameter(name, Annotated[kind | None, _option(kind, titles, shared)])
 
 
-def _option(field: dataclasses.Field[Any], kind: type[Any], title: str) -> Any:
-    names = f"{flag(field.name)}/--no-{field.name.replace('_', '-')}" if kind is bool else flag(field.name)
-    words = [str(field.metadata.get("help", ""))]
-    if field.metadata.get("choices"):
-        words.append(f"({' | '.join(field.metadata['choices'])})")
-    if field.default is not None and field.default != "":
-        words.append(
-            f"[default: {field.default:g}]" if isinstance(field.default, float) else f"[default: {field.default}]"
-        )
+def _kind(hint: Any) -> type[Any]:
+    accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = [kind for kind in accepted if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 else str
+
+
+def _option(kind: type[Any], titles: Sequence[str], shared: Sequence[dataclasses.Field[Any]]) -> Any:
+    """The flag of a field that the panels `titles` share; its help is the last one's."""
+    name = shared[-1].name
+    names = f"{flag(name)}/--no-{name.replace('_', '-')}" if kind is bool else flag(name)
+    words = [str(shared[-1].metadata.get("help", ""))]
+    if shared[-1].metadata.get("choices"):
+        words.append(f"({' | '.join(shared[-1].metadata['choices'])})")
+    words.append(_defaults([field.default for field in shared], titles))
     metavar = None if kind is bool else {int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
     return typer.Option(
-        names, help=" ".join(words).replace("[", "\\["), rich_help_panel=title, metavar=metavar, show_default=False
+        names,
+        help=" ".join(filter(None, words)).replace("[", "\\["),
+        rich_help_panel=" and ".join(titles),
+        metavar=metavar,
+        show_default=False,
     )
+
+
+def _defaults(values: Sequence[Any], titles: Sequence[str]) -> str:
+    """`[default: 4]`, or each component's own: `[default: task parsing 16000, task translation 10000]`."""
+    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    if all(value is None or value == "" for value in values):
+        return ""
+    if len(set(shown)) == 1:
+        return f"[default: {shown[0]}]"
+    return f"[default: {', '.join(f'{title} {value}' for title, value in zip(titles, shown, strict=True))}]"
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-
-def _unique(parameters: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Two components of one kind may share the name of a field; the flag then serves whichever is selected."""
-    return list({parameter.name: parameter for parameter in parameters}.values())

@@ -53,6 +53,7 @@ class PrepareSettings:
     keep_duplicates: bool = False
     workers: int = 1
     overwrite: bool = False
+    chosen: frozenset[str] = frozenset()  # the task's settings that were given, though they may be the defaults
 
     def prefixes(self) -> dict[str, tuple[str, ...]]:
         """The prefixes of each split that is wanted."""
@@ -91,7 +92,7 @@ def prepare(config: Any, settings: PrepareSettings) -> dict[str, Any]:
     task: Preparable = registry.build(config)
     inputs = _inputs(task, settings)
     if settings.subwords_from is not None:
-        task.adopt(_saved_task(settings.subwords_from, task.name))
+        task.adopt(_saved_task(settings.subwords_from, task.name), settings.chosen)
     try:
         with staging.staged(settings.out, overwrite=settings.overwrite, ours=_OURS, marker=MANIFEST) as folder:
             manifest = _prepare_into(folder, task, settings, inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,8 +47,10 @@ class Preparable(Task, Protocol):
         """Learns the vocabularies; `pairs` can be iterated again and again, each time streamed, and is not empty."""
         ...
 
-    def adopt(self, saved: Any) -> None:
-        """Instead of `learn`: takes over the vocabularies of a loaded task of the same class, or refuses."""
+    def adopt(self, saved: Any, chosen: Collection[str]) -> None:
+        """Instead of `learn`: takes over the vocabularies of a loaded task of the same class, or refuses, where that
+        contradicts one of the settings `chosen` by the user.
+        """
         ...
 
     def describe(self) -> dict[str, Any]:

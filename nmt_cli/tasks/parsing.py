@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -117,13 +117,16 @@ class ParsingTask:
         self._words = subwords.learn((words for words, _ in pairs), learning)
         self._trees = TreeSymbols.of((line_tree(tree) for _, tree in pairs), c.linearisation)
 
-    def adopt(self, saved: ParsingTask) -> None:
+    def adopt(self, saved: ParsingTask, chosen: Collection[str] = ()) -> None:
         """Takes over the vocabularies of `saved`, and the settings that belong to them.
 
+        Args:
+            chosen: the settings that the user gave, by field name.
+
         Raises:
-            UsageError: a setting was chosen that contradicts them.
+            UsageError: one of these contradicts them.
         """
-        self.config = with_settings_of(self.config, saved.config, _TEXT_FIELDS, "--subwords-from")
+        self.config = with_settings_of(self.config, saved.config, _TEXT_FIELDS, chosen, "--subwords-from")
         self._words, self._trees = saved.words, saved.trees
         self._forget()
 

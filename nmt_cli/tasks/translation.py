@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,13 +131,16 @@ class TranslationTask:
             joint = subwords.learn((line for pair in pairs for line in pair), self._learning)
             self._vocabularies = (joint, joint)
 
-    def adopt(self, saved: TranslationTask) -> None:
+    def adopt(self, saved: TranslationTask, chosen: Collection[str] = ()) -> None:
         """Takes over the vocabularies of `saved`, and the settings that belong to them.
 
+        Args:
+            chosen: the settings that the user gave, by field name.
+
         Raises:
-            UsageError: a setting was chosen that contradicts them.
+            UsageError: one of these contradicts them.
         """
-        self.config = with_settings_of(self.config, saved.config, _TEXT_FIELDS, "--subwords-from")
+        self.config = with_settings_of(self.config, saved.config, _TEXT_FIELDS, chosen, "--subwords-from")
         self.__dict__.pop("_tokenisers", None)
         self._vocabularies = saved._both
 

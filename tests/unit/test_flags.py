@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from nmt_cli.errors import UsageError
 from nmt_cli.flags import Panel, with_fields
 from nmt_cli.registry import option
 
@@ -27,7 +28,7 @@ class SoupConfig:
 
 @dataclass(frozen=True)
 class StewConfig:
-    salt_grams: float = option(1.5, "how much salt [grams]", minimum=0.0)
+    salt_grams: float = option(2.5, "how much salt [grams]", minimum=0.0)
     beef: int = option(1, "pieces")
 
 
@@ -51,6 +52,21 @@ def app(taken: list[dict[str, Any]]) -> typer.Typer:
 def call(app: typer.Typer, *arguments: str) -> tuple[int, str]:
     done = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}).invoke(app, list(arguments))
     return done.exit_code, done.output
+
+
+def test_a_shared_flag_stands_once_with_each_components_default(app: typer.Typer) -> None:
+    _, shown = call(app, "--help")
+    assert shown.count("--salt-grams") == 1
+    assert "soup and stew" in shown
+    assert "[default: soup 1.5, stew 2.5]" in shown
+
+
+def test_a_field_cannot_have_the_name_of_the_commands_own_flag() -> None:
+    def serve(servings: int = 1, flags: Annotated[Any, "fields"] = None) -> None:
+        """Serves."""
+
+    with pytest.raises(UsageError, match="--servings is a flag of the command itself"):
+        with_fields(serve, [Panel("soup", SoupConfig)])
 
 
 def test_only_what_was_given_arrives_with_its_type(app: typer.Typer, taken: list[dict[str, Any]]) -> None:
@@ -97,7 +113,7 @@ def test_help_says_what_the_dataclass_says(app: typer.Typer) -> None:
     assert code == 0
     words = re.sub(r"\s+", " ", output)
     for expected in (
-        "--salt-grams NUMBER how much salt [grams] [default: 1.5]",
+        "--salt-grams NUMBER how much salt [grams] [default: soup 1.5, stew 2.5]",
         "--servings INTEGER how many eat [default: 4]",
         "--spice INTEGER which spice, by number │",  # no default to show
         "--pot TEXT the pot's form (round | square) [default: round]",

@@ -182,6 +182,13 @@ def test_settings_that_contradict_a_vocabulary_are_refused(settings: dict[str, A
         made(**{"vocab_size": 10000, **settings}).adopt(learned())
 
 
+def test_a_default_that_was_asked_for_is_a_choice() -> None:
+    saved = learned(subwords="wordpiece")
+    made(vocab_size=10000).adopt(saved)
+    with pytest.raises(UsageError, match="--subwords bpe contradicts --subwords-from, which was made with wordpiece"):
+        made(vocab_size=10000).adopt(saved, chosen={"subwords"})
+
+
 def test_cleaning_follows_the_config() -> None:
     strict = made(max_words=3, max_characters=20, max_ratio=2.0, ratio_unit="words", drop_identical=True)
     reasons = [
