@@ -51,6 +51,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     return torch.autocast(device.type, torch.bfloat16, enabled=low)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether PyTorch raised `error` because the device, or this machine, has not the memory."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
 class LostProcess(TrainingError):
     """Another process of the run failed, died or hangs."""
 

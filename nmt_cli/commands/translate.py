@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import stat
 import sys
 import time
 import zlib
@@ -73,6 +74,7 @@ def translate(settings: TranslateSettings) -> None:
         else:
             stream = stack.enter_context(_opened_input(settings.input))
         _check_attention(settings)
+        _check_files(settings)
         translator = load_translator(settings.checkpoints, settings.device, settings.options, _say)
         if settings.interactive:
             from nmt_cli.commands.interactive import converse
@@ -209,10 +211,29 @@ def _opened_output(settings: TranslateSettings) -> Iterator[Callable[[bytes], No
     if settings.output is None:
         yield _writer(sys.stdout.fileno(), "<stdout>")
         return
-    if settings.input is not None and settings.output.exists() and settings.output.samefile(settings.input):
-        raise UsageError(f"--output {settings.output} is the input itself: choose another name")
-    with settings.output.open("wb", buffering=0) as file:
-        yield _writer(file.fileno(), os.fspath(settings.output))
+    with _opened_for_writing(settings.output) as write:
+        yield write
+
+
+@contextmanager
+def _opened_for_writing(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Yields the function that writes; what a file held before stays until something is written, or all ended well."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    write = _writer(descriptor, os.fspath(path))
+    holds_former = stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+    def write_anew(content: bytes) -> None:
+        nonlocal holds_former
+        if holds_former:
+            os.ftruncate(descriptor, 0)
+            holds_former = False
+        write(content)
+
+    try:
+        yield write_anew
+        write_anew(b"")
+    finally:
+        os.close(descriptor)
 
 
 def _writer(descriptor: int, name: str) -> Callable[[bytes], None]:
@@ -241,6 +262,32 @@ def _check_attention(settings: TranslateSettings) -> None:
             raise UsageError(f"--attention {settings.attention} is the file of {flag}, too: choose another name")
 
 
+def _check_files(settings: TranslateSettings) -> None:
+    """Raises UsageError where an output is the file that is read, whose text it would destroy or never come to an end
+    of.
+    """
+    if settings.interactive:
+        return
+    source = _identity(sys.stdin.fileno() if settings.input is None else settings.input)
+    outputs: list[tuple[str, Path | int | None]] = [
+        ("standard output", sys.stdout.fileno()) if settings.output is None else ("--output", settings.output),
+        ("--attention", settings.attention),
+    ]
+    for flag, place in outputs:
+        if place is not None and source is not None and _identity(place) == source:
+            name = f"{flag} {place}" if isinstance(place, Path) else flag
+            raise UsageError(f"{name} is the input itself: choose another name")
+
+
+def _identity(place: Path | int) -> tuple[int, int] | None:
+    """What tells a file from all others, by whatever name it was opened; nothing for what is no regular file."""
+    try:
+        found = os.stat(place)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
 def _attention_page(translator: Translator, settings: TranslateSettings) -> AttentionPage | None:
     if settings.attention is None:
         return None
@@ -256,10 +303,10 @@ def _opened_attention(
     if page is None or path is None:
         yield lambda translation, place: None
         return
-    with path.open("wb", buffering=0) as file:
+    with _opened_for_writing(path) as write:
         yield page.add
         content = page.html()
-        _writer(file.fileno(), os.fspath(path))(content)
+        write(content)
     if not settings.quiet:
         sentences = f"{len(page)} sentence{'' if len(page) == 1 else 's'}"
         _say(f"attention of {sentences}: {path} ({len(content) / 1e6:.1f} MB); open it in a browser")

@@ -20,6 +20,9 @@ from nmt_cli.decoding.top import best
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Decodable, DecoderState, Hypothesis
 
+LARGEST_BEAM = 10_000
+"""Wider ones are slips of the finger: some hundred hypotheses of a sentence already take a GPU's memory."""
+
 
 @dataclass(frozen=True)
 class SearchOptions:
@@ -37,8 +40,8 @@ class SearchOptions:
     early_termination: bool = True  # changes no result, only the time
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise UsageError(f"the beam must be at least 1, not {self.beam}")
+        if not 1 <= self.beam <= LARGEST_BEAM:
+            raise UsageError(f"the beam must be at least 1 and at most {LARGEST_BEAM:,}, not {self.beam:,}")
         if not 1 <= self.nbest <= self.beam:
             raise UsageError(f"{self.nbest} best of a beam of {self.beam}: use from 1 to as many as the beam is wide")
         if not (math.isfinite(self.alpha) and self.alpha >= 0):

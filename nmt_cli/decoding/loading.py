@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nmt_cli.checkpoint import load_model, resolve
 from nmt_cli.decoding.choices import task_options, with_choices
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.device import choose_device
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.device import choose_device, is_out_of_memory
+from nmt_cli.errors import CheckpointError, NmtError, UsageError
 from nmt_cli.interfaces import Task
 
 
@@ -37,7 +39,7 @@ def load_translator(
         raise UsageError("give a checkpoint: the folder that `nmt train` or `nmt average` wrote")
     place = choose_device(device)
     folders = [_resolved(path, say) for path in checkpoints]
-    loaded: list[tuple[Any, Task]] = [load_model(folder, place) for folder in folders]
+    loaded: list[tuple[Any, Task]] = [_loaded(folder, place) for folder in folders]
     models, tasks = [model for model, _ in loaded], [task for _, task in loaded]
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
         check_same_vocabularies(folders[0], tasks[0], folder, task)
@@ -62,6 +64,15 @@ def _vocabulary(task: Task, side: str) -> list[str]:
     if side == "source":
         return task.source_tokens(range(task.source_vocabulary_size))
     return task.target_tokens(range(task.target_vocabulary_size))
+
+
+def _loaded(folder: Path, place: torch.device) -> tuple[Any, Task]:
+    try:
+        return load_model(folder, place)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NmtError(f"{folder}: out of memory: {place} has no room for this model; choose another device") from error
 
 
 def _resolved(path: Path, say: Callable[[str], None]) -> Path:

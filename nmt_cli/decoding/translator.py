@@ -12,7 +12,8 @@ from torch import Tensor
 from nmt_cli.decoding.abilities import RepairingTask
 from nmt_cli.decoding.beam_search import SearchOptions, beam_search
 from nmt_cli.decoding.constraint import ConstrainedTask, Constraint
-from nmt_cli.errors import UsageError
+from nmt_cli.device import is_out_of_memory
+from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import EOS, PAD, Decodable, Hypothesis, Task
 
 LARGEST_BATCH = 128
@@ -97,11 +98,16 @@ class Translator:
     device: torch.device
     options: TranslateOptions = field(default_factory=TranslateOptions)
 
+    def __post_init__(self) -> None:
+        """Raises UsageError where a constrained search is wanted of a task that has no constraint."""
+        if self.options.constrained and not isinstance(self.task, ConstrainedTask):
+            raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
+
     def translate(self, lines: Iterable[str]) -> Iterator[Translation]:
         """Translates any number of lines in the memory of `read_ahead` of them; one result for each, in order.
 
         Raises:
-            UsageError: a constrained search is wanted of a task that has no constraint.
+            NmtError: the memory does not hold the search of one line.
         """
         for window in windows(lines, self.options.read_ahead):
             yield from self.translate_window(window)
@@ -127,8 +133,9 @@ class Translator:
         return self._encode(0, line).ids
 
     def _encode(self, place: int, line: str) -> _Encoded:
-        """The first ids of a line; none where it is empty."""
+        """The first ids of a line; none where it is empty. Half a surrogate pair, which is no text, becomes a `?`."""
         limit = self.options.max_source_length
+        line = line.encode("utf-8", "replace").decode()
         text = line.strip()
         ids = self.task.encode_source(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
         return _Encoded(place, line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
@@ -152,9 +159,15 @@ class Translator:
             limits = [self._limit(len(line.ids)) for line in batch]
             source = _pad([line.ids for line in batch]).to(self.device)
             return beam_search(self.model, source, limits, self.options.search, self._constraint(batch, limits))
-        except torch.OutOfMemoryError:
-            if len(batch) == 1:
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
+            if len(batch) == 1:
+                raise NmtError(
+                    f"out of memory on a line of {len(batch[0].ids)} tokens, with a beam of {self.options.search.beam} "
+                    f"and up to {limits[0]} tokens of output: use a smaller beam, max_length_offset or "
+                    "max_source_length"
+                ) from error
         half = len(batch) // 2
         return self._search(batch[:half]) + self._search(batch[half:])
 
@@ -163,10 +176,8 @@ class Translator:
         return self.task.max_length(source_length) if offset is None else source_length + offset
 
     def _constraint(self, batch: list[_Encoded], limits: list[int]) -> Constraint | None:
-        if not self.options.constrained:
+        if not self.options.constrained or not isinstance(self.task, ConstrainedTask):
             return None
-        if not isinstance(self.task, ConstrainedTask):
-            raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
         return self.task.constraint([line.line for line in batch], limits, self.device)
 
     def _translation(self, line: _Encoded, hypotheses: list[Hypothesis]) -> Translation:

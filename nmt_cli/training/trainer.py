@@ -16,7 +16,7 @@ from torch import Tensor
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import BatchPlan, Indices, load_batch
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.device import World, autocast
+from nmt_cli.device import World, autocast, is_out_of_memory
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.interfaces import Criterion, Loss, Schedule, Task
 from nmt_cli.training import optimizer_state
@@ -224,7 +224,7 @@ class Trainer:
         try:
             yield
         except RuntimeError as error:
-            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            if not is_out_of_memory(error):
                 raise
             raise TrainingError(out_of_memory(self.parts.plan, update)) from error
 

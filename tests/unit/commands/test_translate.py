@@ -137,6 +137,7 @@ def test_interactive_needs_a_terminal(settings: TranslateSettings) -> None:
         (["--constrained"], 2, "--constrained"),
         (["--beem", "2"], 2, "--beam"),
         (["--beam", "0"], 2, "--beam"),
+        (["--beam", "100000000000"], 2, "at most 10,000, not 100,000,000,000"),
     ],
 )
 def test_wrong_flags(
@@ -256,3 +257,48 @@ def test_an_ensemble_of_two_runs(
         for checkpoints in ((one,), (two,), (one, two))
     ]
     assert scores[2] not in scores[:2]
+
+
+@pytest.mark.parametrize("how", ["stdin and --output", "stdin and --attention", "appended to stdin", "a hard link"])
+def test_the_input_is_never_written_over(tiny_checkpoint: Path, tmp_path: Path, how: str) -> None:
+    """Whatever its name there: what is the same file is found out by its number on the disk."""
+    text, other = tmp_path / "text", tmp_path / "other"
+    text.write_text("abc\nhg\n")
+    other.hardlink_to(text)
+    flags, streams = {
+        "stdin and --output": (["--output", text], {}),
+        "stdin and --attention": (["--output", tmp_path / "out", "--attention", text], {}),
+        "appended to stdin": ([], {"stdout": text.open("ab")}),
+        "a hard link": (["--input", other, "--output", text], {"stdin": subprocess.DEVNULL}),
+    }[how]
+    with start(tiny_checkpoint, *map(str, flags), **{"stdin": text.open("rb"), **streams}) as process:
+        assert process.stderr is not None
+        assert b"is the input itself" in process.stderr.read()
+        assert process.wait(60) == 2
+    assert text.read_text() == "abc\nhg\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_keeps_what_it_held_until_there_is_something_new(
+    settings: TranslateSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.html"
+    both = replace(settings, attention=page)
+    (settings.input or Path()).write_text("abc\n")
+    for path in (settings.output or Path(), page):
+        path.write_text("precious")
+    with pytest.raises(UsageError, match="--constrained"):
+        translate(replace(both, options={"constrained": True}))
+
+    def search(*_: Any) -> Any:
+        raise CheckpointError("no numbers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("nmt_cli.decoding.translator.beam_search", search)
+        with pytest.raises(CheckpointError, match="no numbers"):
+            run(both, b"abc\n")
+    assert [path.read_text() for path in (settings.output or Path(), page)] == ["precious"] * 2
+    assert len(run(both, b"abc\n")) == 1
+    assert "<html" in page.read_text()[:200]
+    (settings.output or Path()).write_text("precious")
+    assert run(settings, b"") == []

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nmt_cli.decoding.beam_search import SearchOptions
 from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, TranslateOptions, Translator, windows
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK
 
 ALPHABET = "abcdefgh"
@@ -233,7 +233,7 @@ def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -
 
 def test_a_task_without_a_constraint_says_so(translator: Translator) -> None:
     with pytest.raises(UsageError, match="letters"):
-        list(with_options(translator, constrained=True).translate(["a"]))
+        with_options(translator, constrained=True)
 
 
 def test_a_task_with_a_constraint_is_asked_for_it(translator: Translator) -> None:
@@ -257,7 +257,7 @@ def test_a_task_with_a_constraint_is_asked_for_it(translator: Translator) -> Non
             return OnlyFirstLetter(len(sources))
 
     task = Constrained()
-    constrained = replace(with_options(translator, constrained=True), task=task)
+    constrained = with_options(replace(translator, task=task), constrained=True)
     results = list(constrained.translate(["bcd", "efgh"]))
     assert all(set(t.text) <= {"a"} for t in results)
     assert task.asked == (["efgh", "bcd"], [8, 7], torch.device("cpu"))
@@ -274,3 +274,41 @@ def test_windows() -> None:
 def test_options_out_of_range(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         TranslateOptions(**wrong)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 400000000000 bytes"),
+        MemoryError(),
+    ],
+)
+def test_memory_that_does_not_hold_one_line_is_told(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    sizes: list[int] = []
+
+    def search(model: Any, source: Tensor, *_: Any) -> Any:
+        sizes.append(len(source))
+        raise error
+
+    monkeypatch.setattr("nmt_cli.decoding.translator.beam_search", search)
+    with pytest.raises(NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"):
+        list(translator.translate(["abc", "ab", "a"]))
+    assert sizes == [3, 1]
+
+
+def test_other_errors_are_not_taken_for_want_of_memory(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(*_: Any) -> Any:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("nmt_cli.decoding.translator.beam_search", search)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        list(translator.translate(["abc"]))
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark(translator: Translator) -> None:
+    (translation,) = translator.translate(["a\ud800b"])
+    assert translation.source == "a?b"
+    assert translation.text == next(translator.translate(["a?b"])).text
