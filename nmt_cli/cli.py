@@ -340,8 +340,10 @@ def score(
     if "brackets" in (metric or ()) or evalb_parameters or per_sentence or gold_tags:
         from nmt_cli.commands import score_brackets
 
+        of_text: dict[str, object] = {"--target-lang": target_lang, "--test": test, "--test-samples": test_samples}
+        of_text["--allow-subword-marks"] = allow_subword_marks
         request = score_brackets.request(
-            hypotheses, ref, metric or (), evalb_parameters, per_sentence, gold_tags, as_json
+            hypotheses, ref, metric or (), evalb_parameters, per_sentence, gold_tags, as_json, of_text
         )
         score_brackets.run(request)
         return

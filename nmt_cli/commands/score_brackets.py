@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.commands.score_input import read_segments
-from nmt_cli.data.trees import with_tags_of
+from nmt_cli.commands.score_input import Segments, read_segments
+from nmt_cli.data.trees import retagged
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.metrics.brackets import BracketReport, Scores, score_brackets
+from nmt_cli.metrics.brackets import BracketReport, Problem, Scores, score_brackets
 from nmt_cli.metrics.brackets_table import evalb_output, summary
 from nmt_cli.metrics.evalb_parameters import COLLINS, Parameters, read_parameters
 
 METRIC = "brackets"
 
 _SHOWN_PROBLEMS = 10
-_WRAPPER_NOTE = (
-    "an outermost bracket without a label, ( (S ...), counts as a bracket of its own in EVALB; write (TOP (S ...))"
-)
+_BYTE_ORDER_MARK = "\ufeff"
+_CROSSING = ("average_crossing", "no_crossing", "two_or_less_crossing", "crossing_brackets")
 
 
 @dataclass(frozen=True)
@@ -53,16 +52,23 @@ def request(
     per_sentence: bool,
     gold_tags: bool,
     as_json: bool,
+    of_text: Mapping[str, object],
 ) -> BracketRequest:
     """The request that the command line makes.
 
+    Args:
+        of_text: the flags that go with the other metrics, and their values; an empty one was not given.
+
     Raises:
-        UsageError: other metrics are asked for besides, or other than one file of each kind is named.
+        UsageError: other metrics or their flags are asked for besides, or other than one file of each kind is named.
     """
     if METRIC not in metrics:
-        raise UsageError(f"--evalb-parameters, --per-sentence and --gold-tags go with --metric {METRIC}")
+        of_trees = {"--evalb-parameters": parameters, "--per-sentence": per_sentence, "--gold-tags": gold_tags}
+        raise UsageError(f"{_given(of_trees)}: only with --metric {METRIC}")
     if set(metrics) != {METRIC}:
         raise UsageError(f"--metric {METRIC} compares trees, so it is computed by itself; ask for the others apart")
+    if _given(of_text):
+        raise UsageError(f"{_given(of_text)}: not with --metric {METRIC}, which compares trees; leave it out")
     if len(tests) != 1 or len(golds) != 1:
         raise UsageError(f"--metric {METRIC} compares one file of trees with one --ref; score several one by one")
     if tests[0] == golds[0] == "-":
@@ -77,19 +83,17 @@ def run(request: BracketRequest) -> None:
         DataError: a file that cannot be read, another number of lines, or more sentences in error than the parameters
             allow (the original stops there, too).
     """
-    parameters = read_parameters(request.parameters) if request.parameters else COLLINS
-    test, gold = read_segments(request.test), read_segments(request.gold)
+    parameters = read_parameters(request.parameters, _note) if request.parameters else COLLINS
+    test, gold = _read(request.test), _read(request.gold)
     if len(test.lines) != len(gold.lines):
         raise DataError(
             f"{test.name} has {len(test.lines)} lines but {gold.name} has {len(gold.lines)}; each needs one tree a "
             "line, in the same order, and an empty line where the parser found none"
         )
-    for segments in (test, gold):
-        if any(line.lstrip(" \t").startswith(("( ", "((")) for line in segments.lines):
-            print(f"note: {segments.name}: {_WRAPPER_NOTE}", file=sys.stderr)
-    tested = list(map(with_tags_of, test.lines, gold.lines)) if request.gold_tags else test.lines
+    tested = _with_gold_tags(test, gold) if request.gold_tags else test.lines
     report = score_brackets(tested, gold.lines, parameters)
-    _tell_problems(report, test.name)
+    _tell_wrappers(report, test.name, gold.name)
+    _tell_problems(report, test.name, gold.name)
     _print(report, request, parameters, test.name)
     _warn_of_flattery(report)
 
@@ -105,12 +109,32 @@ def as_object(report: BracketReport, request: BracketRequest) -> dict[str, Any]:
         **_scores(report.everything),
         "cutoff_length": report.cutoff_length,
         "short": _scores(report.short),
-        "strict": _scores(report.strict),
+        "strict": {name: value for name, value in _scores(report.strict).items() if name not in _CROSSING},
         "errors": [asdict(problem) for problem in report.problems],
     }
     if request.per_sentence:
         found["rows"] = [asdict(row) for row in report.rows]
     return found
+
+
+def _read(name: str) -> Segments:
+    """The lines of a file of trees; a byte-order mark is no part of the first."""
+    segments = read_segments(name)
+    first, *others = segments.lines
+    return Segments(segments.name, [first.removeprefix(_BYTE_ORDER_MARK), *others])
+
+
+def _with_gold_tags(test: Segments, gold: Segments) -> list[str]:
+    """The test's lines under the right tags; says where they could not be put on, empty lines left aside."""
+    tagged = [retagged(*pair) for pair in zip(test.lines, gold.lines, strict=True)]
+    left = [n for n, (line, new) in enumerate(zip(test.lines, tagged, strict=True), 1) if new is None and line.strip()]
+    if left:
+        where = f"in line {left[0]}" if len(left) == 1 else f"the first in line {left[0]}"
+        _note(
+            f"--gold-tags: {_counted(len(left), 'sentence')} of {test.name}, {where}, got no tags: no sound tree there "
+            f"or in {gold.name}, or other words"
+        )
+    return [line if new is None else new for line, new in zip(test.lines, tagged, strict=True)]
 
 
 def _print(report: BracketReport, request: BracketRequest, parameters: Parameters, name: str) -> None:
@@ -158,20 +182,59 @@ def _scores(scores: Scores) -> dict[str, float]:
     }
 
 
-def _tell_problems(report: BracketReport, name: str) -> None:
-    for problem in report.problems[:_SHOWN_PROBLEMS]:
-        print(f"{name}:{problem.line}: {problem.message}", file=sys.stderr)
-    hidden = len(report.problems) - _SHOWN_PROBLEMS
-    if hidden > 0:
+def _tell_wrappers(report: BracketReport, test: str, gold: str) -> None:
+    for name, lines in {test: report.test_unlabelled, gold: report.gold_unlabelled}.items():
+        if lines:
+            _note(
+                f"{name}: in {_counted(lines, 'line')} a bracket without a label, ( (S ...), counts as one of its own, "
+                "as in EVALB; write (TOP (S ...))"
+            )
+
+
+def _tell_problems(report: BracketReport, test: str, gold: str) -> None:
+    """The first errors, and where there were too many the one that stopped the scoring."""
+    shown, rest = report.problems[:_SHOWN_PROBLEMS], report.problems[_SHOWN_PROBLEMS:]
+    last = rest[-1:] if report.stopped_at is not None else []
+    hidden = len(rest) - len(last)
+
+    def tell(problem: Problem) -> None:
+        print(f"{gold if problem.tree == 'gold' else test}:{problem.line}: {problem.message}", file=sys.stderr)
+
+    for problem in shown:
+        tell(problem)
+    if hidden:
         print(f"... and {hidden} more", file=sys.stderr)
+    for problem in last:
+        tell(problem)
 
 
 def _warn_of_flattery(report: BracketReport) -> None:
     everything, strict = report.everything, report.strict
-    if round(strict.f1, 2) < round(everything.f1, 2):
+    pairs = {
+        "F1": (round(everything.f1, 2), round(strict.f1, 2)),
+        "complete match": (round(everything.complete_match, 2), round(strict.complete_match, 2)),
+    }
+    worse = [
+        f"{name} is {one:.2f} without them, and {other:.2f} if they count as entirely wrong"
+        for name, (one, other) in pairs.items()
+        if other < one
+    ]
+    if worse:
         print(
-            f"warning: EVALB leaves {everything.errors} sentences in error and {everything.skipped} skipped ones out, "
-            f"which flatters the score: F1 is {everything.f1:.2f} without them, and {strict.f1:.2f} if they count as "
-            "entirely wrong",
+            f"warning: EVALB leaves {_counted(everything.errors, 'sentence')} in error and {everything.skipped} "
+            f"skipped out, which flatters the score: {'; '.join(worse)}",
             file=sys.stderr,
         )
+
+
+def _given(flags: Mapping[str, object]) -> str:
+    """The names of the flags that were given."""
+    return ", ".join(name for name, value in flags.items() if value)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _note(remark: str) -> None:
+    print(f"note: {remark}", file=sys.stderr)

@@ -194,13 +194,30 @@ def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
 
 def with_tags_of(test: str, gold: str) -> str:
     """The tree in the line `test` under the tags of that in `gold`, if both are one tree over the same words."""
+    tagged = retagged(test, gold)
+    return test if tagged is None else tagged
+
+
+def retagged(test: str, gold: str) -> str | None:
+    """The same, and None where they are not: the scorer says what is wrong. Traces need not be the same."""
     try:
         tested, right = (list(parse_trees([line], "")) for line in (test, gold))
     except DataError:
-        return test  # the scorer says what is wrong with it
-    if len(tested) != 1 or len(right) != 1 or tested[0].tree.words != right[0].tree.words:
-        return test
-    return tree_line(with_tags(tested[0].tree, right[0].tree.tags))
+        return None
+    if len(tested) != 1 or len(right) != 1:
+        return None
+    tagged = _under_tags_of(tested[0].tree, right[0].tree)
+    return None if tagged is None else tree_line(tagged)
+
+
+def _under_tags_of(test: Tree, gold: Tree) -> Tree | None:
+    if test.words == gold.words:
+        return with_tags(test, gold.tags)
+    of_words = [leaf for leaf in gold.leaves if leaf.tag != TRACE_TAG]
+    if [leaf.word for leaf in test.leaves if leaf.tag != TRACE_TAG] != [leaf.word for leaf in of_words]:
+        return None
+    left = iter(of_words)
+    return with_tags(test, [TRACE_TAG if leaf.tag == TRACE_TAG else next(left).tag for leaf in test.leaves])
 
 
 def _without_functions(label: str) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nmt_cli.errors import DataError
 from nmt_cli.metrics.evalb_parameters import Parameters
@@ -137,6 +137,20 @@ class Scores:
     def tagging_accuracy(self) -> float:
         return percentage(self.correct_tags, self.words)
 
+    def with_nothing_right(self, gold: int, test: int, words: int) -> Scores:
+        """The totals with one more sentence that has so many brackets and words, and nothing of it right.
+
+        It is no complete match, nor one without crossings; how many of its brackets cross cannot be said, so none is
+        counted, and `average_crossing` says nothing.
+        """
+        return replace(
+            self,
+            sentences=self.sentences + 1,
+            gold=self.gold + gold,
+            test=self.test + test,
+            words=self.words + words,
+        )
+
     def with_row(self, row: Row) -> Scores:
         """The totals with one more sentence."""
         valid = row.status == VALID
@@ -162,6 +176,7 @@ class Problem:
 
     line: int
     message: str
+    tree: str  # whose line it is, "gold" or "test"; where the two differ, the test's
 
 
 @dataclass(frozen=True)
@@ -174,6 +189,8 @@ class BracketReport:
     short: Scores  # sentences of at most `cutoff_length` words
     strict: Scores  # sentences in error and skipped ones counted as entirely wrong
     cutoff_length: int
+    gold_unlabelled: int  # trees with a bracket that has no label and counts all the same
+    test_unlabelled: int
     stopped_at: int | None  # the line at which there were more errors than the parameters allow
 
 
@@ -191,11 +208,12 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
     rows: list[Row] = []
     problems: list[Problem] = []
     everything, short, strict = Scores(), Scores(), Scores()
+    gold_unlabelled = test_unlabelled = 0
     stopped_at = None
     for number, (gold_line, test_line) in enumerate(_pairs(gold, test), start=1):
         gold_tree, test_tree = _read(gold_line, parameters), _read(test_line, parameters)
         row, errors = _compare(gold_tree, test_tree, number, parameters)
-        problems += [Problem(number, message) for message in errors]
+        problems += errors
         if len(problems) > parameters.max_error + 1:
             stopped_at = number
             break
@@ -203,8 +221,24 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
         everything = everything.with_row(row)
         if row.length <= parameters.cutoff_length:
             short = short.with_row(row)
-        strict = strict.with_row(row if row.status == VALID else _all_wrong(row, gold_tree, test_tree, parameters))
-    return BracketReport(rows, problems, everything, short, strict, parameters.cutoff_length, stopped_at)
+        if row.status == VALID:
+            strict = strict.with_row(row)
+            gold_unlabelled += _has_unlabelled(gold_tree)
+            test_unlabelled += _has_unlabelled(test_tree)
+        else:
+            gold_brackets, test_brackets = (len(_counting(tree, parameters)) for tree in (gold_tree, test_tree))
+            strict = strict.with_nothing_right(gold_brackets, test_brackets, len(gold_tree.words))
+    return BracketReport(
+        rows,
+        problems,
+        everything,
+        short,
+        strict,
+        parameters.cutoff_length,
+        gold_unlabelled,
+        test_unlabelled,
+        stopped_at,
+    )
 
 
 def _pairs(gold: Iterable[str], test: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -238,18 +272,21 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
                 position = label.end()
         elif line[position] == ")":
             if depth < 0:
-                sentence.errors.append("a closing bracket too many")
+                sentence.errors.append("a closing bracket too many; take it out")
             depth -= 1
             if open_brackets:
                 sentence.brackets[open_brackets.pop()].end = len(sentence.words)
             position += 1
         else:
-            sentence.errors.append(f"text that stands in no bracket of its own: {line[position : position + 20]!r}")
+            text = line[position : position + 20]
+            sentence.errors.append(f"text that stands in no bracket of its own: {text!r}; a word is written (NN cat)")
             sentence.readable = False
             return sentence
         position = _skip_space(line, position)
-    if depth != 0:
-        sentence.errors.append(f"{abs(depth)} {'opening' if depth > 0 else 'closing'} brackets too many")
+    if depth > 0:
+        sentence.errors.append(f"unbalanced: closing brackets are missing, {depth} in all; add them")
+    if depth < 0:
+        sentence.errors.append(f"unbalanced: closing brackets that close nothing, {-depth} in all; take them out")
     return sentence
 
 
@@ -269,9 +306,9 @@ def _add_word(sentence: _Sentence, tag: str, word: str, open_brackets: list[int]
         sentence.tags.append(tag)
 
 
-def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Parameters) -> tuple[Row, list[str]]:
+def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Parameters) -> tuple[Row, list[Problem]]:
     """One row of the table, and the errors, in the order in which the original finds them."""
-    errors = [f"{name}: {error}" for name, tree in (("gold", gold), ("test", test)) for error in tree.errors]
+    errors = [Problem(number, error, name) for name, tree in (("gold", gold), ("test", test)) for error in tree.errors]
     if not (gold.readable and test.readable):
         return Row(number, gold.length, ERROR), errors
     if not test.words:
@@ -279,11 +316,15 @@ def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Paramete
     if len(gold.words) != len(test.words):
         _put_quotes_back(gold, test, parameters)
     if len(gold.words) != len(test.words):
-        message = f"length unmatch: gold has {len(gold.words)} words that count, test has {len(test.words)}"
-        return Row(number, gold.length, ERROR), [*errors, message]
+        message = (
+            f"length unmatch: of gold's words {len(gold.words)} count, of test's {len(test.words)}; both need the same "
+            "words, and tags over punctuation that are deleted in both"
+        )
+        return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
     for one, other in zip(gold.words, test.words, strict=True):
         if not parameters.same_word(one, other):
-            return Row(number, gold.length, ERROR), [*errors, f"words unmatch: gold has {one}, test has {other}"]
+            message = f"words unmatch: gold has {one}, test has {other}; both need the same sentence in this line"
+            return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
     return _counted(gold, test, number, ERROR if errors else VALID, parameters), errors
 
 
@@ -307,6 +348,11 @@ def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Bracket]:
     around_words = (b for b in sentence.brackets if b.start != b.end)
     cut = (_Bracket(re.split("[-=]", b.label, maxsplit=1)[0], b.start, b.end) for b in around_words)
     return [b for b in cut if not parameters.deletes_bracket(b.label)]
+
+
+def _has_unlabelled(sentence: _Sentence) -> bool:
+    """Whether a bracket without a label counts, as that of `( (S ...))` does; no parameter can delete one."""
+    return any(not bracket.label and bracket.start != bracket.end for bracket in sentence.brackets)
 
 
 def _matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters) -> int:
@@ -366,9 +412,3 @@ def _put_back(sentence: _Sentence, which: int) -> None:
         sentence.brackets[around].end += 1
     for later in sentence.quotes[which:]:
         later.index += 1
-
-
-def _all_wrong(row: Row, gold: _Sentence, test: _Sentence, parameters: Parameters) -> Row:
-    """The row of a sentence left out, as though it were valid and nothing of it right."""
-    gold_brackets, test_brackets = _counting(gold, parameters), _counting(test, parameters)
-    return Row(row.number, row.length, VALID, 0, len(gold_brackets), len(test_brackets), 0, len(gold.words), 0)

@@ -91,7 +91,10 @@ def test_warns_where_the_score_flatters(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert (found["f1"], found["strict"]["f1"]) == (100.0, 46.15)  # 3 of 9 gold and 4 test brackets
-    assert found["errors"] == [{"line": 3, "message": "words unmatch: gold has cat, test has dog"}]
+    message = "words unmatch: gold has cat, test has dog; both need the same sentence in this line"
+    assert found["errors"] == [{"line": 3, "message": message, "tree": "test"}]
+    assert (found["complete_match"], found["strict"]["complete_match"]) == (100.0, 33.33)
+    assert not [name for name in found["strict"] if "crossing" in name]
     assert f"{test}:3: words unmatch" in printed.err
     assert "F1 is 100.00 without them, and 46.15 if they count" in printed.err
 
@@ -117,10 +120,88 @@ def test_gold_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert len(found["errors"]) + found["skipped_sentences"] == errors
 
 
-def test_notes_a_wrapper_that_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gold = written(tmp_path, "gold", "( (S (A a)))\n")
+def test_warns_where_only_complete_match_is_flattered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sentence left out has no bracket that counts, so F1 stays; half of the sentences are matched, not all."""
+    gold = written(tmp_path, "gold", f"{GOLD}(TOP (NN a))\n")
+    test = written(tmp_path, "test", f"{GOLD}(TOP (NN b))\n")
+    assert nmt(test, "--ref", gold, "--metric", "brackets") == 0
+    said = capsys.readouterr().err
+    assert "EVALB leaves 1 sentence in error and 0 skipped out" in said
+    assert "complete match is 100.00 without them, and 50.00 if they count as entirely wrong" in said
+    assert "F1 is" not in said
+
+
+def test_gold_tags_beside_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A treebank's own trees have leaves that stand for no word, and no parser writes them."""
+    traces = "(TOP (S (NP (-NONE- *T*-1)) (NP (DT the) (NN cat)) (VP (VBZ sleeps) (-NONE- *)) (. .)))\n"
+    gold = written(tmp_path, "gold", traces * 2)
+    test = written(
+        tmp_path, "test", "(TOP (S (NP (XX the) (XX cat)) (VP (XX sleeps)) (XX .)))\n" + traces.replace("*T*-1", "*-2")
+    )
+    assert nmt(test, "--ref", gold, "--metric", "brackets", "--gold-tags", "--json") == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    found = json.loads(printed.out)
+    assert (found["f1"], found["tagging_accuracy"], found["valid_sentences"]) == (100.0, 100.0, 2)
+
+
+def test_says_where_gold_tags_could_not_be_put_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = written(tmp_path, "gold", GOLD * 4)
+    dog = GOLD.replace("cat", "dog")
+    for lines, where in (
+        (f"{GOLD}\n{dog}(TOP (S\n", "2 sentences of {}, the first in line 3, got"),
+        (GOLD * 2 + dog + GOLD, "1 sentence of {}, in line 3, got"),
+    ):
+        test = written(tmp_path, "test", lines)
+        assert nmt(test, "--ref", gold, "--metric", "brackets", "--gold-tags") == 0
+        assert f"note: --gold-tags: {where.format(test)} no tags: no sound tree" in capsys.readouterr().err
+
+
+def test_a_fault_in_the_gold_file_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = written(tmp_path, "gold", GOLD + GOLD.replace(")))", "))"))
+    test = written(tmp_path, "test", GOLD * 2)
+    assert nmt(test, "--ref", gold, "--metric", "brackets") == 0
+    said = capsys.readouterr().err
+    assert f"{gold}:2: unbalanced: closing brackets are missing, 1 in all; add them\n" in said
+    assert f"{test}:" not in said
+
+
+def test_a_byte_order_mark_is_no_part_of_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold, test = (written(tmp_path, name, f"\ufeff{GOLD}") for name in ("gold", "test"))
+    assert nmt(test, "--ref", gold, "--metric", "brackets", "--json") == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert json.loads(printed.out)["f1"] == 100.0
+
+
+def test_the_error_that_stops_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = written(tmp_path, "gold", GOLD * 15)
+    test = written(tmp_path, "test", GOLD.replace("cat", "dog") * 15)
+    assert nmt(test, "--ref", gold, "--metric", "brackets") == 1
+    said = capsys.readouterr().err.split("\n")
+    assert said[9].startswith(f"{test}:10: words unmatch")
+    assert said[10] == "... and 1 more"
+    assert said[11].startswith(f"{test}:12: words unmatch")
+    assert f"{test}:12: 12 errors, more than MAX_ERROR 10" in " ".join(said[12:])
+
+
+def test_notes_brackets_without_a_label_that_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = written(tmp_path, "gold", "( (S (A a)))\n(())\n(( (S (A a))))\n")
     assert nmt(gold, "--ref", gold, "--metric", "brackets") == 0
-    assert f"note: {gold}: an outermost bracket without a label" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("a bracket without a label") == 1
+    assert f"note: {gold}: in 2 lines a bracket without a label, ( (S ...), counts" in said
+    test = written(tmp_path, "test", "(TOP (S (A a)))\n(())\n(TOP (S (A a)))\n")
+    assert nmt(test, "--ref", test, "--metric", "brackets") == 0
+    assert "without a label" not in capsys.readouterr().err
+
+
+def test_notes_what_is_passed_over_in_the_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold, parameters = written(tmp_path, "gold", GOLD), written(tmp_path, "p", "DEBUG 1\nEQ_LABEL A\n")
+    assert nmt(gold, "--ref", gold, "--metric", "brackets", "--evalb-parameters", parameters) == 0
+    said = capsys.readouterr().err.split("\n")
+    assert said[0].startswith(f"note: {parameters}:1: DEBUG 1 is ignored")
+    assert said[1].startswith(f"note: {parameters}:2: EQ_LABEL takes two values")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +210,21 @@ def test_notes_a_wrapper_that_counts(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["test", "test", "--ref", "gold", "--metric", "brackets"], 2, "compares one file of trees with one --ref"),
         (["test", "--ref", "gold", "--metric", "brackets", "--metric", "chrf"], 2, "by itself"),
         (["-", "--ref", "-", "--metric", "brackets"], 2, "standard input"),
-        (["test", "--ref", "gold", "--per-sentence"], 2, "--per-sentence"),
+        (["test", "--ref", "gold", "--per-sentence"], 2, "--per-sentence: only with --metric brackets"),
+        (
+            ["test", "--ref", "gold", "--gold-tags", "--evalb-parameters", "x"],
+            2,
+            "--evalb-parameters, --gold-tags: only",
+        ),
+        *(
+            (["test", "--ref", "gold", "--metric", "brackets", *flag], 2, f"{flag[0]}: not with --metric brackets")
+            for flag in (
+                ("--test", "paired-bootstrap"),
+                ("--test-samples", "5"),
+                ("--target-lang", "de"),
+                ("--allow-subword-marks",),
+            )
+        ),
         (["test", "--ref", "longer", "--metric", "brackets"], 1, "test has 1 lines but longer has 2"),
         (["absent", "--ref", "gold", "--metric", "brackets"], 1, "absent: cannot read this file"),
         (["test", "--ref", "gold", "--metric", "brackets", "--evalb-parameters", "gold"], 1, "gold:1: '(TOP' is no"),
