@@ -45,9 +45,15 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     return torch.device("cuda", index)
 
 
+def product_type(device_type: str, precision: str) -> torch.dtype:
+    """The type of matrix products as `precision` says; `auto` is bfloat16 on GPUs and float32 on CPUs."""
+    low = precision == "bfloat16" or (precision == "auto" and device_type == "cuda")
+    return torch.bfloat16 if low else torch.float32
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Matrix products in bfloat16 where `precision` says so; `auto` is bfloat16 on GPUs and float32 on CPUs."""
-    low = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    """Matrix products of the `product_type`."""
+    low = product_type(device.type, precision) == torch.bfloat16
     return torch.autocast(device.type, torch.bfloat16, enabled=low)
 
 

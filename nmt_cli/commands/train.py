@@ -20,11 +20,12 @@ from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, corpus_plan, derived_micro_batches
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
-from nmt_cli.device import World, alike_everywhere, join_world
+from nmt_cli.device import World, alike_everywhere, join_world, product_type
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Task
 from nmt_cli.presets import PRESETS
-from nmt_cli.training.costs import CostMeter, device_rates, memory_estimate
+from nmt_cli.training.costs import CostMeter, memory_estimate, utilisation
+from nmt_cli.training.rates import device_rates
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_folder import SUMMARY, RunFolder
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
@@ -51,8 +52,7 @@ def train(
         set_determinism(settings)
         task, corpus, valid = open_data(data)
         run = RunFolder(out)
-        rates = device_rates(world, settings.precision, settings.sustained_tflops, settings.peak_tflops)
-        reporter = Reporter(settings.max_steps, world.is_main, CostMeter(rates, world.size))
+        reporter = Reporter(settings.max_steps, world.is_main)
         try:
             about = description(config, task, corpus)
             # Before the claim: a model that cannot be built leaves no folder behind.
@@ -116,21 +116,30 @@ def dry_run(
     result["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
     result["peak_learning_rate"] = max(map(schedule, range(1, min(config.training.max_steps, 100_000) + 1)))
-    result |= requirements(model, config.training, plan)
+    result |= requirements(model, registry.build(config["criterion"]), config.training, plan)
     return result
 
 
-def requirements(model: Any, settings: TrainingConfig, plan: BatchPlan | None) -> dict[str, Any]:
+def requirements(model: Any, criterion: Any, settings: TrainingConfig, plan: BatchPlan | None) -> dict[str, Any]:
     """Operations and memory of one update; without data, for sentences of `TYPICAL_LENGTH` tokens."""
     if plan is None:
         count = max(1, settings.batch_tokens // TYPICAL_LENGTH)
         source = target = np.full(count, TYPICAL_LENGTH)
+        micro_batches = settings.micro_batches or derived_micro_batches(settings.batch_tokens)
+        sizes = [(-(-count // micro_batches), TYPICAL_LENGTH, TYPICAL_LENGTH)]
     else:
-        indices = np.concatenate(plan.epoch(0)[0])
+        epoch = plan.epoch(0)
+        indices = np.concatenate(epoch[0])
         source, target = plan.source_lengths[indices], plan.target_lengths[indices]
-    micro_batches = settings.micro_batches or derived_micro_batches(settings.batch_tokens)
+        sizes = [
+            (len(part), int(plan.source_lengths[part].max()), int(plan.target_lengths[part].max()))
+            for update in epoch
+            for part in update
+        ]
+    on_gpu = settings.device.startswith("cuda") or (settings.device == "auto" and torch.cuda.is_available())
+    low = product_type("cuda" if on_gpu else "cpu", settings.precision) == torch.bfloat16
     figures: dict[str, Any] = {
-        "memory_estimate_bytes": memory_estimate(model, settings.batch_tokens // micro_batches, int(target.max()))
+        "memory_estimate_bytes": memory_estimate(model, criterion, sizes, low=low, on_gpu=on_gpu)
     }
     if hasattr(model, "training_flops"):
         by_part = model.training_flops(source, target)
@@ -189,6 +198,9 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
         task=task,
         corpus=corpus,
         plan=corpus_plan(corpus, settings.batch_tokens, settings.micro_batches, settings.seed),
+        costs=CostMeter(
+            device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size
+        ),
         flops=getattr(model, "training_flops", None),
         validate=None if valid is None else validation(model, criterion, task, valid, world, settings),
     )
@@ -257,7 +269,7 @@ def plan_line(config: RunConfig, parts: Parts, world: World) -> str:
 
 def summary(trainer: Trainer) -> dict[str, Any]:
     """The whole run in figures; its cost as Table 2 counts it, and as counted from the model's shapes."""
-    progress, costs = trainer.progress, trainer.reporter.costs
+    progress = trainer.progress
     return {
         "steps": progress.step,
         "parameters": sum(parameter.numel() for parameter in trainer.parameters),
@@ -269,9 +281,9 @@ def summary(trainer: Trainer) -> dict[str, Any]:
         "best_step": progress.best_step,
         "skipped_updates": progress.skipped,
         "flops": progress.flops or None,
-        "flops_as_table2": costs.as_table2(progress.training_seconds),
-        "model_flop_utilisation": costs.utilisation(progress.flops, progress.training_seconds),
-        **costs.describe(),
+        "flops_as_table2": progress.spent.flops_as_table2,
+        "model_flop_utilisation": utilisation(progress.flops, progress.spent),
+        **trainer.parts.costs.describe(progress.spent),
     }
 
 

@@ -47,6 +47,14 @@ class LabelSmoothedCrossEntropy:
         total, nll = smoothed_cross_entropy(features, model.output_weight, batch.target_out[real], self.epsilon)
         return Loss(total, nll, batch.num_tokens)
 
+    def training_memory(self, model: Any, tokens: int, *, on_gpu: bool) -> int:
+        """Bytes that it takes for `tokens` target tokens: a chunk of logits and their exponentials, the features'
+        gradient, and the gradient of the output weight twice, as it is and times what comes from behind.
+        """
+        vocabulary_size, d = model.output_weight.shape
+        rows = min(tokens, CHUNK["cuda" if on_gpu else "cpu"])
+        return int(4 * (2 * rows * vocabulary_size + tokens * d + 2 * vocabulary_size * d))
+
 
 def smoothed_cross_entropy(features: Tensor, weight: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """The smoothed loss and the negative log-likelihood, each summed over rows; only the first carries gradients.

@@ -20,6 +20,7 @@ from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, LearnedPositions, SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward, Residual
 from nmt_cli.models.transformer_flops import Lengths, Shape, training_flops
+from nmt_cli.models.transformer_memory import Keeping, training_memory
 from nmt_cli.registry import build, option, register
 
 
@@ -169,6 +170,9 @@ class Transformer(nn.Module):
             *(config.num_layers, config.d_model, config.d_ff, config.num_heads, *config.head_widths()),
             vocabulary_size=target_vocabulary_size,
             neighbourhood=getattr(attention, "neighbourhood", None),
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            feed_forward_dropout=config.feed_forward_dropout,
         )
         self.target_embedding = Embedding(target_vocabulary_size, config.d_model)
         self.source_embedding = (
@@ -281,6 +285,15 @@ class Transformer(nn.Module):
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths: [sentences]."""
         return training_flops(self._shape, source_lengths, target_lengths)
+
+    def training_memory(self, sentences: int, source: int, target: int, *, low: bool, on_gpu: bool) -> dict[str, int]:
+        """Bytes that stay of a forward pass until the backward pass, by part.
+
+        Args:
+            source, target: tokens that each of the sentences is padded to.
+            low: products are in bfloat16.
+        """
+        return training_memory(self._shape, sentences, source, target, Keeping(low, on_gpu))
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return [cast(DecoderLayer, layer) for layer in self.decoder]

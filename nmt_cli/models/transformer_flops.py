@@ -18,7 +18,7 @@ BACKWARD = 2
 
 @dataclass(frozen=True)
 class Shape:
-    """The letters of Table 3, V, and r where self-attention is restricted to a neighbourhood."""
+    """The letters of Table 3, V, r where self-attention is restricted to a neighbourhood, and where dropout stands."""
 
     num_layers: int
     d_model: int
@@ -28,6 +28,9 @@ class Shape:
     d_v: int
     vocabulary_size: int
     neighbourhood: int | None = None
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    feed_forward_dropout: float = 0.0
 
 
 def training_flops(shape: Shape, source: Lengths, target: Lengths) -> dict[str, float]:

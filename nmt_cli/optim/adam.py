@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from nmt_cli.errors import UsageError
 from nmt_cli.registry import option, register
 
 
@@ -15,9 +16,15 @@ from nmt_cli.registry import option, register
 class AdamConfig:
     """Section 5.3: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9."""
 
-    beta1: float = option(0.9, "Adam's beta_1", minimum=0.0, maximum=1.0)
-    beta2: float = option(0.98, "Adam's beta_2", minimum=0.0, maximum=1.0)
+    beta1: float = option(0.9, "Adam's beta_1", minimum=0.0)
+    beta2: float = option(0.98, "Adam's beta_2", minimum=0.0)
     epsilon: float = option(1e-9, "Adam's epsilon", minimum=0.0)
+
+    def __post_init__(self) -> None:
+        """Refuses a beta of 1, with which the averages would never move, and larger ones."""
+        for name in ("beta1", "beta2"):
+            if getattr(self, name) >= 1:
+                raise UsageError(f"--{name} must be below 1, not {getattr(self, name)!r}")
 
 
 @register("optimizer", "adam", AdamConfig)

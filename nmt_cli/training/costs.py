@@ -2,126 +2,90 @@
 
 Table 2 estimates training FLOPs as training time x number of devices x the sustained single-precision rate of the
 device.
-Beside it stand the operations that the model really asks for, and the model-FLOP utilisation: their rate over the
-device's peak rate for the products' precision.
+Beside it stand the operations that the model really asks for, and the model-FLOP utilisation: what share they are of
+those that the devices could have done meanwhile, at their peak rate for the products' precision.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from nmt_cli.device import World, autocast
-
-PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
-"""Sustained single-precision TFLOP/s by which the paper reckons (its footnote to section 6.1)."""
-
-DATASHEET_RATES = {
-    # name: (single precision without tensor cores, bfloat16 or float16 with them, dense), TFLOP/s
-    "H200": (67.0, 989.0),
-    "H100 PCIe": (51.0, 756.0),
-    "H100": (67.0, 989.0),
-    "A100": (19.5, 312.0),
-    "L40": (90.5, 181.0),
-    "L4": (30.3, 121.0),
-    "A10": (31.2, 125.0),
-    "V100": (15.7, 125.0),
-    "T4": (8.1, 65.0),
-}
-"""Peaks that the makers publish, the more special name first."""
+from nmt_cli.training.rates import Rates
 
 
 @dataclass(frozen=True)
-class Rates:
-    """TFLOP/s of one device, and where the figures come from."""
+class Spent:
+    """What updates took of the devices, summed update by update: a run may go on with others, at another rate."""
 
-    sustained: float  # single precision, for the reckoning of Table 2
-    peak: float  # at the precision of the run's products, for utilisation
-    origin: str
+    device_seconds: float = 0.0
+    flops_as_table2: float = 0.0  # device-seconds x the sustained rate of the time
+    possible_flops: float = 0.0  # device-seconds x the peak rate of the time
 
-
-def device_rates(world: World, precision: str, sustained: float | None, peak: float | None) -> Rates:
-    """The rates of this run's devices: as given, else as published, else measured now."""
-    if sustained and peak:
-        return Rates(sustained, peak, "given by flags")
-    known = published_rates(world, precision)
-    if known is None:
-        measured = measured_rate(world.device, precision)
-        known = Rates(measured_rate(world.device, "float32"), measured, "measured on a matrix product")
-    if sustained is None and peak is None:
-        return known
-    return Rates(sustained or known.sustained, peak or known.peak, f"given by flags, else {known.origin}")
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.device_seconds + other.device_seconds,
+            self.flops_as_table2 + other.flops_as_table2,
+            self.possible_flops + other.possible_flops,
+        )
 
 
-def published_rates(world: World, precision: str) -> Rates | None:
-    """What is published of this GPU; nothing for CPUs and for GPUs that the tables lack."""
-    if world.device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(world.device)
-    for model, rate in PAPERS_RATES.items():
-        if model in name:
-            return Rates(rate, rate, f"the paper's rate of a {model}")
-    for model, (single, low) in DATASHEET_RATES.items():
-        if model in name:
-            return Rates(single, single if precision == "float32" else low, f"published peaks of {model}")
-    return None
-
-
-def measured_rate(device: torch.device, precision: str, size: int = 1024, rounds: int = 5) -> float:
-    """TFLOP/s of a square matrix product, the fastest of several: other work on the machine only slows it."""
-    left, right = torch.ones(size, size, device=device), torch.ones(size, size, device=device)
-    seconds = []
-    with torch.no_grad(), autocast(device, precision):
-        for _ in range(rounds + 1):
-            began = time.perf_counter()
-            float(torch.mm(left, right)[0, 0])
-            seconds.append(time.perf_counter() - began)
-    return 2 * size**3 / min(seconds) / 1e12
+def utilisation(flops: float, spent: Spent) -> float | None:
+    """Model FLOPs done over what the devices could have done; nothing where either is unknown."""
+    return flops / spent.possible_flops if flops and spent.possible_flops else None
 
 
 @dataclass(frozen=True)
 class CostMeter:
-    """Turns counters into the figures of a report."""
+    """The devices that a run has now."""
 
     rates: Rates
     devices: int
 
-    def utilisation(self, flops: float, seconds: float) -> float | None:
-        """Model FLOPs done over what the devices could have done at their peak."""
-        return flops / (seconds * self.devices * self.rates.peak * 1e12) if flops and seconds else None
+    def of(self, seconds: float) -> Spent:
+        """What `seconds` of all devices are."""
+        device_seconds = seconds * self.devices
+        return Spent(
+            device_seconds,
+            flops_as_table2=device_seconds * self.rates.sustained * 1e12,
+            possible_flops=device_seconds * self.rates.peak * 1e12,
+        )
 
-    def as_table2(self, seconds: float) -> float:
-        """Training time x devices x sustained rate."""
-        return seconds * self.devices * self.rates.sustained * 1e12
-
-    def describe(self) -> dict[str, Any]:
-        """The rates behind the figures."""
+    def describe(self, spent: Spent) -> dict[str, Any]:
+        """The devices of now, and behind the figures of the whole run its device-hours and mean rates."""
+        whole = spent if spent.device_seconds else self.of(1.0)
         return {
             "devices": self.devices,
-            "sustained_tflops_of_a_device": self.rates.sustained,
-            "peak_tflops_of_a_device": self.rates.peak,
+            "device_hours": spent.device_seconds / 3600,
+            "sustained_tflops_of_a_device": whole.flops_as_table2 / whole.device_seconds / 1e12,
+            "peak_tflops_of_a_device": whole.possible_flops / whole.device_seconds / 1e12,
             "origin_of_these_rates": self.rates.origin,
         }
 
 
-def memory_estimate(model: Any, tokens: int, length: int) -> dict[str, int]:
-    """Bytes that training takes, roughly (float32): what Adam keeps is exact, activations are an estimate.
+def memory_estimate(
+    model: Any, criterion: Any, micro_batches: Iterable[tuple[int, int, int]], *, low: bool, on_gpu: bool
+) -> dict[str, Any]:
+    """Bytes that training takes of one device: what stays, and what the largest of the micro-batches takes besides.
 
     Args:
-        tokens: source tokens, and target tokens, of one micro-batch.
-        length: tokens of a sentence, on which the matrices of attention depend.
+        micro_batches: (sentences, source tokens and target tokens of each, padding counted) of every one.
+        low: products are in bfloat16.
+
+    Returns:
+        `total`, and `by_part`. Of passing memory it has what model and criterion say: see their `training_memory`.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    widths = [parameter.shape[0] for parameter in model.parameters() if parameter.dim() == 2]
-    products = sum(widths) - sum(width for width in widths if width == model.vocabulary_size)
-    # Each matrix product keeps its output, and what stands around it (normalisation, dropout, sum) about as much again;
-    # attention keeps its weights and their dropout: one row of `length` for each head of each attention.
-    config = getattr(model, "config", None)
-    heads = getattr(config, "num_heads", 0) * getattr(config, "num_layers", 0) * 3
-    activations = 4 * tokens * (2 * products + 2 * heads * length)
-    logits = 4 * 3 * min(tokens, 4096) * model.vocabulary_size
-    states = {"weights": 4 * parameters, "gradients": 4 * parameters, "optimizer": 8 * parameters}
-    return {**states, "activations": activations, "logits": logits, "total": 16 * parameters + activations + logits}
+    lasting = {"weights": 4 * parameters, "gradients": 4 * parameters, "optimizer": 8 * parameters}  # as Adam keeps
+
+    def passing(sizes: tuple[int, int, int]) -> dict[str, int]:
+        parts: dict[str, int] = {}
+        if hasattr(model, "training_memory"):
+            parts |= model.training_memory(*sizes, low=low, on_gpu=on_gpu)
+        if hasattr(criterion, "training_memory"):
+            parts["loss"] = criterion.training_memory(model, sizes[0] * sizes[2], on_gpu=on_gpu)
+        return parts
+
+    by_part = lasting | max(map(passing, set(micro_batches)), key=lambda parts: sum(parts.values()))
+    return {"total": sum(by_part.values()), "by_part": by_part}

@@ -20,16 +20,15 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.costs import utilisation
 from nmt_cli.training.progress import Progress
 
 
 class Reporter:
     """Speaks for the main rank; the others keep quiet."""
 
-    def __init__(self, max_steps: int, speaks: bool, costs: CostMeter) -> None:
+    def __init__(self, max_steps: int, speaks: bool) -> None:
         self.max_steps = max_steps
-        self.costs = costs
         self.console = Console(stderr=True, quiet=not speaks, highlight=False, soft_wrap=True)
         self.bar: Bar | None = None
 
@@ -66,7 +65,9 @@ class Reporter:
             self.bar.update(task, completed=progress.step)
             if window.seconds:
                 rate = window.target_tokens / window.seconds
-                self.bar.update(task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s")
+                cost = shown_cost(progress.flops, progress.spent.flops_as_table2)
+                figures = f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s\n{cost}"  # for 80 columns
+                self.bar.update(task, figures=figures)
 
     def record(self, progress: Progress, rate: float, values: Mapping[str, float]) -> dict[str, Any]:
         """One line of metrics. Losses are per target token, in nats; `values` come from validation."""
@@ -85,8 +86,8 @@ class Reporter:
             "target_tokens": progress.target_tokens,
             "training_seconds": progress.training_seconds,
             "flops": progress.flops or None,
-            "flops_as_table2": self.costs.as_table2(progress.training_seconds),
-            "model_flop_utilisation": self.costs.utilisation(window.flops, window.seconds),
+            "flops_as_table2": progress.spent.flops_as_table2,
+            "model_flop_utilisation": utilisation(window.flops, window.spent),
             "skipped": progress.skipped,
             **values,
         }
@@ -99,6 +100,7 @@ class Reporter:
             parts.append(f"{record['target_tokens_per_second']:,.0f} tok/s")
         if record["model_flop_utilisation"] is not None:
             parts.append(f"mfu {record['model_flop_utilisation']:.0%}")
+        parts.append(shown_cost(record["flops"], record["flops_as_table2"]))
         if "validation_loss" in record:
             parts.append(f"| valid loss {record['validation_loss']:.3f} ppl {record['validation_perplexity']:.2f}")
         known = {"validation_loss", "validation_nll", "validation_perplexity"}
@@ -115,6 +117,18 @@ class Reporter:
         for name, value in summary.items():
             table.add_row(name.replace("_", " "), shown(value))
         self.console.print(table)
+
+
+def shown_cost(flops: float | None, as_table2: float) -> str:
+    """The operations of the whole run so far: the model's, where it can say them, and Table 2's estimate."""
+    counted, estimated = power_of_ten(flops or 0.0), power_of_ten(as_table2)
+    return f"flops {counted} (table 2: {estimated})" if flops else f"flops (table 2) {estimated}"
+
+
+def power_of_ten(value: float) -> str:
+    """12345.6 is 1.2e4."""
+    digits, _, exponent = f"{value:.1e}".partition("e")
+    return f"{digits}e{int(exponent)}"
 
 
 def shown(value: Any) -> str:

@@ -37,9 +37,14 @@ class TrainingConfig:
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
     deterministic: bool = option(False, "only kernels that give the same bits every time, also on GPUs")
     sustained_tflops: float | None = option(
-        None, "sustained single-precision TFLOP/s of one device, for the cost as Table 2 counts it", minimum=0.0
+        None,
+        "sustained single-precision TFLOP/s of one device, for the cost as Table 2 counts it [default: as published, "
+        "else measured]",
+        minimum=1e-6,
     )
-    peak_tflops: float | None = option(None, "peak TFLOP/s of one device, for the utilisation", minimum=0.0)
+    peak_tflops: float | None = option(
+        None, "peak TFLOP/s of one device, for the utilisation [default: as published, else measured]", minimum=1e-6
+    )
     non_finite_budget: int = option(
         10, "updates with a loss or gradient that is not finite, before the run stops", minimum=0
     )

@@ -20,6 +20,7 @@ from nmt_cli.device import World, autocast, is_out_of_memory
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.interfaces import Criterion, Loss, Schedule, Task
 from nmt_cli.training import optimizer_state
+from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.progress import Progress, Window
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_folder import RunFolder
@@ -38,6 +39,7 @@ class Parts:
     task: Task
     corpus: Corpus
     plan: BatchPlan
+    costs: CostMeter
     validate: Callable[[], dict[str, float]] | None  # the first value is the loss that chooses the best checkpoint
     flops: Callable[[Indices, Indices], dict[str, float]] | None = None  # of source and target lengths, by part
 
@@ -90,6 +92,8 @@ class Trainer:
         state = checkpoint.load_training(folder)
         optimizer_state.restore(self.optimizer, state.values["optimizer"], state.tensors, str(folder))
         self.progress = Progress.from_json(state.values["progress"], str(folder))
+        if self.progress.assume_spent(self.parts.costs):
+            self.reporter.note("this checkpoint does not say what its steps cost: they count as done by these devices")
         self.saved_step = self.progress.step
         self.world.barrier()  # nobody deletes what another rank still reads
         if self.world.is_main:
@@ -194,7 +198,17 @@ class Trainer:
         indices = np.concatenate(update)
         source, target = self.parts.plan.source_lengths[indices], self.parts.plan.target_lengths[indices]
         flops = sum(self.parts.flops(source, target).values()) if self.parts.flops else 0.0
-        return Window(1, sums.loss, sums.nll, int(target.sum()), int(source.sum()), seconds, flops, sums.gradient_norm)
+        return Window(
+            steps=1,
+            loss=sums.loss,
+            nll=sums.nll,
+            target_tokens=int(target.sum()),
+            source_tokens=int(source.sum()),
+            seconds=seconds,
+            spent=self.parts.costs.of(seconds),
+            flops=flops,
+            gradient_norm=sums.gradient_norm,
+        )
 
     def accumulate(self, update: Sequence[Indices]) -> Tensor:
         """Gradients of this rank's micro-batches, and [loss, nll] summed over their tokens.

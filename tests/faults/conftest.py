@@ -29,6 +29,8 @@ CLOCK = {
     "flops_as_table2",
     "model_flop_utilisation",
     "seconds",
+    "spent",
+    "device_hours",
     "sustained_tflops_of_a_device",
     "peak_tflops_of_a_device",
 }
