@@ -13,6 +13,7 @@ import typer
 
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.streams import sound_streams
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
 IMPORT = "--import"
@@ -22,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The `nmt` command. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a broken connection is told by us, in words
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with_exit_codes(lambda: application(given)(given, prog_name="nmt"))
+    with sound_streams():
+        with_exit_codes(lambda: application(given)(given, prog_name="nmt"))
 
 
 def with_exit_codes(run: Callable[[], Any]) -> None:
@@ -35,14 +37,22 @@ def with_exit_codes(run: Callable[[], Any]) -> None:
     except KeyboardInterrupt:
         leave("interrupted", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush is quiet, too
+        silence_output()
         sys.exit(141)
     except OSError as error:
+        if error.errno == errno.EBADF:
+            silence_output()
+            leave("standard output is closed: there is nowhere for the results", 1)
         place = f"{error.filename}: " if error.filename else ""
         advice = "; make room on the disk and run the command again" if error.errno == errno.ENOSPC else ""
         leave(f"{place}{error.strerror or error}{advice}", 1)
     except MemoryError:
         leave("out of memory; use smaller batches", 1)
+
+
+def silence_output() -> None:
+    """What is still to be written to standard output goes nowhere: so the last flush is quiet, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def leave(message: str, code: int) -> None:

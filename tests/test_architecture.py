@@ -44,6 +44,7 @@ FLOORS = {
     "device": 1,
     "lookout": 0,
     "errors": 0,
+    "streams": 0,
 }
 """The floor of every folder and file in the package's root; a room imports from lower floors and from itself."""
 

@@ -7,13 +7,15 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-_ASKED_FOR = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_ASKED_FOR = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class StopRequest:
-    """A context in which SIGTERM, SIGINT and SIGUSR1 (Slurm's warning) are remembered instead of obeyed.
+    """A context in which SIGTERM, SIGINT, SIGUSR1 (Slurm's warning) and SIGHUP (a terminal lost) are remembered instead
+    of obeyed.
 
-    A second SIGINT raises KeyboardInterrupt at once. Outside the main thread it does nothing.
+    A second SIGINT raises KeyboardInterrupt at once. SIGHUP stays ignored where `nohup` had it ignored. Outside the
+    main thread it does nothing.
     """
 
     def __init__(self) -> None:
@@ -23,6 +25,8 @@ class StopRequest:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in _ASKED_FOR:
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._remember)
         return self
 

@@ -69,6 +69,18 @@ def at_backward(number: int, act: Callable[[], None]) -> None:
     torch.Tensor.backward = backward  # type: ignore[assignment]
 
 
+def nobody_listens() -> None:
+    """Whoever read standard error has left."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 2)
+
+
+def with_nohup() -> None:
+    """The command was started by nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 def no_gpu_memory() -> None:
     """A GPU's memory does not suffice in the fifth step."""
 

@@ -13,7 +13,7 @@ import pytest
 from nmt_cli import checkpoint
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None], number: signal.Signals
 ) -> None:
@@ -24,6 +24,24 @@ def test_a_signal(
     assert f"saved {checkpoint.resolve(run)}" in started.err
     forks.train(tiny_data, run).code(0)
     check_same(f"SIG{number.name.removeprefix('SIG')}: saved, exit code {128 + number}", whole, run)
+
+
+def test_nohup(forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]) -> None:
+    run = tmp_path / "run"
+    hangup = {str(place_of(whole, 0.4)): signal.SIGHUP}
+    forks.train(tiny_data, run, watched=str(run), signals=hangup, poison="with_nohup").code(0)
+    check_same("SIGHUP under nohup: goes on", whole, run)
+
+
+def test_nobody_listens(
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
+) -> None:
+    """The reader of standard error has left: `nmt train ... 2>&1 | head`. Also when a signal then stops the run."""
+    run = tmp_path / "run"
+    stop = {str(place_of(whole, 0.4)): signal.SIGTERM}
+    forks.train(tiny_data, run, watched=str(run), signals=stop, poison="nobody_listens").code(128 + signal.SIGTERM)
+    forks.train(tiny_data, run, poison="nobody_listens").code(0)
+    check_same("the reader of standard error left: goes on", whole, run)
 
 
 def test_a_second_interrupt_stops_at_once(

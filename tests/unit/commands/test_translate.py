@@ -302,3 +302,19 @@ def test_an_output_keeps_what_it_held_until_there_is_something_new(
     assert "<html" in page.read_text()[:200]
     (settings.output or Path()).write_text("precious")
     assert run(settings, b"") == []
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "message"),
+    [("<&-", 0, b"translated 0 lines"), (">&-", 1, b"nmt: standard output is closed"), ("2>&-", 0, b"")],
+)
+def test_closed_streams(tiny_checkpoint: Path, tmp_path: Path, closed: str, code: int, message: bytes) -> None:
+    (tmp_path / "in").write_text("abc\n")
+    command = f'exec "$@" {closed}'
+    given = ["sh", "-c", command, "sh", *NMT, str(tiny_checkpoint), "--device", "cpu", "--max-length-offset", "3"]
+    with (tmp_path / "in").open() as text:
+        done = subprocess.run(given, stdin=text, capture_output=True, timeout=120, check=False)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert done.stdout.count(b"\n") == (1 if closed == "2>&-" else 0)
