@@ -71,15 +71,16 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, features: Tensor, weight: Tensor, targets: Tensor, epsilon: float, with_gradient: bool
     ) -> tuple[Tensor, Tensor]:
-        # Under autocast the features come in bfloat16 while the weight is float32: the products take the former's type.
-        low = weight.to(features.dtype)
+        # Layer normalisation gives float32 under autocast, too, and a product in place would stay in that type.
+        dtype = _product_type(features)
+        low, inputs = weight.to(dtype), features.to(dtype)
         total, nll = weight.new_zeros(2).unbind()
         feature_gradient = torch.empty_like(features) if with_gradient else None
         weight_gradient = torch.zeros_like(weight) if with_gradient else None
         size = CHUNK.get(features.device.type, CHUNK["cpu"])
         for start in range(0, len(features), size):
             rows = slice(start, start + size)
-            logits = F.linear(features[rows], low).float()  # [rows, V]
+            logits = F.linear(inputs[rows], low).float()  # [rows, V]
             target = targets[rows, None]
             log_normaliser = logits.logsumexp(-1, keepdim=True)
             token_nll = log_normaliser - logits.gather(1, target)
@@ -92,12 +93,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             # d loss / d logits = p - q
             difference = logits.sub_(log_normaliser).exp_().sub_(epsilon / len(weight))
             difference.scatter_add_(1, target, difference.new_full(target.shape, epsilon - 1))
-            difference = difference.to(features.dtype)
+            difference = difference.to(dtype)
             feature_gradient[rows] = difference @ low
-            if features.dtype == weight.dtype:
-                weight_gradient.addmm_(difference.t(), features[rows])
+            if dtype == weight.dtype:
+                weight_gradient.addmm_(difference.t(), inputs[rows])
             else:
-                weight_gradient += difference.t() @ features[rows]
+                weight_gradient += difference.t() @ inputs[rows]
         ctx.save_for_backward(feature_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return total, nll
@@ -106,3 +107,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         feature_gradient, weight_gradient = ctx.saved_tensors
         return feature_gradient * gradients[0], weight_gradient * gradients[0], None, None, None
+
+
+def _product_type(features: Tensor) -> torch.dtype:
+    """What matrix products are computed in: autocast's type where it is on."""
+    kind = features.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype

@@ -147,6 +147,16 @@ _ALL_MEASURES = (
         hyp="ascii-punctuation",
         ref="ascii-quotes",
     ),
+    *_multi_bleu(
+        "get-ende-bleu-all-quotes",
+        f"{_TOKENISED}, compounds split, Unicode punctuation of the hypothesis and quotes of both sides replaced",
+        "punctuation quotes moses compounds",
+        "quotes moses compounds",
+        tok=_MOSES,
+        compounds="split",
+        hyp="ascii-punctuation-quotes",
+        ref="ascii-quotes",
+    ),
     *_multi_bleu("multi-bleu-untokenised", "multi-bleu.perl on the lines as they are (white space alone)", "", ""),
     Measure(
         "multi30k",
@@ -174,6 +184,7 @@ CHAIN = (
     ("compound-split", "compounds split, both sides"),
     ("get-ende-bleu", "hypothesis: Unicode punctuation replaced"),
     ("get-ende-bleu-quotes", "reference: quotes replaced"),
+    ("get-ende-bleu-all-quotes", "hypothesis: quotes replaced, too"),
 )
 """The way from sacreBLEU to the paper's BLEU, one change after the other."""
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.criteria import label_smoothed_cross_entropy as module
 from nmt_cli.criteria.label_smoothed_cross_entropy import (
@@ -62,6 +63,35 @@ def test_low_precision_features_give_float32_sums() -> None:
     low_gradients = torch.autograd.grad(total, [low, weight])
     assert [g.dtype for g in low_gradients] == [torch.bfloat16, torch.float32]
     torch.testing.assert_close(low_gradients[1], torch.autograd.grad(expected, weight)[0], rtol=0.1, atol=0.2)
+
+
+class ProductTypes(TorchDispatchMode):
+    """Remembers in which types matrices were multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if "mm" in operation.name():
+            self.seen |= {argument.dtype for argument in arguments if isinstance(argument, Tensor)}
+        return operation(*arguments, **(keywords or {}))
+
+
+def test_under_autocast_every_product_is_in_low_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the features are float32, as layer normalisation leaves them; the sums and gradients are float32."""
+    monkeypatch.setattr(module, "CHUNK", {"cpu": 4})
+    features, weight, targets = drawn(11)
+    expected = smoothed_cross_entropy(features, weight, targets, 0.1)[0]
+    with ProductTypes() as products, torch.autocast("cpu", torch.bfloat16):
+        total = smoothed_cross_entropy(features, weight, targets, 0.1)[0]
+    assert products.seen == {torch.bfloat16}
+    assert total.dtype == torch.float32
+    torch.testing.assert_close(total, expected, rtol=1e-2, atol=0)
+    ours, theirs = (torch.autograd.grad(loss, [features, weight]) for loss in (total, expected))
+    for mine, reference in zip(ours, theirs, strict=True):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine, reference, rtol=0.05, atol=0.02)
 
 
 def test_nothing_is_kept_for_gradients_when_none_are_wanted() -> None:

@@ -172,6 +172,15 @@ def test_quotes_of_the_reference() -> None:
     assert only("get-ende-bleu-quotes", hypotheses, references) == 100
 
 
+def test_a_model_that_writes_german_quotes_is_punished_until_its_own_are_replaced_too() -> None:
+    """Moses' replacement of Unicode punctuation does not know „, so the same text twice has less than 100."""
+    same = ["Er sagte „Ja“ zu ihr ."]
+    assert only("get-ende-bleu-quotes", same, same) < 100
+    assert only("get-ende-bleu-all-quotes", same, same) == 100
+    straight = ['Er sagte "Ja" zu ihr .']
+    assert only("get-ende-bleu-all-quotes", straight, same) == only("get-ende-bleu-quotes", straight, same) == 100
+
+
 def test_punctuation_of_the_hypothesis() -> None:
     hypotheses, references = ["Er sagte ” Ja ” zu ihr ."], ['Er sagte " Ja " zu ihr .']
     assert only("compound-split", hypotheses, references) < 100
