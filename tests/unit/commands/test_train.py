@@ -91,6 +91,33 @@ def test_a_dry_run_to_read(train: Run) -> None:
     assert "model.d_model" in out
 
 
+def memory(train: Run, *arguments: object) -> dict[str, int]:
+    """The estimate by part, of a one-layer model."""
+    found = figures(train, "--num-layers", 1, "--device", "cpu", *arguments)["memory_estimate_bytes"]
+    parts: dict[str, int] = found["by_part"]
+    assert found["total"] == sum(parts.values())
+    return parts
+
+
+def test_memory_of_a_micro_batch_has_at_least_a_sentence(train: Run, tiny_data: Path) -> None:
+    for source in (["--vocab-size", 1000], [tiny_data]):
+        least, few, one = (memory(train, *source, "--micro-batches", count) for count in (100_000, 4, 1))
+        assert 0 < least["encoder feed-forward"] < few["encoder feed-forward"] < one["encoder feed-forward"]
+        assert least["weights"] == one["weights"]
+
+
+def test_memory_knows_precision_device_and_neighbourhood(train: Run) -> None:
+    plain = memory(train, "--vocab-size", 1000)
+    low = memory(train, "--vocab-size", 1000, "--precision", "bfloat16")
+    assert low["encoder attention"] * 2 == plain["encoder attention"]
+    assert low["weights"] == plain["weights"]
+    gpu = memory(train, "--vocab-size", 1000, "--device", "cuda")  # planned for from a machine that has none
+    assert gpu["encoder attention"] < low["encoder attention"]
+    near = memory(train, "--vocab-size", 1000, "--attention", "restricted", "--neighbourhood", 2)
+    assert near["encoder attention"] != plain["encoder attention"]
+    assert near["cross attention"] == plain["cross attention"]
+
+
 def test_file_and_flags(train: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("d_model = 32\nnum_heads = 2\n")
     given = ("--vocab-size", 50, "--preset", "table3_C_N2", "--config", tmp_path / "mine.toml", "--num-heads", 4)
@@ -112,6 +139,9 @@ def test_file_and_flags(train: Run, tmp_path: Path) -> None:
         (["{data}", "--out", "{tmp}/run", "--device", "tpu"], 2, "--device must be auto, cpu, cuda or cuda:N"),
         (["{data}", "--out", "{tmp}/run", "--save-every", "0"], 2, "--save-every takes a number of steps"),
         (["{data}", "--out", "{tmp}/run", "--precision", "int8"], 2, "--precision must be one of"),
+        (["{data}", "--out", "{tmp}/run", "--peak-tflops", "0"], 2, "--peak-tflops must be at least 1e-06, not 0.0"),
+        (["{data}", "--out", "{tmp}/run", "--sustained-tflops", "0"], 2, "--sustained-tflops must be at least 1e-06"),
+        (["{data}", "--out", "{tmp}/run", "--beta1", "1"], 2, "the command line: --beta1 must be below 1, not 1.0"),
     ],
 )
 def test_refusals_leave_nothing_behind(

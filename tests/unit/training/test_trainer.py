@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -84,6 +85,43 @@ def test_a_stopped_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> N
     whole, parts = metrics(tmp_path / "whole"), metrics(tmp_path / "parts")
     assert whole[-1] == parts[-1]
     assert [line["step"] for line in whole] == [line["step"] for line in parts]
+
+
+def costs(out: Path) -> list[float]:
+    return [json.loads(line)["flops_as_table2"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_what_was_spent_stays_spent_when_slower_devices_go_on(tiny_data: Path, tmp_path: Path) -> None:
+    run(tiny_data, tmp_path / "run", max_steps=4, sustained_tflops=1000.0, peak_tflops=1000.0)
+    run(tiny_data, tmp_path / "run", sustained_tflops=0.001, peak_tflops=0.001)
+    before, *after = costs(tmp_path / "run")
+    seconds = [json.loads(line)["training_seconds"] for line in (tmp_path / "run/metrics.jsonl").open()]
+    assert before == pytest.approx(seconds[0] * 1e15)
+    assert after[-1] == pytest.approx(before + (seconds[-1] - seconds[0]) * 1e9, rel=1e-12)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["flops_as_table2"] == after[-1]
+    assert summary["device_hours"] * 3600 == pytest.approx(seconds[-1])
+    assert summary["model_flop_utilisation"] == pytest.approx(summary["flops"] / after[-1])
+
+
+def test_a_checkpoint_that_knows_no_costs_counts_as_done_by_these_devices(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As checkpoints were before costs were summed: the run says so, and goes on."""
+    run(tiny_data, tmp_path / "run", max_steps=4, sustained_tflops=1000.0, peak_tflops=1000.0)
+    folder = tmp_path / "run" / "checkpoints" / "step-00000004"
+    state = json.loads((folder / "training.json").read_text())
+    del state["progress"]["spent"], state["progress"]["window"]["spent"]
+    checksums = json.loads((folder / "checksums.json").read_text())
+    checksums["training.json"] = hashlib.sha256(json.dumps(state).encode()).hexdigest()
+    for name, content in (("training.json", state), ("checksums.json", checksums)):
+        (folder / name).unlink()  # the best checkpoint shares the file
+        (folder / name).write_text(json.dumps(content))
+    capsys.readouterr()
+    run(tiny_data, tmp_path / "run", max_steps=8, sustained_tflops=2.0, peak_tflops=2.0)
+    assert "does not say what its steps cost" in capsys.readouterr().err
+    seconds = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])["training_seconds"]
+    assert costs(tmp_path / "run")[-1] == pytest.approx(seconds * 2e12)
 
 
 def test_a_run_that_lost_its_last_checkpoint_repeats_the_steps_exactly(tiny_data: Path, tmp_path: Path) -> None:
