@@ -1,10 +1,11 @@
 """The trees of a treebank, cleaned, one a line, in a file for each split: what recipes/wsj_parsing.sh begins with.
 
 treebank.py collect wsj|named MOST OUT PATH...   writes OUT/{train,dev,test}.ptb, of at most MOST trees (0: all) each
-treebank.py state wsj|named PATH...              a line that changes when the files do
+treebank.py state wsj|named|all PATH...          a line that changes when the files do
 
 wsj     PATH is the folder of the Penn Treebank (LDC99T42), or the one in it that holds the sections 00 to 24
 named   PATHs are files and folders of trees, or one folder of them, whose names say train, dev (or valid), test
+all     PATHs are files, or folders of trees; they have no splits
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from nmt_cli.data.text import fingerprint
 from nmt_cli.data.treebank import ENDINGS, treebank_files
 from nmt_cli.data.trees import read_clean_trees, tree_line
 from nmt_cli.errors import NmtError, UsageError
@@ -82,6 +84,15 @@ def _split_of(path: Path) -> str:
     return found[0]
 
 
+def all_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
+    """The files themselves, and the files of trees in the folders, all as one.
+
+    Raises:
+        DataError: there are none.
+    """
+    return {"all": [path for name in paths for path in treebank_files(str(name))]}
+
+
 def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
     """Writes each split's trees, and says how many there are."""
     out.mkdir(parents=True, exist_ok=True)
@@ -95,14 +106,14 @@ def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
 
 
 def state(files: dict[str, list[Path]]) -> str:
-    """A short line that stands for names and sizes of the files, wherever they lie."""
-    names = [(split, path.name, path.stat().st_size) for split, paths in files.items() for path in paths]
-    return hashlib.sha256(repr(names).encode()).hexdigest()[:16]
+    """A short line that stands for names and contents of the files, wherever they lie."""
+    contents = [(split, path.name, fingerprint(path)) for split, paths in files.items() for path in paths]
+    return hashlib.sha256(repr(contents).encode()).hexdigest()[:16]
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
-    finders = {"wsj": wsj_files, "named": named_files}
+    finders = {"wsj": wsj_files, "named": named_files, "all": all_files}
     try:
         if arguments[0] == "state":
             print(state(finders[arguments[1]]([Path(name) for name in arguments[2:]])))

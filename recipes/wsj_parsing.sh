@@ -61,6 +61,13 @@ done
 for path in ${ldc:+"$ldc"} "${treebank[@]}" ${silver:+"$silver"} ${sentences:+"$sentences"}; do
   [[ -e "$path" ]] || usage_error "$path: there is no such file or folder"
 done
+[[ -z "$sentences" || -f "$sentences" ]] || usage_error "--make-silver $sentences: this is no file"
+# The stages work in the folder of their results. A link keeps its name, which may say what it holds.
+whole() { realpath --no-symlinks -- "$1"; }
+for i in "${!treebank[@]}"; do treebank[i]="$(whole "${treebank[i]}")"; done
+[[ -z "$ldc" ]] || ldc="$(whole "$ldc")"
+[[ -z "$silver" ]] || silver="$(whole "$silver")"
+[[ -z "$sentences" ]] || sentences="$(whole "$sentences")"
 out="${out:-$checkout/runs/parsing${silver:+-semi-supervised}${smoke:+-smoke}}"
 find_nmt
 mkdir -p "$out"
@@ -83,7 +90,14 @@ fi
 [[ -z "$silver" || -n "$smoke" ]] || vocabulary=32000
 kind=named
 [[ -z "$ldc" ]] || { kind=wsj && treebank=("$ldc"); }
-trees_state="$("$python" "$checkout/recipes/treebank.py" state "$kind" "${treebank[@]}")" || exit $?
+# state_of KIND PATH...: a line that changes when the files do.
+state_of() { "$python" "$checkout/recipes/treebank.py" state "$@"; }
+
+trees_state="$(state_of "$kind" "${treebank[@]}")" || exit $?
+silver_state=""
+[[ -z "$silver" ]] || silver_state="$(state_of all "$silver")" || exit $?
+sentences_state=""
+[[ -z "$sentences" ]] || sentences_state="$(state_of all "$sentences")" || exit $?
 
 # What the stages below do; each is called with its settings.
 
@@ -97,9 +111,9 @@ prepare_trees() {
 }
 
 # sweep_point NAME DROPOUT SCALE FLAGS OF nmt train...: trains for a while and scores the dev set, parsed greedily.
+# Trains without going to $out: a file in FLAGS (--config) is named from where the recipe was called.
 sweep_point() {
-  cd "$out"
-  train_everywhere data --out "sweep/$1/run" --preset "$preset" --dropout "$2" --attention-dropout "$2" \
+  train_everywhere "$out/data" --out "$out/sweep/$1/run" --preset "$preset" --dropout "$2" --attention-dropout "$2" \
     --learning-rate-scale "$3" --keep-last 1 "${@:4}"
   parse "sweep/$1/run" dev "sweep/$1/dev" --greedy
 }
@@ -113,10 +127,9 @@ choose() {
 # train_chosen FLAGS OF nmt train...
 train_chosen() {
   local chosen
-  cd "$out"
-  chosen="$("$python" "$checkout/recipes/parsing_table.py" flags chosen.json)"
+  chosen="$("$python" "$checkout/recipes/parsing_table.py" flags "$out/chosen.json")"
   # shellcheck disable=SC2086  # several flags
-  train_everywhere data --out run --preset "$preset" $chosen "$@"
+  train_everywhere "$out/data" --out "$out/run" --preset "$preset" $chosen "$@"
 }
 
 average_run() { run "$nmt" average "$out/run" --last "$1" --out "$out/averaged"; }
@@ -148,7 +161,7 @@ make_table() {
 
 stage treebank "the trees, cleaned, one a line" "" trees collect_trees "$most" "$kind" "$trees_state"
 stage prepare "text to ids" treebank data prepare_trees "$way" "$vocabulary" \
-  ${silver:+"$(basename "$silver") $(du -b --summarize "$silver" | cut -f 1)"}
+  ${silver:+"$silver_state"}
 points=()
 for dropout in $dropouts; do
   for scale in $scales; do
@@ -171,7 +184,7 @@ for split in dev test; do
     parse averaged "$split" "$split.constrained" --constrained
 done
 [[ -z "$sentences" ]] || stage silver "silver trees for a semi-supervised run" average silver.ptb make_silver \
-  "$(basename "$sentences") $(stat --format %s "$sentences")"
+  "$sentences_state"
 stage table "the paper, this run, the difference" "prepare choose parse-dev constrain-dev parse-test constrain-test" \
   table.md make_table "$kind" "${silver:+semi-supervised}" "${smoke:+smoke}"
 run_stages

@@ -95,3 +95,20 @@ def test_the_state_follows_the_files_and_not_their_place(tmp_path: Path) -> None
     assert len(first.strip()) == 16
     assert state("there", "a") == first
     assert state("there", "a", "b") != first
+    assert state("there", "c") != first  # of the same size
+
+
+def test_the_state_of_files_without_splits(tmp_path: Path) -> None:
+    def state(path: Path) -> str:
+        return treebank("state", "all", path).stdout
+
+    silver = write(tmp_path / "silver" / "one.ptb", "a").parent
+    before = state(silver)
+    assert len(before.strip()) == 16
+    write(silver / "one.ptb", "b")
+    changed = state(silver)
+    assert changed != before
+    write(silver / "two.ptb", "c")
+    assert state(silver) not in (before, changed)
+    assert len(state(write(tmp_path / "sentences.txt", "a")).strip()) == 16
+    assert treebank("state", "all", tmp_path / "absent").returncode == 1

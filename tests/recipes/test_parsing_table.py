@@ -1,0 +1,63 @@
+"""The parsing recipe's table: the paper's column says what the paper says, of the paper's treebank alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "parsing_table.py"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What the recipe leaves behind, in the least that is read."""
+    for name in ("trees", "data", "averaged"):
+        (tmp_path / name).mkdir()
+    for split in ("train", "dev", "test"):
+        (tmp_path / "trees" / f"{split}.ptb").write_text("(TOP (A a))\n" * 39)
+        for stem in (split, f"{split}.constrained"):
+            figures = {"f1": 90.0, "recall": 89.0, "precision": 91.0, "complete_match": 40.0, "cutoff_length": 40}
+            counts = {"error_sentences": 1, "skipped_sentences": 2, "short": {"f1": 92.0}}
+            (tmp_path / f"{stem}.json").write_text(json.dumps({**figures, **counts}))
+            (tmp_path / f"{stem}.log").write_text("repaired 0 of 39 outputs\n")
+    (tmp_path / "data/manifest.json").write_text(json.dumps({"task": {"config": {"vocab_size": 15_000}}}))
+    header = json.dumps({"weight": {"shape": [30, 40]}}).encode()
+    (tmp_path / "averaged/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (tmp_path / "chosen.json").write_text(json.dumps({"dropout": "0.1", "learning_rate_scale": "1", "f1": {"p": 80.0}}))
+    return tmp_path
+
+
+def table(folder: Path, *arguments: str) -> tuple[dict[str, list[str]], str]:
+    """The cells of each row, and the whole text."""
+    command = [sys.executable, str(SCRIPT), "table", *arguments]
+    text = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=120).stdout
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n") if line.startswith("|")]
+    return {name: cells for name, *cells in rows}, text
+
+
+def filled(rows: dict[str, list[str]]) -> list[str]:
+    """The rows that have a figure of the paper."""
+    return [name for name, cells in rows.items() if len(cells) == 3 and cells[0] not in ("", "paper", "---:")]
+
+
+@pytest.mark.parametrize(("semi", "subwords", "f1"), [("", 16_000, 91.3), ("semi-supervised", 32_000, 92.7)])
+def test_beside_the_papers_figures(folder: Path, semi: str, subwords: int, f1: float) -> None:
+    rows, text = table(folder, "wsj", semi, "")
+    assert rows["train, trees"] == ["about 40,000", "39", ""]
+    assert rows["subwords"] == [f"{subwords:,}", "15,000", f"{15_000 - subwords:+,}"]
+    for way in ("test", "test, constrained"):
+        assert rows[f"{way}: F1"] == [f"{f1:.2f}", "90.00", f"{90 - f1:+.2f}"]
+    assert filled(rows) == ["train, trees", "subwords", "test: F1", "test, constrained: F1"]
+    assert rows["test: sentences left out by EVALB"] == ["", "3", ""]
+    assert "LDC99T42 usually gives 39,832, 1,700 and 2,416 trees" in text
+
+
+def test_another_treebank_stands_alone(folder: Path) -> None:
+    rows, text = table(folder, "named", "", "")
+    assert filled(rows) == []
+    assert "no measure for this one" in text
+    assert "LDC99T42" not in text
