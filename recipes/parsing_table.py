@@ -51,7 +51,8 @@ def table(kind: str, semi: str, smoke: str) -> Iterator[str]:
     yield "|---|---:|---:|---:|"
     for name in ("train", "dev", "test"):
         trees = len(Path(f"trees/{name}.ptb").read_text(encoding="utf-8").split("\n")) - 1
-        yield f"| {name}, trees | {PAPERS_TREES.get(name, '') if is_papers else ''} | {trees:,} | |"
+        paper = f"{PAPERS_TREES[name]} " if is_papers and name in PAPERS_TREES else ""
+        yield f"| {name}, trees | {paper}| {trees:,} | |"
     subwords = read("data/manifest.json")["task"]["config"]["vocab_size"]
     yield row("subwords", PAPERS_SUBWORDS[semi] if is_papers else None, subwords, ",.0f")
     yield row("parameters", None, count_parameters(Path("averaged/model.safetensors")), ",.0f")

@@ -60,4 +60,5 @@ def test_another_treebank_stands_alone(folder: Path) -> None:
     rows, text = table(folder, "named", "", "")
     assert filled(rows) == []
     assert "no measure for this one" in text
+    assert "\n| train, trees | | 39 | |\n" in text
     assert "LDC99T42" not in text
