@@ -239,7 +239,10 @@ class ParsingTask:
         return source_length + 300
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Labelled bracketing as EVALB counts it under COLLINS.prm, gold tags over the words; F1 first."""
+        """Labelled bracketing under COLLINS.prm, gold tags over the words; F1 first.
+
+        These are the strict scores: a sentence that EVALB would leave out counts as entirely wrong.
+        """
         parameters = dataclasses.replace(COLLINS, max_error=len(references))
         scores = score_brackets(map(with_tags_of, hypotheses, references), references, parameters).strict
         return {
