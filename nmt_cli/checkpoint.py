@@ -39,6 +39,8 @@ SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"
 TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
+_KINDS_IN_RUN = ("stop", "best", "step")  # of one step, the first is written first
+_NAME_IN_RUN = rf"({'|'.join(_KINDS_IN_RUN)})-\d{{8,}}"
 _LARGEST_JSON = 1 << 26  # bytes; no such file of ours comes near
 
 
@@ -213,11 +215,17 @@ def load_training(folder: Path) -> TrainingState:
     """What training needs to go on from this checkpoint.
 
     Raises:
-        CheckpointError: the checkpoint holds weights alone, or is damaged.
+        CheckpointError: the checkpoint holds weights alone, is damaged, or lacks something.
     """
     if not (folder / TRAINING_JSON).is_file():
         raise CheckpointError(f"{folder}: holds weights alone (an averaged checkpoint?); training cannot go on from it")
-    return TrainingState(_read_json(folder / TRAINING_JSON), _load_tensors(folder / TRAINING_TENSORS))
+    values = _read_json(folder / TRAINING_JSON)
+    for name, kind in (("progress", dict), ("optimizer", dict), ("left", list)):
+        if not isinstance(values.get(name, [] if name == "left" else None), kind):
+            raise CheckpointError(
+                f"{folder / TRAINING_JSON}: {name} is missing, or no {kind.__name__}. Use another checkpoint."
+            )
+    return TrainingState(values, _load_tensors(folder / TRAINING_TENSORS))
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, Task]:
@@ -302,9 +310,26 @@ def _check_vocabulary(contents: Contents, task: Task, origin: str) -> None:
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """The checkpoints of a run, the oldest first."""
-    found = (run / FOLDER_OF_RUN).glob("step-*")
-    return sorted(path for path in found if re.fullmatch(r"step-\d{8,}", path.name) and path.is_dir())
+    """The checkpoints that a run was asked for, by `--save-every` and at its end, the oldest first."""
+    return [folder for folder in resumable_of(run) if folder.name.startswith("step-")]
+
+
+def resumable_of(run: Path) -> list[Path]:
+    """Every checkpoint of a run, the oldest first: those it was asked for (`step-N`), what a signal left (`stop-N`),
+    and the best one (`best-N`) unless it is the copy of another.
+    """
+    found = [path for path in (run / FOLDER_OF_RUN).glob("*-*") if re.fullmatch(_NAME_IN_RUN, path.name)]
+    places = {path: (step_of(path), _KINDS_IN_RUN.index(path.name[:4])) for path in found if path.is_dir()}
+    asked_for = {step_of(path) for path in places if path.name.startswith("step-")}
+    return sorted(
+        (path for path in places if not (path.name.startswith("best-") and step_of(path) in asked_for)),
+        key=lambda path: places[path],
+    )
+
+
+def step_of(folder: Path) -> int:
+    """The step in the name of a run's checkpoint."""
+    return int(folder.name[5:])
 
 
 def resolve(path: Path) -> Path:
@@ -315,30 +340,13 @@ def resolve(path: Path) -> Path:
     """
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path
-    found = checkpoints_of(path)
+    found = resumable_of(path)
     if found:
         return found[-1]
     if (path / FOLDER_OF_RUN).is_dir():
         raise CheckpointError(f"{path}: this run has no checkpoint yet")
     read_contents(path)
     raise CheckpointError(f"{path}: not a checkpoint: it has no {WEIGHTS}")
-
-
-def why_not_averaged(folder: Path) -> str:
-    """What tells `folder` from a checkpoint of weights alone, as `nmt average` writes them; nothing where it is one."""
-    if not folder.is_dir():
-        return "is no folder"
-    found = {entry.name for entry in folder.iterdir()}
-    if not {CONFIG, WEIGHTS} <= found:
-        return "is no checkpoint"
-    foreign = sorted(found - {CONFIG, WEIGHTS, TASK, CHECKSUMS})
-    if foreign:
-        return f"holds {', '.join(foreign[:3])} besides averaged weights"
-    try:
-        read_contents(folder)
-    except CheckpointError as error:
-        return f"is no checkpoint of this version ({error})"
-    return ""
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:

@@ -210,6 +210,10 @@ def train(
     """Train a model, or resume a run: the same command again goes on where it stopped."""
     from nmt_cli.commands import train as body
 
+    if vocab_size is not None and not dry_run:
+        raise UsageError("--vocab-size is for --dry-run; the vocabulary of a training is that of DATA")
+    if as_json and not (dry_run or list_presets):
+        raise UsageError("--json is for --dry-run and --list-presets; the figures of a training are in metrics.jsonl")
     if list_presets:
         body.show_presets(as_json)
     elif dry_run:

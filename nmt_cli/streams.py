@@ -22,7 +22,7 @@ def sound_streams() -> Iterator[None]:
             descriptor = os.open(os.devnull, mode)  # the lowest that is free, which is the closed one
             setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
     before = sys.stderr
-    sys.stderr = Unheard(before)  # type: ignore[assignment]
+    sys.stderr = Unheard(before)
     try:
         yield
     finally:

@@ -53,9 +53,26 @@ def check_replaceable(out: Path, place: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise UsageError(f"{out}: exists already; give another --out, or --overwrite")
-    reason = checkpoint.why_not_averaged(place)
+    reason = why_not_averaged(place)
     if reason:
         raise UsageError(f"{out}: {reason}, so --overwrite will not replace it; give another --out")
+
+
+def why_not_averaged(folder: Path) -> str:
+    """What tells `folder` from a checkpoint of weights alone, as `nmt average` writes them; nothing where it is one."""
+    if not folder.is_dir():
+        return "is no folder"
+    found = {entry.name for entry in folder.iterdir()}
+    if not {checkpoint.CONFIG, checkpoint.WEIGHTS} <= found:
+        return "is no checkpoint"
+    foreign = sorted(found - {checkpoint.CONFIG, checkpoint.WEIGHTS, checkpoint.TASK, checkpoint.CHECKSUMS})
+    if foreign:
+        return f"holds {', '.join(foreign[:3])} besides averaged weights"
+    try:
+        checkpoint.read_contents(folder)
+    except CheckpointError as error:
+        return f"is no checkpoint of this version ({error})"
+    return ""
 
 
 def check_apart(out: Path, place: Path, inputs: Sequence[Path]) -> None:

@@ -4,6 +4,7 @@ run.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import CostMeter, memory_estimate, utilisation
 from nmt_cli.training.rates import device_rates
 from nmt_cli.training.reporter import Reporter
-from nmt_cli.training.run_folder import SUMMARY, RunFolder
+from nmt_cli.training.run_folder import RunFolder
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.trainer import Parts, Trainer
 from nmt_cli.training.validation import validate
@@ -57,9 +58,11 @@ def train(
             about = description(config, task, corpus)
             # Before the claim: a model that cannot be built leaves no folder behind.
             parts = build_parts(config, task, corpus, valid, world)
+            check_validation(settings, flags, valid is not None, data)
+            check_shares(parts.plan.micro_batches, world.size, reporter.note)
             if world.is_main:
                 whole = {**config.to_json(), "data": corpus.fingerprint, "imports": list(imports)}
-                run.claim(whole, MAY_CHANGE, about["run"])
+                run.claim(whole, MAY_CHANGE, about["run"], defaults(config))
             world.barrier()
             trainer = Trainer(parts, settings, world, run, reporter, about)
             start_or_resume(trainer, config)
@@ -73,7 +76,8 @@ def start_or_resume(trainer: Trainer, config: RunConfig) -> None:
     done = trainer.finished()
     if done:
         trainer.reporter.note(f"already at step {trainer.progress.step:,} of {config.training.max_steps:,}; {done}")
-        if (trainer.run.path / SUMMARY).exists():
+        trainer.save(trainer.run.folder_of(trainer.progress.step))  # where a signal came, and this is the end now
+        if trainer.run.summarised_step() == trainer.progress.step:
             return
     else:
         if not resumed:
@@ -167,6 +171,40 @@ def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 
+def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possible: bool, data: Path) -> None:
+    """Raises UsageError where somebody counts on validations that cannot be.
+
+    `--validate-every` counts where it was given: presets have one, too.
+    """
+    wanted = {
+        "--patience": settings.patience is not None,
+        "--validation-bleu": settings.validation_bleu,
+        "--validate-every": flags.get("validate_every") is not None,
+    }
+    found = [flag for flag, given in wanted.items() if given]
+    if found and not possible:
+        raise UsageError(
+            f"{' and '.join(found)}: {data} holds no validation text; leave {'it' if len(found) == 1 else 'them'} out, "
+            "or run nmt prepare with --valid PREFIX"
+        )
+
+
+def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]) -> None:
+    """Raises UsageError where some processes would never have anything to do; `note` hears where some have less."""
+    fitting = -(-micro_batches // processes) * processes
+    if processes > micro_batches:
+        raise UsageError(
+            f"{processes} processes are to share the {micro_batches} micro-batches of an update: some would have "
+            f"nothing to do. Start fewer, or a new run with --micro-batches {fitting} (or another multiple of "
+            f"{processes})"
+        )
+    if micro_batches % processes:
+        note(
+            f"warning: {processes} processes share the {micro_batches} micro-batches of an update, so that some wait "
+            f"for others; a new run with --micro-batches {fitting} would not"
+        )
+
+
 def build_model(
     config: RunConfig, source_vocabulary_size: int, target_vocabulary_size: int, shared_vocabulary: bool
 ) -> Any:
@@ -231,6 +269,14 @@ def description(config: RunConfig, task: Task, corpus: Corpus) -> dict[str, Any]
         "target_vocabulary_size": task.target_vocabulary_size,
         "shared_vocabulary": task.shared_vocabulary,
         "run": checkpoint.fingerprint({**learned, "training": fixed, "data": corpus.fingerprint}),
+    }
+
+
+def defaults(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """What the fields of each section are unless somebody says otherwise."""
+    return {
+        section: {field.name: field.default for field in dataclasses.fields(settings)}
+        for section, settings in {"training": config.training, **config.components}.items()
     }
 
 

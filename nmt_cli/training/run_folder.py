@@ -2,7 +2,8 @@
 
 RUN/config.json                       what is trained, on what; a later start must agree
 RUN/metrics.jsonl                     a line a report
-RUN/checkpoints/step-00001500/        the last N checkpoints
+RUN/checkpoints/step-00001500/        the last N checkpoints that --save-every asked for
+RUN/checkpoints/stop-00001234/        what a signal left, until there is a later one
 RUN/best -> checkpoints/best-00001500 the checkpoint with the best validation loss
 """
 
@@ -31,13 +32,20 @@ class RunFolder:
         self.checkpoints = path / checkpoint.FOLDER_OF_RUN
         self._lock: IO[str] | None = None
 
-    def claim(self, description: Mapping[str, Any], may_change: frozenset[str], fingerprint: str = "") -> None:
+    def claim(
+        self,
+        description: Mapping[str, Any],
+        may_change: frozenset[str],
+        fingerprint: str = "",
+        defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Takes the folder for this process: a new one, or one whose configuration agrees with `description`.
 
         Args:
             description: the configuration's sections and the data's fingerprint, as JSON.
             may_change: settings that may differ from the first start's.
             fingerprint: what the run's checkpoints call it; they vouch for it where the configuration is damaged.
+            defaults: by section, the settings of a run that was begun before they existed.
 
         Raises:
             UsageError: it is in use, belongs to something else, or was started with other settings (named).
@@ -52,7 +60,7 @@ class RunFolder:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         if (self.path / CONFIG).exists():
-            self._check_agreement(description, may_change, fingerprint)
+            self._check_agreement(description, may_change, fingerprint, defaults or {})
         durable.write_text(self.path / CONFIG, json.dumps(description, indent=2, sort_keys=True) + "\n")
         durable.recover_all(self.checkpoints)
 
@@ -68,7 +76,7 @@ class RunFolder:
         Raises:
             CheckpointError: there are checkpoints, and every one is damaged.
         """
-        found = checkpoint.checkpoints_of(self.path)
+        found = checkpoint.resumable_of(self.path)
         for folder in reversed(found):
             damage = _damage(folder)
             if damage:
@@ -87,9 +95,17 @@ class RunFolder:
         """Where the checkpoint of `step` lies."""
         return self.checkpoints / f"step-{step:08d}"
 
+    def stop_of(self, step: int) -> Path:
+        """Where the checkpoint of `step` lies that a signal asked for."""
+        return self.checkpoints / f"stop-{step:08d}"
+
+    def best_of(self, step: int) -> Path:
+        """Where the checkpoint of `step` lies as the best one."""
+        return self.checkpoints / f"best-{step:08d}"
+
     def keep_best(self, step: int) -> None:
         """Makes the checkpoint of `step` the best one; does what is left to do where that was cut off."""
-        best = self._best_of(step)
+        best = self.best_of(step)
         if not best.exists():
             checkpoint.link(self.folder_of(step), best)
         aside = self.path / f".{BEST}.part"
@@ -102,7 +118,7 @@ class RunFolder:
 
     def mend_best(self, step: int, note: Callable[[str], None]) -> None:
         """Sees to it that the checkpoint of `step` is kept as the best one, and whole; `note` hears where it is not."""
-        best, original = self._best_of(step), self.folder_of(step)
+        best, original = self.best_of(step), self.folder_of(step)
         damage = _damage(best)
         if damage and _damage(original):
             note(f"warning: the best checkpoint so far, of step {step:,}, is lost: {damage}")
@@ -113,14 +129,16 @@ class RunFolder:
         self.keep_best(step)
 
     def forget_old(self, keep: int) -> None:
-        """Deletes all but the newest `keep` checkpoints."""
-        for folder in checkpoint.checkpoints_of(self.path)[:-keep]:
+        """Deletes all but the newest `keep` checkpoints that were asked for, and what signals left earlier."""
+        found = [folder for folder in checkpoint.resumable_of(self.path) if not folder.name.startswith("best-")]
+        stops = [folder for folder in found[:-1] if folder.name.startswith("stop-")]
+        for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *stops]:
             durable.delete(folder)
 
     def forget_after(self, step: int) -> None:
         """Puts aside the damaged checkpoints that came after `step`, and drops reports that will be written again."""
-        for folder in checkpoint.checkpoints_of(self.path):
-            if int(folder.name.removeprefix("step-")) > step:
+        for folder in checkpoint.resumable_of(self.path):
+            if checkpoint.step_of(folder) > step:
                 folder.rename(_free_name(folder.with_name(f"damaged-{folder.name}")))
         path = self.path / METRICS
         if path.exists():
@@ -139,6 +157,13 @@ class RunFolder:
         """Writes the run's figures at its end, for recipes and machines."""
         durable.write_text(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
+    def summarised_step(self) -> int:
+        """The step of which the summary tells; 0 where there is none, or a torn one."""
+        try:
+            return int(json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))["steps"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
     def _take_lock(self) -> None:
         self._lock = (self.path / LOCK).open("w")
         try:
@@ -149,10 +174,16 @@ class RunFolder:
                 f"another --out"
             ) from None
 
-    def _check_agreement(self, description: Mapping[str, Any], may_change: frozenset[str], fingerprint: str) -> None:
+    def _check_agreement(
+        self,
+        description: Mapping[str, Any],
+        may_change: frozenset[str],
+        fingerprint: str,
+        defaults: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         try:
             before = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
-            different = _differences(before, description, may_change)
+            different = _differences(_completed(before, description, defaults), description, may_change)
         except (ValueError, AttributeError, RecursionError) as error:
             if self._is_of(fingerprint):
                 return
@@ -175,12 +206,21 @@ class RunFolder:
 
     def _is_of(self, fingerprint: str) -> bool:
         """Whether the run's newest readable checkpoint is of the run with this fingerprint."""
-        whole = (folder for folder in reversed(checkpoint.checkpoints_of(self.path)) if not _damage(folder))
+        whole = (folder for folder in reversed(checkpoint.resumable_of(self.path)) if not _damage(folder))
         newest = next(whole, None)
         return newest is not None and checkpoint.read_contents(newest).run == fingerprint
 
-    def _best_of(self, step: int) -> Path:
-        return self.checkpoints / f"best-{step:08d}"
+
+def _completed(
+    before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """`before` with the defaults of settings that it lacks, in the sections that configure the same component."""
+    completed = dict(before)
+    for section, values in defaults.items():
+        old = before.get(section)
+        if isinstance(old, Mapping) and old.get("name") == now[section].get("name"):
+            completed[section] = {**values, **old}
+    return completed
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], may_change: frozenset[str]) -> list[str]:

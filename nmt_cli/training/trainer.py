@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,8 @@ class Trainer:
         every = config.validate_every
         self.validation_interval = None if every is None else Interval.parse(every, "--validate-every")
         self.last_time = {"save": time.monotonic(), "validate": time.monotonic()}
-        self.saved_step = 0
+        self.saved_in: Path | None = None  # the newest checkpoint
+        self.left: Sequence[str] = ()  # what a signal kept the newest step from: "validate", "save"
 
     def resume(self) -> bool:
         """Goes back to the newest whole checkpoint, where there is one; says whether there was."""
@@ -94,7 +96,9 @@ class Trainer:
         self.progress = Progress.from_json(state.values["progress"], str(folder))
         if self.progress.assume_spent(self.parts.costs):
             self.reporter.note("this checkpoint does not say what its steps cost: they count as done by these devices")
-        self.saved_step = self.progress.step
+        self.saved_in, self.left = folder, state.values.get("left", [])
+        # A run keeps its name, though a later version may make another of the same settings.
+        self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
         self.world.barrier()  # nobody deletes what another rank still reads
         if self.world.is_main:
             self.tidy()
@@ -119,13 +123,13 @@ class Trainer:
         if takes_a_trial(self.world):
             self.try_largest()
         with StopRequest() as request, self.reporter.display(self.progress):
+            if self.left and self.complete_step(saving="save" in self.left, validating="validate" in self.left):
+                return
             for update in self.updates():
                 self.progress.step += 1
                 self.set_rate()
                 sums = self.step(update, request)
                 finished = self.keep_up(stopping=sums.stop)
-                if finished or sums.stop:
-                    self.save()
                 if sums.stop:
                     self.leave(request)
                 if finished:
@@ -134,6 +138,8 @@ class Trainer:
     def finished(self) -> str:
         """How to go on where the run is at its end; nothing where it is not."""
         patience = self.config.patience
+        if self.left:
+            return ""
         if self.progress.step >= self.config.max_steps:
             return "give a larger --max-steps to go on"
         if patience is not None and self.progress.stale_validations >= patience:
@@ -262,7 +268,7 @@ class Trainer:
             f"sentences {shown} of the training corpus"
         )
         if self.progress.skipped > self.config.non_finite_budget:
-            kept = self.run.folder_of(self.saved_step) if self.saved_step else "none yet"
+            kept = self.saved_in or "none yet"
             raise TrainingError(
                 f"{what}. This was number {self.progress.skipped}, more than --non-finite-budget "
                 f"{self.config.non_finite_budget}: the run stops. "
@@ -272,20 +278,38 @@ class Trainer:
         self.reporter.note(f"warning: {what}; the update is skipped ({self.progress.skipped} so far)")
 
     def keep_up(self, stopping: bool) -> bool:
-        """Reports, validates and saves when it is time; says whether the run is at its end."""
+        """Reports, validates and saves when it is time; says whether the run is at its end.
+
+        Whoever stops is in a hurry: a validation is then left to the start that goes on from here.
+        """
         step = self.progress.step
-        last = step >= self.config.max_steps
-        saving = self.due("save", self.save_interval) or last
+        saving = self.due("save", self.save_interval) or step >= self.config.max_steps
         validating = self.due("validate", self.validation_interval) if self.validation_interval else saving
-        values = self.validate() if validating and not stopping else {}
-        if values or last or step % self.config.log_every == 0:
+        if stopping and validating and self.parts.validate is not None:
+            self.left = ["validate", "save"] if saving else ["validate"]
+            self.save(self.run.stop_of(step))
+            return False
+        finished = self.complete_step(saving, validating)
+        if stopping and self.saved_in != self.run.folder_of(step):
+            self.save(self.run.stop_of(step))
+        return finished
+
+    def complete_step(self, saving: bool, validating: bool) -> bool:
+        """Validates, reports and saves what this step is to; says whether the run is at its end."""
+        step = self.progress.step
+        self.left = ()
+        values = self.validate() if validating else {}
+        if values or step >= self.config.max_steps or step % self.config.log_every == 0:
             self.report(values)
         improved = bool(values) and self.progress.best_step == step
-        if saving or improved:
-            self.save()
+        finished = bool(self.finished())
+        if saving or finished:
+            self.save(self.run.folder_of(step))
+        elif improved:
+            self.save(self.run.best_of(step))
         if improved and self.world.is_main:
             self.run.keep_best(step)
-        return bool(self.finished())
+        return finished
 
     def due(self, what: str, interval: Interval) -> bool:
         """Whether it is time; where it goes by the clock, the main process's decides for all."""
@@ -321,26 +345,25 @@ class Trainer:
         self.reporter.show(record)
         self.progress.window = Window()
 
-    def save(self) -> None:
+    def save(self, folder: Path) -> None:
         """Writes a checkpoint of this step, unless it stands already."""
-        step = self.progress.step
-        if self.world.is_main and self.saved_step != step:
+        if self.world.is_main and self.saved_in != folder:
             scalars, tensors = optimizer_state.dump(self.optimizer)
-            state = checkpoint.TrainingState({"progress": self.progress.to_json(), "optimizer": scalars}, tensors)
-            contents = checkpoint.Contents(**self.contents, step=step)
-            checkpoint.save(
-                self.run.folder_of(step), contents, checkpoint.weights_of(self.model), self.parts.task, state
-            )
+            values: dict[str, Any] = {"progress": self.progress.to_json(), "optimizer": scalars}
+            if self.left:
+                values["left"] = self.left
+            contents = checkpoint.Contents(**self.contents, step=self.progress.step)
+            weights = checkpoint.weights_of(self.model)
+            checkpoint.save(folder, contents, weights, self.parts.task, checkpoint.TrainingState(values, tensors))
             self.run.forget_old(self.config.keep_last)
-        self.saved_step = step
+        self.saved_in = folder
         self.world.barrier()
 
     def leave(self, request: StopRequest) -> None:
         """Ends the run after a signal."""
         number = request.signal_number or 15  # another rank heard it
         raise Interrupted(
-            f"stopped by signal {number} after step {self.progress.step:,}; saved "
-            f"{self.run.folder_of(self.progress.step)}. "
+            f"stopped by signal {number} after step {self.progress.step:,}; saved {self.saved_in}. "
             "Run the same command again to go on.",
             number,
         )

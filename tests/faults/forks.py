@@ -69,6 +69,20 @@ def at_backward(number: int, act: Callable[[], None]) -> None:
     torch.Tensor.backward = backward  # type: ignore[assignment]
 
 
+def asked_to_stop() -> None:
+    """SIGTERM comes in the middle of the step STOP_AT."""
+    from nmt_cli.training.trainer import Trainer
+
+    original: Any = Trainer.accumulate
+
+    def accumulate(self: Trainer, update: Any) -> Any:
+        if self.progress.step == int(os.environ["STOP_AT"]):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, update)
+
+    Trainer.accumulate = accumulate  # type: ignore[method-assign]
+
+
 def nobody_listens() -> None:
     """Whoever read standard error has left."""
     reader, writer = os.pipe()

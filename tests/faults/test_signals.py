@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from nmt_cli import checkpoint
+
+only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
@@ -60,3 +63,73 @@ def test_a_second_interrupt_stops_at_once(
 def place_of(whole: Path, part: float) -> int:
     """A change of a file so far into the run."""
     return round(part * int((whole.parent / "changes").read_text()))
+
+
+SPACED = ("--save-every", 4, "--validate-every", 3, "--log-every", 5, "--keep-last", 2)
+"""Of 12 steps 4, 8 and 12 are saved, 3, 6, 9 and 12 validated."""
+
+
+@pytest.fixture(scope="module")
+def spaced(forks: Any, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an undisturbed run that validates more often than it saves."""
+    run = tmp_path_factory.mktemp("spaced") / "run"
+    forks.train(tiny_data, run, *SPACED).code(0)
+    return run
+
+
+def test_only_what_was_asked_for_counts_among_the_last(spaced: Path) -> None:
+    """Validations that improved lie between; the best of them is kept besides."""
+    assert [folder.name for folder in checkpoint.checkpoints_of(spaced)] == ["step-00000008", "step-00000012"]
+    found = {folder.name for folder in (spaced / "checkpoints").iterdir()}
+    best = checkpoint.read_contents(spaced / "best").step
+    assert found == {"step-00000008", "step-00000012", f"best-{best:08d}"}
+
+
+@pytest.mark.parametrize(
+    ("step", "left"),
+    [(3, ["validate"]), (12, ["validate", "save"]), (5, None), pytest.param(4, None, marks=only_long)],
+)
+def test_a_signal_at_a_step_that_validates(
+    forks: Any,
+    tiny_data: Path,
+    spaced: Path,
+    tmp_path: Path,
+    check_same: Callable[..., None],
+    step: int,
+    left: list[str] | None,
+) -> None:
+    """The validation is made up for: metrics, the best checkpoint and what is kept are the undisturbed run's."""
+    run = tmp_path / "run"
+    stop = {"poison": "asked_to_stop", "environment": {"STOP_AT": str(step)}}
+    started = forks.train(tiny_data, run, *SPACED, **stop)
+    started.code(128 + signal.SIGTERM)
+    newest = checkpoint.resolve(run)
+    assert f"after step {step}; saved {newest}." in started.err
+    assert newest.name == f"{'step' if step == 4 else 'stop'}-{step:08d}"
+    assert checkpoint.load_training(newest).values.get("left") == left
+    forks.train(tiny_data, run, *SPACED).code(0)
+    check_same("SIGTERM at a step that validates or saves", spaced, run)
+
+
+def test_killed_where_the_best_is_no_copy(
+    forks: Any, tiny_data: Path, spaced: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None]
+) -> None:
+    counted = forks.train(tiny_data, tmp_path / "counted", *SPACED, watched=str(tmp_path / "counted"))
+    counted.code(0)
+    for place in random.Random(9).sample(range(1, counted.changes + 1), rounds(2, 20)):
+        run = tmp_path / f"at-{place}"
+        forks.train(tiny_data, run, *SPACED, watched=str(run), kill_at=place).code(-signal.SIGKILL)
+        forks.train(tiny_data, run, *SPACED).code(0)
+        check_same("SIGKILL between validations and saves", spaced, run)
+
+
+def test_stopped_again_and_again_and_ended_there(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    """One signal's checkpoint makes room for the next one's, and becomes the last one where the run is to end there."""
+    run = tmp_path / "run"
+    for step in (1, 2):
+        stop = {"poison": "asked_to_stop", "environment": {"STOP_AT": str(step)}}
+        forks.train(tiny_data, run, *SPACED, **stop).code(128 + signal.SIGTERM)
+        assert [folder.name for folder in checkpoint.resumable_of(run)] == [f"stop-{step:08d}"]
+    forks.train(tiny_data, run, *SPACED, "--max-steps", 2).code(0)
+    assert [folder.name for folder in checkpoint.resumable_of(run)] == ["step-00000002"]
+    assert (run / "summary.json").exists()

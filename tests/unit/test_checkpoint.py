@@ -312,3 +312,24 @@ def test_fingerprints_name_what_they_are_made_of() -> None:
 def test_contents_come_back(folder: Path) -> None:
     contents = checkpoint.read_contents(folder)
     assert contents == Contents(contents.sections, 13, 13, True, 1, "run")
+
+
+@pytest.mark.parametrize("missing", ["progress", "optimizer"])
+def test_a_training_state_that_lacks_something_is_named(folder: Path, tmp_path: Path, missing: str) -> None:
+    state = TrainingState({"progress": {}, "optimizer": {}}, {"0.exp_avg": torch.zeros(1)})
+    saved(tmp_path / "again", folder, checkpoint.load_weights(folder), state)
+    (tmp_path / "again" / "training.json").write_text(json.dumps({"progress": {}, "optimizer": {}, missing: None}))
+    with pytest.raises(CheckpointError, match=rf"training\.json: {missing} is missing"):
+        checkpoint.load_training(tmp_path / "again")
+
+
+def test_the_checkpoints_of_a_run_by_kind(folder: Path, tmp_path: Path) -> None:
+    """What a signal left and an unscheduled best one are there to go on from, and are no part of the last N."""
+    for name in ("step-00000008", "step-00000010", "best-00000008", "stop-00000011", "damaged-step-00000012", "stop-x"):
+        shutil.copytree(folder, tmp_path / "run" / "checkpoints" / name)
+    assert [path.name for path in checkpoint.checkpoints_of(tmp_path / "run")] == ["step-00000008", "step-00000010"]
+    assert checkpoint.resolve(tmp_path / "run").name == "stop-00000011"
+    shutil.copytree(folder, tmp_path / "run" / "checkpoints" / "best-00000011")
+    assert [path.name for path in checkpoint.resumable_of(tmp_path / "run")] == [
+        "step-00000008", "step-00000010", "stop-00000011", "best-00000011"
+    ]  # fmt: skip

@@ -13,6 +13,8 @@ import torch
 
 from nmt_cli import checkpoint
 from nmt_cli.cli import main
+from nmt_cli.commands.train import check_shares
+from nmt_cli.errors import UsageError
 from nmt_cli.presets import PRESETS
 
 Run = Callable[..., tuple[int, str, str]]
@@ -219,3 +221,51 @@ def test_a_model_that_cannot_be_built_leaves_no_folder(train: Run, tiny_data: Pa
     assert not (tmp_path / "run").exists()
     code, _, _ = train(tiny_data, "--out", tmp_path / "run", *TINY)
     assert code == 0
+
+
+def test_a_summary_of_an_earlier_end_is_written_again(train: Run, tiny_data: Path, tmp_path: Path) -> None:
+    """A kill came between the last checkpoint and the summary, or tore it."""
+    assert train(tiny_data, "--out", tmp_path / "run", *TINY)[0] == 0
+    path = tmp_path / "run" / "summary.json"
+    for left in ('{"steps": 1}', '{"steps"', "[]", '{"steps": null}'):
+        path.write_text(left)
+        assert train(tiny_data, "--out", tmp_path / "run", *TINY)[0] == 0
+        assert json.loads(path.read_text())["steps"] == 2
+    path.write_text('{"steps": 2, "mine": 1}')
+    assert train(tiny_data, "--out", tmp_path / "run", *TINY)[0] == 0
+    assert "mine" in path.read_text()
+
+
+def test_validations_that_cannot_be(train: Run, tiny_data: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(tiny_data, data)
+    content = json.loads((data / "manifest.json").read_text())
+    del content["splits"]["valid"]
+    (data / "manifest.json").write_text(json.dumps(content))
+    given = (data, "--out", tmp_path / "run", *TINY)
+    for flags in (("--patience", "3"), ("--validation-bleu",), ("--validate-every", "1")):
+        code, _, err = train(*given, *flags)
+        assert code == 2
+        assert f"{flags[0]}: {data} holds no validation text" in err
+    assert not (tmp_path / "run").exists()
+    assert train(*given, "--preset", "quickstart")[0] == 0  # its --validate-every is only for where there is some
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--vocab-size", "50"), ("--json", None)])
+def test_flags_of_a_dry_run_alone(train: Run, tiny_data: Path, tmp_path: Path, flag: str, value: str | None) -> None:
+    code, _, err = train(tiny_data, "--out", tmp_path / "run", *TINY, flag, *([value] if value else []))
+    assert code == 2
+    assert f"{flag} is for --dry-run" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_without_work_are_refused() -> None:
+    said: list[str] = []
+    for processes in (1, 2, 4, 8):
+        check_shares(8, processes, said.append)
+    assert said == []
+    check_shares(8, 3, said.append)
+    assert "3 processes share the 8 micro-batches" in said[0]
+    assert "--micro-batches 9" in said[0]
+    with pytest.raises(UsageError, match=r"16 processes .* 8 micro-batches .* --micro-batches 16"):
+        check_shares(8, 16, said.append)
