@@ -26,13 +26,16 @@
 # results is removed. Not with --resumes: that command goes on with what it finds, and looks at $stage_state (new,
 # interrupted, changed, damaged, again) and $stage_damaged (the files that are not as recorded) if it has to.
 #
-# With NODE_RANK above 0, in a run on several machines that share $out, nothing is removed or recorded; such a machine must
-# be told by --from and --to which stage it shares in.
+# One recipe at a time works in $out. A signal that asks to stop (TERM, INT, USR1) stops the command of the stage, which is
+# waited for: a training saves first.
+#
+# With NODE_RANK above 0, in a run on several machines that share $out, nothing is locked, removed or recorded; such a machine
+# must be told by --from and --to which stage it shares in.
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 out="" # the recipe sets it
-stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list=""
+stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list="" stage_lock=""
 declare -A stage_title stage_needs stage_results stage_command stage_resumes
 
 # stage_flag FLAG [VALUE] ...: takes --from STAGE, --to STAGE, --redo STAGE or --list; how many words it took is then in
@@ -56,7 +59,7 @@ stage_flags_help() {
   --list         show the stages, and which are done, and stop
   --from STAGE   begin there; the stages before it must be done, and are not checked again
   --to STAGE     stop after it
-  --redo STAGE   do it once more, though its result stands
+  --redo STAGE   do it once more, though its result stands; neither before --from nor after --to
 HELP
 }
 
@@ -74,8 +77,7 @@ run_stages() {
   [[ -z "$stage_only_list" ]] || { list_stages && return; }
   ((${NODE_RANK:-0} == 0)) || [[ -n "$stage_from" && -n "$stage_to" ]] ||
     die "NODE_RANK is $NODE_RANK: say by --from and --to which stage this machine shares in" 2
-  mkdir -p "$out/stages"
-  [[ -z "$stage_redo" ]] || rm -f "$out/stages/$stage_redo"
+  lock_folder
   for name in "${stage_names[@]}"; do
     [[ -n "$past_from" || -z "$stage_from" || "$name" == "$stage_from" ]] || { require_stage "$name" && continue; }
     past_from=yes
@@ -96,6 +98,34 @@ check_stage_names() {
   for name in $stage_from $stage_to $stage_redo; do
     [[ " ${stage_names[*]} " == *" $name "* ]] || usage_error "there is no stage $name, only ${stage_names[*]}"
   done
+  check_stage_order --from "$stage_from" --to "$stage_to"
+  check_stage_order --from "$stage_from" --redo "$stage_redo"
+  check_stage_order --redo "$stage_redo" --to "$stage_to"
+}
+
+# check_stage_order FLAG STAGE LATER_FLAG LATER_STAGE: an empty stage was not asked for.
+check_stage_order() {
+  [[ -n "$2" && -n "$4" ]] || return 0
+  (($(stage_number "$2") <= $(stage_number "$4"))) || usage_error "$1 $2 is a later stage than $3 $4"
+}
+
+stage_number() { printf '%s\n' "${stage_names[@]}" | grep -nxF -- "$1" | cut -d : -f 1; }
+
+# Keeps other recipes out of $out. The lock is that of an open file, which the stages' commands inherit: it holds until this
+# shell and all of them have ended. Where the shell alone was killed, what it had started still writes, and a new start must not
+# remove that; once nothing runs any more, nothing needs to be cleared away. (What torchrun starts inherits no files: there
+# `nmt train` has the lock of the run's folder.)
+lock_folder() {
+  local file="$out/stages/.lock" open holders=""
+  [[ -z "$stage_lock" && ${NODE_RANK:-0} -eq 0 ]] || return 0
+  mkdir -p "$out/stages"
+  exec {stage_lock}>"$file"
+  ! flock -w 3 "$stage_lock" || return 0 # a killed recipe takes a moment to be gone
+  for open in /proc/[0-9]*/fd/*; do
+    [[ ! "$open" -ef "$file" || "$open" == "/proc/$$/"* ]] || { open="${open#/proc/}" && holders+=" ${open%%/*}"; }
+  done
+  holders="${holders:- not on this machine}"
+  die "another recipe is at work in $(short "$out"), or what a killed one started (process$holders): wait for it, or stop it" 2
 }
 
 list_stages() {
@@ -172,10 +202,9 @@ stage_message() {
 }
 
 run_stage() {
-  local name="$1" record="$out/stages/$1" result command
-  eval "command=(${stage_command[$name]})"
+  local name="$1" record="$out/stages/$1" result
   if ((${NODE_RANK:-0} > 0)); then
-    "${command[@]}"
+    run_command "$name"
     return
   fi
   rm -f "$record"
@@ -183,18 +212,51 @@ run_stage() {
   if [[ -z "${stage_resumes[$name]}" ]]; then
     (cd "$out" && for result in ${stage_results[$name]}; do rm -rf -- "$result"; done)
   fi
-  trap 'stage_stopped $? '"$name" EXIT
-  ("${command[@]}")
-  trap - EXIT
+  run_command "$name"
   { cat "$record.unfinished" && stage_checksums "$name"; } >"$record.new" ||
     die "stage $name ended well, but did not make all of: ${stage_results[$name]}"
   mv "$record.new" "$record"
   rm "$record.unfinished"
 }
 
-# On leaving in the midst of a stage. Bash gives the status 0 here when a signal ended it.
-stage_stopped() {
-  local how="stopped with exit code $1"
-  (($1)) || how="was stopped by a signal"
-  printf 'error: the stage %s %s. The same command goes on from there.\n' "$2" "$how" >&2
+# Runs the command of a stage in the background, since the shell hears no signal while something runs in the foreground.
+run_command() {
+  local command process status=0 stopped_by=""
+  eval "command=(${stage_command[$1]})"
+  (
+    trap 'exit 143' TERM INT USR1 # when the program that it waits for has ended
+    "${command[@]}"
+  ) &
+  process=$!
+  trap 'stop_command TERM' TERM
+  trap 'stop_command INT' INT
+  trap 'stop_command USR1' USR1
+  wait "$process" || status=$?
+  while kill -0 "$process" 2>/dev/null; do # a signal ends the waiting
+    wait "$process" || status=$?
+  done
+  trap - TERM INT USR1
+  [[ -z "$stopped_by" ]] ||
+    die "the stage $1 was stopped by SIG$stopped_by. The same command goes on from there" $((128 + $(kill -l "$stopped_by")))
+  ((status == 0)) || die "the stage $1 stopped with exit code $status. The same command goes on from there" "$status"
+}
+
+# Sees to it that all processes of the command hear of a signal. It may have come to this shell alone, as under Slurm, or to
+# all of them, as Ctrl-C does: so they have a second to end by themselves. A second SIGINT would end a training at once, and
+# torchrun knows no USR1, but all understand TERM, also once more.
+stop_command() {
+  stopped_by="$1"
+  sleep 1 || true # another signal may end it
+  # shellcheck disable=SC2046  # several processes
+  kill -s TERM $(process_tree "$process") 2>/dev/null || true
+}
+
+# A process and all that are below it.
+process_tree() {
+  local status
+  printf '%s\n' "$1"
+  for status in $(grep -ls "^PPid:[[:space:]]*$1\$" /proc/[0-9]*/status); do
+    status="${status#/proc/}"
+    process_tree "${status%%/*}"
+  done
 }

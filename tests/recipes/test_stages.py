@@ -33,6 +33,7 @@ close() {{
   printf 'close\\n' >>"{folder}/log"
   [[ ! -e "{folder}/fail" ]] || {{ printf half >"$out/closed" && return 7; }}
   [[ ! -e "{folder}/wait" ]] || {{ printf half >"$out/closed" && touch "{folder}/waiting" && sleep 60; }}
+  [[ ! -e "{folder}/save" ]] || bash "{folder}/trainer.sh"
   [[ ! -e "{folder}/lazy" ]] || return 0
   [[ ! -e "$out/closed" ]]
   cat "$out/lid" >"$out/closed"
@@ -48,6 +49,15 @@ stage --resumes count "on and on" "close" "numb*" count
 run_stages
 """
 
+# What takes a moment to save when it is asked to stop.
+TRAINER = """
+stop() {{ printf '%s\\n' "$1" >>"{folder}/heard" && sleep 1.5 && touch "{folder}/saved" && exit 143; }}
+for signal in TERM INT USR1; do trap "stop $signal" "$signal"; done
+touch "{folder}/waiting"
+sleep 60 &
+wait
+"""
+
 Recipe = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -55,6 +65,7 @@ Recipe = Callable[..., subprocess.CompletedProcess[str]]
 def script(tmp_path: Path, recipes: Path) -> Path:
     path = tmp_path / "recipe.sh"
     path.write_text(SCRIPT.format(recipes=recipes, folder=tmp_path), encoding="utf-8")
+    (tmp_path / "trainer.sh").write_text(TRAINER.format(folder=tmp_path), encoding="utf-8")
     return path
 
 
@@ -129,30 +140,72 @@ def test_a_stage_that_fails_ends_the_recipe_and_the_next_start_goes_on_there(tmp
     assert log(tmp_path) == ["close", "count new "]
 
 
-def test_a_killed_recipe_goes_on(tmp_path: Path, recipe: Recipe, script: Path) -> None:
-    (tmp_path / "wait").touch()
-    process = subprocess.Popen(["bash", str(script)], stderr=subprocess.DEVNULL, start_new_session=True)
-    while not (tmp_path / "waiting").exists():
+def start(script: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """A recipe whose stage `close` is at work, in a process group of its own."""
+    process = subprocess.Popen(
+        ["bash", str(script), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **environment},
+    )
+    while not (script.parent / "waiting").exists():
         assert process.poll() is None
         time.sleep(0.02)
+    return process
+
+
+def test_a_killed_recipe_goes_on(tmp_path: Path, recipe: Recipe, script: Path) -> None:
+    (tmp_path / "wait").touch()
+    process = start(script)
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
     (tmp_path / "wait").unlink()
     log(tmp_path)
     assert "close: the lid on (was interrupted)" in recipe().stderr
     assert log(tmp_path) == ["close", "count new "]
 
 
-def test_a_signal_is_told_from_a_failure(tmp_path: Path, script: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("reaches", ["all", "the shell alone", "the shell of a further machine"])
+def test_a_signal_stops_what_runs_and_waits_for_it(
+    tmp_path: Path, recipe: Recipe, script: Path, number: signal.Signals, reaches: str
+) -> None:
+    (tmp_path / "save").touch()
+    further = reaches == "the shell of a further machine"
+    if further:
+        recipe("--to", "paint")
+    process = start(script, *(("--from", "close", "--to", "close") if further else ()), NODE_RANK=str(int(further)))
+    (os.killpg if reaches == "all" else os.kill)(process.pid, number)
+    _, told = process.communicate()
+    assert (tmp_path / "saved").exists()
+    assert process.returncode == 128 + number
+    assert f"the stage close was stopped by {number.name}. The same command goes on from there" in told
+    heard = (tmp_path / "heard").read_text(encoding="utf-8").split()
+    assert heard[0] == (number.name.removeprefix("SIG") if reaches == "all" else "TERM")
+
+
+def test_one_recipe_at_a_time_works_in_a_folder(tmp_path: Path, recipe: Recipe, script: Path) -> None:
     (tmp_path / "wait").touch()
-    with subprocess.Popen(["bash", str(script)], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        while not (tmp_path / "waiting").exists():
-            assert process.poll() is None
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGTERM)
-        assert process.stderr is not None
-        assert "the stage close was stopped by a signal. The same command goes on" in process.stderr.read()
-    assert process.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    process = start(script)
+    refused = recipe(code=2).stderr
+    assert f"another recipe is at work in {tmp_path}/out" in refused
+    assert f" {process.pid} " in refused
+    assert (tmp_path / "out" / "closed").read_text(encoding="utf-8") == "half"
+    assert recipe("--list").stdout.split("\n")[1].split()[:2] == ["close", "interrupted"]
+    recipe("--from", "paint", "--to", "paint", NODE_RANK="1")  # shares in the first machine's work
+
+    # What a killed recipe has started still writes there.
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    refused = recipe(code=2).stderr
+    still_there = refused.partition("(process ")[2].partition(")")[0].split()
+    assert still_there
+    assert str(process.pid) not in still_there
+    for number in still_there:
+        os.kill(int(number), signal.SIGKILL)
+    (tmp_path / "wait").unlink()
+    assert "close: the lid on (was interrupted)" in recipe().stderr
 
 
 def test_a_stage_that_resumes_keeps_what_it_has_and_hears_why_it_runs(tmp_path: Path, recipe: Recipe) -> None:
@@ -185,6 +238,29 @@ def test_from_and_to(tmp_path: Path, recipe: Recipe) -> None:
     assert "--from needs the name of a stage" in recipe("--from", code=2).stderr
 
 
+def test_flags_that_contradict_each_other_are_refused_and_touch_nothing(tmp_path: Path, recipe: Recipe) -> None:
+    recipe()
+    log(tmp_path)
+    for arguments, message in (
+        (("--from", "close", "--to", "paint"), "--from close is a later stage than --to paint"),
+        (("--redo", "paint", "--from", "close"), "--from close is a later stage than --redo paint"),
+        (("--redo", "close", "--to", "paint"), "--redo close is a later stage than --to paint"),
+        (("--redo", "shut"), "there is no stage shut"),
+    ):
+        assert message in recipe(*arguments, code=2).stderr
+    assert recipe().stderr.count("done already") == 3
+    recipe("--from", "close", "--redo", "close", "--to", "close")
+    assert log(tmp_path) == ["close"]
+
+
+def test_a_record_goes_only_when_its_stage_runs(tmp_path: Path, recipe: Recipe) -> None:
+    recipe()
+    (tmp_path / "out" / "closed").unlink()
+    (tmp_path / "fail").touch()
+    recipe("--redo", "count", code=7)
+    assert (tmp_path / "out" / "stages" / "count").exists()
+
+
 def test_list_does_nothing(tmp_path: Path, recipe: Recipe) -> None:
     assert recipe("--list").stdout.split("\n")[0].split(maxsplit=3) == ["paint", "to", "do", "some paint"]
     assert not (tmp_path / "out").exists()
@@ -197,4 +273,4 @@ def test_a_further_machine_shares_in_one_stage_and_records_nothing(tmp_path: Pat
     log(tmp_path)
     recipe("--from", "count", "--to", "count", NODE_RANK="1")
     assert log(tmp_path) == ["count new "]
-    assert sorted(path.name for path in (tmp_path / "out" / "stages").iterdir()) == ["close", "paint"]
+    assert sorted(path.name for path in (tmp_path / "out" / "stages").iterdir()) == [".lock", "close", "paint"]
