@@ -76,12 +76,15 @@ count_processes() {
   printf '%s' "${PROCESSES:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')}"
 }
 
-# train_everywhere FLAGS OF nmt train...: trains with all GPUs of this machine, or of $NNODES machines on each of which
-# it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT). The batch is a flag of nmt train and the
-# same for any number of GPUs. $TORCHRUN_FLAGS go to torchrun.
+# train_everywhere DATA --out RUN FLAGS OF nmt train...: trains with all GPUs of this machine, or of $NNODES machines on each of
+# which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT). The batch is a flag of nmt train and has
+# as many tokens for any number of GPUs; where they cannot share its micro-batches evenly, a new run gets more of these.
+# $TORCHRUN_FLAGS go to torchrun.
 train_everywhere() {
-  local processes launcher extra=()
+  local processes micro_batches launcher extra=()
   processes="$(count_processes)"
+  micro_batches="$("$python" "$checkout/recipes/micro_batches.py" $((processes * ${NNODES:-1})) "$3" "${@:4}")"
+  [[ -z "$micro_batches" ]] || set -- "$@" --micro-batches "$micro_batches"
   if ((processes == 1 && ${NNODES:-1} == 1)); then
     run "$nmt" train "$@"
     return
@@ -95,6 +98,9 @@ train_everywhere() {
     launcher+=(--nnodes "$NNODES" --node-rank "$NODE_RANK")
     launcher+=(--master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}")
   fi
+  # Saving may take longer than the 30 s that torchrun grants, and USR1 is a warning of Slurm.
+  export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT:-240}"
+  export PET_SIGNALS_TO_HANDLE="${PET_SIGNALS_TO_HANDLE:-SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1}"
   read -ra extra <<<"${TORCHRUN_FLAGS-}"
   run "${launcher[@]}" "${extra[@]}" -m nmt_cli train "$@"
 }
