@@ -3,6 +3,7 @@
 corpora.py fetch TABLE OUT [--local DIR]   archives, or links to them, in OUT/downloads
 corpora.py extract TABLE OUT               OUT/text/NAME.en and so on, and counts.json
 corpora.py prefixes TABLE SPLIT            the names of the corpora of a split
+corpora.py settings TABLE                  a checksum of what the table says to each of: fetch, extract, nmt prepare
 corpora.py small TABLE FOLDER OUT          OUT/TABLE and small archives of the same layout, from parallel text in FOLDER
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -20,7 +22,19 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from downloads import CHUNK, RECORDED, RecipeError, Recorded, checksum, enough_room, fetch, open_text, read_members, say
+from downloads import (
+    CHUNK,
+    RECORDED,
+    Archive,
+    RecipeError,
+    Recorded,
+    checksum,
+    enough_room,
+    fetch,
+    open_text,
+    read_members,
+    say,
+)
 
 SIDES = ("source", "target")
 SMALL = {"train": 2000, "valid": 100, "test": 50}
@@ -37,7 +51,25 @@ def read_table(path: Path) -> Table:
 
 
 def archive_name(archive: Table) -> str:
-    return str(archive["url"]).rsplit("/", 1)[-1]
+    return Archive(**archive).name
+
+
+def settings(table: Table) -> list[str]:
+    """Checksums of what fetching, extracting and preparing take from the table: another one is another setting."""
+    languages = [table[side] for side in SIDES]
+    archives = [{**archive, "url": place(archive["url"])} for archive in table["archives"]]
+    members = [[corpus[key] for key in ("name", "archive", *SIDES)] for corpus in table["corpora"]]
+    parts = (
+        [archives, languages, members],  # the members, since --local may hold them unpacked
+        [list(map(archive_name, archives)), languages, table["corpora"]],
+        [languages, [[corpus["name"], corpus["split"]] for corpus in table["corpora"]]],
+    )
+    return [hashlib.sha256(json.dumps(part, sort_keys=True).encode("utf-8")).hexdigest()[:16] for part in parts]
+
+
+def place(url: str) -> str:
+    """The address, without the folder if that is on this disk: folders may be moved."""
+    return url.rsplit("/", 1)[-1] if url.startswith("file:") else url
 
 
 def fetch_all(table: Table, out: Path, local: Path | None) -> None:
@@ -48,7 +80,7 @@ def fetch_all(table: Table, out: Path, local: Path | None) -> None:
     enough_room(folder, 0 if local else sum(archive.get("bytes", 0) for archive in absent))
     recorded = Recorded(out / "checksums.txt")
     for archive in table["archives"]:
-        if not fetch(archive["url"], archive["checksum"], folder, recorded, local):
+        if not fetch(Archive(**archive), folder, recorded, local):
             for corpus in corpora_of(table, archive_name(archive)):
                 link_loose(table, corpus, folder, local)
 
@@ -186,7 +218,8 @@ def make_small(table: Table, folder: Path, out: Path) -> Table:
                 for side, column in zip(SIDES, (0, 1), strict=True):
                     add_member(tar, corpus[side], [pair[column] for pair in parts[corpus["name"]]])
         known = RECORDED if name in unpublished else f"sha256:{checksum(archives / name, 'sha256')}"
-        small["archives"].append({"url": (archives / name).resolve().as_uri(), "checksum": known})
+        size = (archives / name).stat().st_size
+        small["archives"].append({"url": (archives / name).resolve().as_uri(), "bytes": size, "checksum": known})
     return small
 
 
@@ -238,14 +271,14 @@ def add_member(tar: tarfile.TarFile, name: str, lines: list[bytes]) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("fetch", "extract", "prefixes", "small"):
+    for name in ("fetch", "extract", "prefixes", "settings", "small"):
         command = commands.add_parser(name)
         command.add_argument("table", type=Path)
         if name == "prefixes":
             command.add_argument("split", choices=SPLIT_NAMES)
         if name == "small":
             command.add_argument("folder", type=Path)
-        if name != "prefixes":
+        if name not in ("prefixes", "settings"):
             command.add_argument("out", type=Path)
         if name == "fetch":
             command.add_argument("--local", type=Path)
@@ -262,6 +295,8 @@ def main() -> int:
             extract_all(table, options.out)
         elif options.command == "prefixes":
             print("\n".join(corpus["name"] for corpus in table["corpora"] if corpus["split"] == options.split))
+        elif options.command == "settings":
+            print(*settings(table))
         else:
             small = make_small(table, options.folder, options.out)
             (options.out / options.table.name).write_text(json.dumps(small, indent=2) + "\n", encoding="utf-8")

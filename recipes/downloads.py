@@ -12,7 +12,10 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -21,6 +24,8 @@ CHUNK = 1 << 20
 ATTEMPTS = 5
 RECORDED = "recorded"
 """In place of a checksum that nobody published: recorded when the file first comes, and demanded from then on."""
+DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
+"""What reading a damaged archive raises."""
 
 
 class RecipeError(Exception):
@@ -43,42 +48,89 @@ def mirrored(url: str) -> list[str]:
     return [mirror.rstrip("/") + path for mirror in mirrors] or [url]
 
 
+@dataclass(frozen=True)
+class Archive:
+    """A line of a recipe's table: where the archive is, "KIND:VALUE" or RECORDED, and its size where that is known."""
+
+    url: str
+    checksum: str
+    bytes: int | None = None
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(urlsplit(self.url).path)
+
+
 class Recorded:
-    """The checksums that were recorded when a file first came: FOLDER/checksums.txt, as sha256sum writes them."""
+    """The checksums that were recorded when a file first came: FOLDER/checksums.txt, "SHA-256  URL" a line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
-        self.sums = {name: sum_ for sum_, name in (line.split("  ", 1) for line in lines if line)}
+        self.sums = {url: sum_ for sum_, url in (line.split("  ", 1) for line in lines if line)}
 
-    def expected(self, name: str, known: str) -> tuple[str, str]:
-        """Kind and value of the checksum that the file `name` must have; no value where it is not known yet."""
-        if known != RECORDED:
-            kind, _, value = known.partition(":")
+    def expected(self, archive: Archive) -> tuple[str, str]:
+        """Kind and value of the checksum that the archive must have; no value where it is not known yet."""
+        if archive.checksum != RECORDED:
+            kind, _, value = archive.checksum.partition(":")
             return kind, value
-        return "sha256", self.sums.get(name, "")
+        return "sha256", self.sums.get(archive.url, "")
 
-    def add(self, name: str, sum_: str) -> None:
-        self.sums[name] = sum_
+    def add(self, archive: Archive, sum_: str) -> None:
+        self.sums[archive.url] = sum_
         self.path.write_text("".join(f"{value}  {key}\n" for key, value in self.sums.items()), encoding="utf-8")
-        say(f"  {name}: no checksum is published; this one is recorded in {self.path} and demanded from now on:")
+        say(f"  {archive.name}: no checksum is published; recorded in {self.path} and demanded from now on:")
         say(f"    sha256 {sum_}")
 
 
-def check(path: Path, name: str, known: str, recorded: Recorded) -> None:
-    """Raises RecipeError unless the file has its checksum; records it where none is known."""
-    kind, value = recorded.expected(name, known)
+def check(path: Path, archive: Archive, recorded: Recorded) -> None:
+    """Raises RecipeError unless the file has the archive's size and checksum.
+
+    Where no checksum is known yet, the file must be a whole archive; then its checksum is recorded.
+    """
+    if archive.bytes not in (None, path.stat().st_size):
+        raise refusal(path, archive, f"must have {archive.bytes:,} bytes")
+    kind, value = recorded.expected(archive)
+    problem = "" if value else damage(path)
+    if problem:
+        raise refusal(path, archive, f"is no whole archive ({problem}), so its checksum is not recorded")
     found = checksum(path, kind)
+    known, remedy = "published", ""
+    if archive.checksum == RECORDED:
+        known, remedy = f"recorded in {recorded.path}", " (if that is wrong, remove the line)"
     if not value:
-        recorded.add(name, found)
-    elif found != value:
-        where = f"Its {kind} was recorded in {recorded.path}; if the new file is right, remove that line. Or get"
-        what = where if known == RECORDED else "Get"
-        raise RecipeError(
-            f"{path}: its {kind} is {found}, but must be {value}. {what} it elsewhere: --local, NMT_MIRROR"
-        )
+        recorded.add(archive, found)
+    elif found == value:
+        say(f"  {archive.name}: {kind} as {known}")
     else:
-        say(f"  {name}: {kind} as {'recorded' if known == RECORDED else 'published'}")
+        raise refusal(path, archive, f"its {kind} is {found}, but must be {value}, as {known}{remedy}")
+
+
+def refusal(path: Path, archive: Archive, problem: str) -> RecipeError:
+    """What is wrong, where the file should come from, and what it is, for an error page looks like an archive."""
+    with path.open("rb") as file:
+        begin = file.read(40)
+    return RecipeError(
+        f"{path}: {problem}. It has {path.stat().st_size:,} bytes and begins with {begin!r}, and should be "
+        f"{archive.url}. Get that elsewhere: --local, NMT_MIRROR"
+    )
+
+
+def damage(path: Path) -> str:
+    """What is wrong with a tar archive, plain or gzipped, when it is read to its end; nothing where it is whole."""
+    try:
+        with (
+            gzip.open(path) if path.name.endswith("gz") else path.open("rb") as file,
+            tarfile.open(fileobj=file, mode="r:") as tar,
+        ):
+            members = sum(1 for _ in tar)
+            end_mark = file.tell() > tar.offset  # a block of zeros; without it, tarfile takes any cut for the end
+            zeros = all(not chunk.strip(b"\0") for chunk in iter(partial(file.read, CHUNK), b""))
+    except DAMAGE as error:
+        return str(error)
+    if not members:
+        return "it holds nothing"
+    return "" if end_mark and zeros else "it ends in the midst"
 
 
 def download(url: str, path: Path) -> None:
@@ -133,31 +185,30 @@ def _copy(source: Any, target: IO[bytes], size: int) -> None:
         raise OSError(f"the connection ended after {done} of {size} bytes")
 
 
-def fetch(url: str, known: str, folder: Path, recorded: Recorded, local: Path | None) -> bool:
+def fetch(archive: Archive, folder: Path, recorded: Recorded, local: Path | None) -> bool:
     """Puts the archive into `folder`, checked: as it is there, from `local`, or downloaded.
 
     Returns:
         False if there is `local`, and the archive is not in it: nothing is downloaded then.
     """
-    name = posixpath.basename(urlsplit(url).path)
-    path = folder / name
-    if path.exists():
+    path = folder / archive.name
+    if path.exists() and recorded.expected(archive)[1]:
         try:
-            check(path, name, known, recorded)
+            check(path, archive, recorded)
             return True
         except RecipeError as error:
             say(f"  {error}")
             say("  it is done again")
     path.unlink(missing_ok=True)
     if local is not None:
-        if not (local / name).is_file():
+        if not (local / archive.name).is_file():
             return False
-        check(local / name, name, known, recorded)
-        path.symlink_to((local / name).resolve())
+        check(local / archive.name, archive, recorded)
+        path.symlink_to((local / archive.name).resolve())
         return True
-    download(url, path)
+    download(archive.url, path)
     try:
-        check(path, name, known, recorded)
+        check(path, archive, recorded)
     except RecipeError:
         path.unlink()
         raise
@@ -182,7 +233,7 @@ def read_members(archive: Path, members: dict[str, Callable[[IO[bytes]], None]])
                 missing.remove(name)
                 if not missing:
                     return
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile) as error:
+    except DAMAGE as error:
         raise RecipeError(f"{archive}: a damaged archive: {error}") from None
     raise RecipeError(f"{archive}: lacks {', '.join(sorted(missing))}. Is it another edition of that archive?")
 

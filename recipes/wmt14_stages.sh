@@ -63,6 +63,7 @@ wmt14_begin() {
 # A small corpus in archives like the real ones; their own table replaces the recipe's. Two processes train a tiny model.
 begin_smoke() {
   local corpus="${smoke_corpus:-$out/smoke/numbers}"
+  [[ -n "$stage_only_list" ]] || lock_folder
   remember "$out/smoke" "a small copy of ${smoke_corpus:-the names of numbers}"
   if [[ ! -e "$out/smoke/$(basename "$wmt14_table")" ]]; then
     say "smoke: a small corpus"
@@ -75,10 +76,14 @@ begin_smoke() {
   prepare_flags+=(--vocab-size 300 --character-coverage 0.995)
 }
 
+# What the table says is a setting of these stages, too: a checksum of the part that each reads is its first argument.
 wmt14_data_stages() {
-  stage --resumes download "the public archives, or links to --local" "" downloads fetch_archives
-  stage extract "text out of the archives, lines counted" download text extract_text
-  stage prepare "text to ids" extract data prepare_text "${prepare_flags[@]}"
+  local archives members splits sums
+  sums="$("$python" "$checkout/recipes/corpora.py" settings "$wmt14_table")"
+  read -r archives members splits <<<"$sums"
+  stage --resumes download "the public archives, or links to --local" "" downloads fetch_archives "$archives"
+  stage extract "text out of the archives, lines counted" download text extract_text "$members"
+  stage prepare "text to ids" extract data prepare_text "$splits" "${prepare_flags[@]}"
 }
 
 fetch_archives() {
@@ -90,13 +95,14 @@ extract_text() { "$python" "$checkout/recipes/corpora.py" extract "$wmt14_table"
 # The prefixes of a split's text in $out.
 corpora_of() { "$python" "$checkout/recipes/corpora.py" prefixes "$wmt14_table" "$1" | sed 's|^|text/|'; }
 
+# prepare_text SETTINGS FLAGS OF nmt prepare...
 prepare_text() {
   local prefixes=() prefix valid test
   cd "$out"
   for prefix in $(corpora_of train); do prefixes+=(--train "$prefix"); done
   valid="$(corpora_of valid)" test="$(corpora_of test)"
   run "$nmt" prepare --source-lang "$source_language" --target-lang "$target_language" "${prefixes[@]}" \
-    --valid "$valid" --test "$test" --keep-duplicates "$@" --out data
+    --valid "$valid" --test "$test" --keep-duplicates "${@:2}" --out data
 }
 
 # train_stage MODEL PRESET FLAGS OF nmt train...
@@ -109,14 +115,13 @@ train_stage() {
 train_model() {
   local file damaged="" folder
   [[ "$stage_state" != again ]] || die "to train anew, remove $(short "$out/$1/run") by hand, and leave --redo out"
-  cd "$out"
   for file in ${stage_damaged-}; do
-    [[ "$file" != "$1"/run/checkpoints/step-*/* ]] || { damaged="${file%/*}" && break; }
+    [[ "$file" != "$1"/run/checkpoints/step-*/* ]] || { damaged="$out/${file%/*}" && break; }
   done
-  for folder in "$1"/run/checkpoints/step-*; do
+  for folder in "$out/$1"/run/checkpoints/step-*; do
     [[ -z "$damaged" || ! -d "$folder" || "$folder" < "$damaged" || ${NODE_RANK:-0} -gt 0 ]] || rm -rf "$folder"
   done
-  train_everywhere data --out "$1/run" "${@:2}"
+  train_everywhere "$out/data" --out "$out/$1/run" "${@:2}" # not from within $out: the user's flags may name files
 }
 
 # average_stages MODEL LAST: average, translate the test set, score it.

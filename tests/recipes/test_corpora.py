@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import json
@@ -52,6 +53,38 @@ def test_tables_are_whole(recipes: Path, name: str, total: int, unpublished: lis
     assert all(a["url"].startswith("https://www.statmt.org/wmt1") for a in table["archives"])
     test = next(archive for archive in table["archives"] if archive["url"].endswith("test-full.tgz"))
     assert test["checksum"] == "md5:a8cd784e006feb32ac6f3d9ec7eb389a"
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "changed"),
+    [
+        ("archives", "url", "https://www.statmt.org/wmt99/training-parallel-europarl-v7.tgz", [True, False, False]),
+        ("archives", "bytes", 7, [True, False, False]),
+        ("archives", "checksum", "md5:00", [True, False, False]),
+        ("corpora", "source", "training/europarl-v8.de-en.en", [True, True, False]),
+        ("corpora", "lines", 7, [False, True, False]),
+        ("corpora", "split", "valid", [False, True, True]),
+        ("corpora", "name", "europarl-v8", [True, True, True]),
+    ],
+)
+def test_a_corrected_table_is_another_setting_of_what_reads_it(
+    recipes: Path, part: str, key: str, value: object, changed: list[bool]
+) -> None:
+    table = corpora.read_table(recipes / "wmt14_en_de.json")
+    before, corrected = corpora.settings(table), copy.deepcopy(table)
+    corrected[part][0][key] = value
+    assert [one != other for one, other in zip(before, corpora.settings(corrected), strict=True)] == changed
+
+
+def test_a_table_that_says_the_same_is_the_same_setting(recipes: Path, tmp_path: Path, folder: Path) -> None:
+    table = corpora.read_table(recipes / "wmt14_en_de.json")
+    turned = {**dict(reversed(table.items())), "archives": [dict(reversed(a.items())) for a in table["archives"]]}
+    assert corpora.settings(turned) == corpora.settings(table)
+    small = corpora.make_small(table, folder, tmp_path / "here")
+    moved = copy.deepcopy(small)
+    for archive in moved["archives"]:
+        archive["url"] = archive["url"].replace("/here/", "/there/")
+    assert corpora.settings(moved) == corpora.settings(small)
 
 
 @pytest.mark.parametrize("name", ["wmt14_en_de", "wmt14_en_fr", "multi30k_en_de"])

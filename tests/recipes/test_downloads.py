@@ -14,7 +14,7 @@ from typing import IO, ClassVar
 
 import downloads
 import pytest
-from downloads import RECORDED, RecipeError, Recorded
+from downloads import RECORDED, Archive, RecipeError, Recorded
 
 CONTENT = bytes(range(256)) * 40
 
@@ -80,27 +80,81 @@ def test_a_dead_link_says_what_to_do(server: str, tmp_path: Path) -> None:
 
 
 def test_a_published_checksum_is_demanded(server: str, tmp_path: Path) -> None:
-    recorded = Recorded(tmp_path / "checksums.txt")
+    recorded, url = Recorded(tmp_path / "checksums.txt"), f"{server}/a/file.tgz"
     with pytest.raises(RecipeError, match="must be 00"):
-        downloads.fetch(f"{server}/a/file.tgz", "md5:00", tmp_path, recorded, None)
+        downloads.fetch(Archive(url, "md5:00"), tmp_path, recorded, None)
     assert not (tmp_path / "file.tgz").exists()
-    assert downloads.fetch(f"{server}/a/file.tgz", f"sha256:{sha256(CONTENT)}", tmp_path, recorded, None)
+    assert downloads.fetch(Archive(url, f"sha256:{sha256(CONTENT)}"), tmp_path, recorded, None)
     assert not recorded.path.exists()
+
+
+def test_a_known_size_is_demanded(server: str, tmp_path: Path) -> None:
+    recorded, url = Recorded(tmp_path / "checksums.txt"), f"{server}/a/file.tgz"
+    right = f"sha256:{sha256(CONTENT)}"
+    with pytest.raises(RecipeError, match=r"must have 7 bytes.* It has 10,240 bytes and begins with b'\\x00\\x01"):
+        downloads.fetch(Archive(url, right, bytes=7), tmp_path, recorded, None)
+    assert downloads.fetch(Archive(url, right, bytes=len(CONTENT)), tmp_path, recorded, None)
 
 
 def test_an_unknown_checksum_is_recorded_and_demanded_from_then_on(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, record = f"{server}/a/file.tgz", tmp_path / "checksums.txt"
-    downloads.fetch(url, RECORDED, tmp_path, Recorded(record), None)
-    assert record.read_text(encoding="utf-8") == f"{sha256(CONTENT)}  file.tgz\n"
+    content = packed({"a.en": b"one\n"})
+    monkeypatch.setattr(f"{__name__}.CONTENT", content)
+    archive, record = Archive(f"{server}/a/file.tgz", RECORDED), tmp_path / "checksums.txt"
+    downloads.fetch(archive, tmp_path, Recorded(record), None)
+    assert record.read_text(encoding="utf-8") == f"{sha256(content)}  {archive.url}\n"
     (tmp_path / "file.tgz").write_bytes(b"damaged on the disk")
-    downloads.fetch(url, RECORDED, tmp_path, Recorded(record), None)
-    assert (tmp_path / "file.tgz").read_bytes() == CONTENT
+    downloads.fetch(archive, tmp_path, Recorded(record), None)
+    assert (tmp_path / "file.tgz").read_bytes() == content
+    downloads.fetch(archive, tmp_path, Recorded(record), None)
+    assert len(Handler.asked) == 2  # what is there and as recorded is not asked for again
     (tmp_path / "file.tgz").unlink()
-    monkeypatch.setattr(f"{__name__}.CONTENT", b"another file")
-    with pytest.raises(RecipeError, match="recorded in"):
-        downloads.fetch(url, RECORDED, tmp_path, Recorded(record), None)
+    monkeypatch.setattr(f"{__name__}.CONTENT", packed({"a.en": b"two\n"}))
+    with pytest.raises(RecipeError, match=r"recorded in .* remove the line"):
+        downloads.fetch(archive, tmp_path, Recorded(record), None)
+
+
+def test_an_error_page_is_not_recorded(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.CONTENT", b"<!DOCTYPE html><title>Sign in</title>")
+    archive, record = Archive(f"{server}/a/file.tgz", RECORDED), tmp_path / "checksums.txt"
+    with pytest.raises(RecipeError) as caught:
+        downloads.fetch(archive, tmp_path, Recorded(record), None)
+    for part in (archive.url, "is no whole archive", "37 bytes", "<!DOCTYPE html>"):
+        assert part in str(caught.value)
+    assert not record.exists()
+    monkeypatch.setattr(f"{__name__}.CONTENT", packed({"a.en": b"one\n"}))
+    assert downloads.fetch(archive, tmp_path, Recorded(record), None)
+
+
+def test_the_record_is_that_of_an_address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a table's address is corrected, the file of the wrong one does not stay."""
+    monkeypatch.setattr(f"{__name__}.CONTENT", packed({"a.en": b"one\n"}))
+    (tmp_path / "file.tgz").write_bytes(packed({"a.en": b"another edition\n"}))
+    record = tmp_path / "checksums.txt"
+    record.write_text(f"{sha256((tmp_path / 'file.tgz').read_bytes())}  {server}/b/file.tgz\n", encoding="utf-8")
+    downloads.fetch(Archive(f"{server}/a/file.tgz", RECORDED), tmp_path, Recorded(record), None)
+    assert (tmp_path / "file.tgz").read_bytes() == CONTENT
+    assert record.read_text(encoding="utf-8").count("file.tgz\n") == 2
+
+
+@pytest.mark.parametrize(("name", "mode"), [("a.tgz", "w:gz"), ("a.tar", "w")])
+def test_damage_is_found_wherever_it_is(tmp_path: Path, name: str, mode: str) -> None:
+    path, whole = tmp_path / name, packed({"a.en": CONTENT, "b.en": CONTENT}, mode)
+    path.write_bytes(whole)
+    assert downloads.damage(path) == ""
+    harmed = [b"", b"-" * 9000, whole[: len(whole) // 2]]
+    if mode == "w":
+        second = 512 + len(CONTENT)  # where the second member begins: a file that is cut there holds a whole member
+        assert whole[second:].startswith(b"b.en")
+        harmed += [whole[:second], whole[:second] + b"-" * 2048]
+    else:
+        harmed += [whole[:-1], whole[:-8] + b"\0" * 8]  # gzip's own checksum and length
+    for content in harmed:
+        path.write_bytes(content)
+        assert downloads.damage(path)
+    path.write_bytes(packed({}, mode))
+    assert downloads.damage(path) == "it holds nothing"
 
 
 def test_local_archives_are_linked_and_checked(tmp_path: Path) -> None:
@@ -111,16 +165,25 @@ def test_local_archives_are_linked_and_checked(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path / "checksums.txt")
     url = "https://nowhere.invalid/file.tgz"
     with pytest.raises(RecipeError, match=r"mine/file\.tgz.*must be 00"):
-        downloads.fetch(url, "sha256:00", folder, recorded, local)
-    assert downloads.fetch(url, f"sha256:{sha256(CONTENT)}", folder, recorded, local)
+        downloads.fetch(Archive(url, "sha256:00"), folder, recorded, local)
+    assert downloads.fetch(Archive(url, f"sha256:{sha256(CONTENT)}"), folder, recorded, local)
     assert (folder / "file.tgz").readlink() == (local / "file.tgz").resolve()
-    assert not downloads.fetch("https://nowhere.invalid/other.tgz", RECORDED, folder, recorded, local)
+    assert not downloads.fetch(Archive("https://nowhere.invalid/other.tgz", RECORDED), folder, recorded, local)
 
 
 def add(tar: tarfile.TarFile, name: str, content: bytes, kind: bytes = tarfile.REGTYPE, link: str = "") -> None:
     member = tarfile.TarInfo(name)
     member.size, member.type, member.linkname = len(content), kind, link
     tar.addfile(member, io.BytesIO(content))
+
+
+def packed(members: dict[str, bytes], mode: str = "w:gz") -> bytes:
+    """A tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as tar:
+        for name, content in members.items():
+            add(tar, name, content)
+    return buffer.getvalue()
 
 
 def read(archive: Path, *names: str) -> dict[str, bytes]:
