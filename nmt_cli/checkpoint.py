@@ -39,8 +39,7 @@ SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"
 TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
-_KINDS_IN_RUN = ("stop", "best", "step")  # of one step, the first is written first
-_NAME_IN_RUN = rf"({'|'.join(_KINDS_IN_RUN)})-\d{{8,}}"
+_NAME_IN_RUN = r"(step|latest)-\d{8,}"
 _LARGEST_JSON = 1 << 26  # bytes; no such file of ours comes near
 
 
@@ -315,21 +314,18 @@ def checkpoints_of(run: Path) -> list[Path]:
 
 
 def resumable_of(run: Path) -> list[Path]:
-    """Every checkpoint of a run, the oldest first: those it was asked for (`step-N`), what a signal left (`stop-N`),
-    and the best one (`best-N`) unless it is the copy of another.
+    """Every checkpoint of a run, the oldest first: those it was asked for (`step-N`), and the `latest-N` that a signal
+    or a good validation left between them.
     """
     found = [path for path in (run / FOLDER_OF_RUN).glob("*-*") if re.fullmatch(_NAME_IN_RUN, path.name)]
-    places = {path: (step_of(path), _KINDS_IN_RUN.index(path.name[:4])) for path in found if path.is_dir()}
-    asked_for = {step_of(path) for path in places if path.name.startswith("step-")}
     return sorted(
-        (path for path in places if not (path.name.startswith("best-") and step_of(path) in asked_for)),
-        key=lambda path: places[path],
+        (path for path in found if path.is_dir()), key=lambda path: (step_of(path), path.name.startswith("step-"))
     )
 
 
 def step_of(folder: Path) -> int:
     """The step in the name of a run's checkpoint."""
-    return int(folder.name[5:])
+    return int(folder.name.rpartition("-")[2])
 
 
 def resolve(path: Path) -> Path:

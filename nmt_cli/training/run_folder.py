@@ -3,7 +3,7 @@
 RUN/config.json                       what is trained, on what; a later start must agree
 RUN/metrics.jsonl                     a line a report
 RUN/checkpoints/step-00001500/        the last N checkpoints that --save-every asked for
-RUN/checkpoints/stop-00001234/        what a signal left, until there is a later one
+RUN/checkpoints/latest-00001234/      what a signal or a good validation left, until there is a later one
 RUN/best -> checkpoints/best-00001500 the checkpoint with the best validation loss
 """
 
@@ -95,19 +95,15 @@ class RunFolder:
         """Where the checkpoint of `step` lies."""
         return self.checkpoints / f"step-{step:08d}"
 
-    def stop_of(self, step: int) -> Path:
-        """Where the checkpoint of `step` lies that a signal asked for."""
-        return self.checkpoints / f"stop-{step:08d}"
-
-    def best_of(self, step: int) -> Path:
-        """Where the checkpoint of `step` lies as the best one."""
-        return self.checkpoints / f"best-{step:08d}"
+    def latest_of(self, step: int) -> Path:
+        """Where the checkpoint of `step` lies that is kept until there is a later one."""
+        return self.checkpoints / f"latest-{step:08d}"
 
     def keep_best(self, step: int) -> None:
         """Makes the checkpoint of `step` the best one; does what is left to do where that was cut off."""
-        best = self.best_of(step)
+        best = self._best_of(step)
         if not best.exists():
-            checkpoint.link(self.folder_of(step), best)
+            checkpoint.link(self._original_of(step), best)
         aside = self.path / f".{BEST}.part"
         aside.unlink(missing_ok=True)
         aside.symlink_to(best.relative_to(self.path))
@@ -118,7 +114,7 @@ class RunFolder:
 
     def mend_best(self, step: int, note: Callable[[str], None]) -> None:
         """Sees to it that the checkpoint of `step` is kept as the best one, and whole; `note` hears where it is not."""
-        best, original = self.best_of(step), self.folder_of(step)
+        best, original = self._best_of(step), self._original_of(step)
         damage = _damage(best)
         if damage and _damage(original):
             note(f"warning: the best checkpoint so far, of step {step:,}, is lost: {damage}")
@@ -129,14 +125,16 @@ class RunFolder:
         self.keep_best(step)
 
     def forget_old(self, keep: int) -> None:
-        """Deletes all but the newest `keep` checkpoints that were asked for, and what signals left earlier."""
-        found = [folder for folder in checkpoint.resumable_of(self.path) if not folder.name.startswith("best-")]
-        stops = [folder for folder in found[:-1] if folder.name.startswith("stop-")]
-        for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *stops]:
+        """Deletes all but the newest `keep` checkpoints that were asked for, and what was left between them."""
+        earlier = checkpoint.resumable_of(self.path)[:-1]
+        between = [folder for folder in earlier if not folder.name.startswith("step-")]
+        for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *between]:
             durable.delete(folder)
 
-    def forget_after(self, step: int) -> None:
-        """Puts aside the damaged checkpoints that came after `step`, and drops reports that will be written again."""
+    def forget_after(self, step: int, reported: bool = True) -> None:
+        """Puts aside the damaged checkpoints that came after `step`, and drops reports that will be written again:
+        that of `step` itself, too, if it was not `reported` when its checkpoint was saved.
+        """
         for folder in checkpoint.resumable_of(self.path):
             if checkpoint.step_of(folder) > step:
                 folder.rename(_free_name(folder.with_name(f"damaged-{folder.name}")))
@@ -145,7 +143,7 @@ class RunFolder:
             kept = [
                 line
                 for line in path.read_text(encoding="utf-8", errors="replace").split("\n")
-                if _step_of(line, default=step + 1) <= step
+                if _step_of(line, default=step + 1) < step + reported
             ]
             durable.write_text(path, "".join(line + "\n" for line in kept))
 
@@ -209,6 +207,12 @@ class RunFolder:
         whole = (folder for folder in reversed(checkpoint.resumable_of(self.path)) if not _damage(folder))
         newest = next(whole, None)
         return newest is not None and checkpoint.read_contents(newest).run == fingerprint
+
+    def _best_of(self, step: int) -> Path:
+        return self.checkpoints / f"best-{step:08d}"
+
+    def _original_of(self, step: int) -> Path:
+        return self.folder_of(step) if self.folder_of(step).exists() else self.latest_of(step)
 
 
 def _completed(

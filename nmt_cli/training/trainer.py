@@ -107,7 +107,7 @@ class Trainer:
 
     def tidy(self) -> None:
         """Does what the last save was kept from doing, and undoes what came after it."""
-        self.run.forget_after(self.progress.step)
+        self.run.forget_after(self.progress.step, reported=not self.left)
         self.run.forget_old(self.config.keep_last)
         if self.progress.best_step:
             self.run.mend_best(self.progress.best_step, self.reporter.note)
@@ -287,17 +287,18 @@ class Trainer:
         validating = self.due("validate", self.validation_interval) if self.validation_interval else saving
         if stopping and validating and self.parts.validate is not None:
             self.left = ["validate", "save"] if saving else ["validate"]
-            self.save(self.run.stop_of(step))
+            self.save(self.run.latest_of(step))
             return False
         finished = self.complete_step(saving, validating)
         if stopping and self.saved_in != self.run.folder_of(step):
-            self.save(self.run.stop_of(step))
+            self.save(self.run.latest_of(step))
         return finished
 
     def complete_step(self, saving: bool, validating: bool) -> bool:
         """Validates, reports and saves what this step is to; says whether the run is at its end."""
         step = self.progress.step
-        self.left = ()
+        if self.left:
+            self.left, self.saved_in = (), None
         values = self.validate() if validating else {}
         if values or step >= self.config.max_steps or step % self.config.log_every == 0:
             self.report(values)
@@ -306,7 +307,7 @@ class Trainer:
         if saving or finished:
             self.save(self.run.folder_of(step))
         elif improved:
-            self.save(self.run.best_of(step))
+            self.save(self.run.latest_of(step))
         if improved and self.world.is_main:
             self.run.keep_best(step)
         return finished

@@ -324,12 +324,17 @@ def test_a_training_state_that_lacks_something_is_named(folder: Path, tmp_path: 
 
 
 def test_the_checkpoints_of_a_run_by_kind(folder: Path, tmp_path: Path) -> None:
-    """What a signal left and an unscheduled best one are there to go on from, and are no part of the last N."""
-    for name in ("step-00000008", "step-00000010", "best-00000008", "stop-00000011", "damaged-step-00000012", "stop-x"):
+    """What was left between those that were asked for is there to go on from, and is no part of the last N."""
+    for name in (
+        "step-00000008",
+        "step-00000010",
+        "best-00000012",
+        "latest-00000011",
+        "damaged-step-00000012",
+        "latest-x",
+    ):
         shutil.copytree(folder, tmp_path / "run" / "checkpoints" / name)
     assert [path.name for path in checkpoint.checkpoints_of(tmp_path / "run")] == ["step-00000008", "step-00000010"]
-    assert checkpoint.resolve(tmp_path / "run").name == "stop-00000011"
-    shutil.copytree(folder, tmp_path / "run" / "checkpoints" / "best-00000011")
-    assert [path.name for path in checkpoint.resumable_of(tmp_path / "run")] == [
-        "step-00000008", "step-00000010", "stop-00000011", "best-00000011"
-    ]  # fmt: skip
+    assert checkpoint.resolve(tmp_path / "run").name == "latest-00000011"
+    shutil.copytree(folder, tmp_path / "run" / "checkpoints" / "step-00000011")
+    assert checkpoint.resolve(tmp_path / "run").name == "step-00000011"
