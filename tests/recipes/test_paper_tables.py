@@ -86,7 +86,7 @@ def test_table2_shows_paper_run_and_difference(table: Table) -> None:
 
 
 def test_table2_takes_costs_from_the_runs_summary(folder: Path, table: Table) -> None:
-    summary = {"devices": 4, "training_hours": 20.0, "flops_as_table2": 3.4e18, "flops": 1e18}
+    summary = {"devices": 4, "device_hours": 80.0, "flops_as_table2": 3.4e18, "flops": 1e18}
     write_json(folder / "base" / "run" / "summary.json", {**summary, "model_flop_utilisation": 0.375})
     rows = table("wmt14", "de", "base", "5", "")
     assert rows["hours x devices"] == ["96.00", "80.00", "-16.00"]
