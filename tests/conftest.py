@@ -12,8 +12,10 @@ from hypothesis import settings
 # Before torch is imported: tests run side by side, one thread each.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Where the tests are started in the background, SIGINT is ignored, and every command that they run would inherit that.
+# Where the tests are started in the background SIGINT is ignored, and under nohup SIGHUP: all that they run would inherit
+# that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no fault of the code. `make test` draws the same examples each time, so that who breaks nothing sees
 # nothing break; `make faults` draws new ones, and more.
