@@ -12,8 +12,7 @@ from hypothesis import settings
 # Before torch is imported: tests run side by side, one thread each.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Where the tests are started in the background SIGINT is ignored, and under nohup SIGHUP: all that they run would inherit
-# that.
+# Tests started in the background, or under nohup, inherit ignored signals, and would hand them on to all that they run.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
