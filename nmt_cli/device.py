@@ -132,12 +132,13 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         yield World(rank, size, _own_device(device_name))
         return
     store = _meet(timeout_minutes)
+    # torchrun keeps one store over all its restarts: what the processes before wrote must not be taken for ours.
+    attempt = f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
     # A connection of its own: that of the sums may be waiting for something.
-    own = PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store.clone())
-    lookout = Lookout(own, rank, size, 60 * timeout_minutes)
+    lookout = Lookout(PrefixStore(f"{attempt}/lookout", store.clone()), rank, size, 60 * timeout_minutes)
     try:
         world = World(rank, size, _own_device(device_name), lookout)
-        world.found(store, timeout_minutes)
+        world.found(PrefixStore(f"{attempt}/group", store), timeout_minutes)
         yield world
         lookout.stop()
         dist.destroy_process_group()
