@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nmt_cli.decoding.choices import with_choices
 from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import with_options
 from nmt_cli.decoding.translator import Output, Translation
 from nmt_cli.decoding.translator import Translator as LineTranslator
 from nmt_cli.errors import UsageError
@@ -69,5 +69,5 @@ class Translator:
         """
         if isinstance(lines, str):
             raise UsageError("translate takes a list of lines, not a single string: write [line]")
-        chosen = with_choices(self._translator.options, options)
+        chosen = with_options(self._translator.options, options)
         return dataclasses.replace(self._translator, options=chosen).translate(lines)

@@ -30,9 +30,9 @@ from torch import Tensor, nn
 
 from nmt_cli import __version__, registry
 from nmt_cli.config import construct, flatten
-from nmt_cli.data import durable
 from nmt_cli.data.task_file import TASK_FILE
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.files import durable
 from nmt_cli.interfaces import Task
 
 SCHEMA = 1

@@ -205,6 +205,13 @@ def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collect
     return dataclasses.replace(own, **taken)
 
 
+def check_values(config: Any) -> None:
+    """Raises UsageError where a field of the dataclass instance `config` has a value that it may not have."""
+    for field, hint in fields(type(config)):
+        if "help" in field.metadata:
+            _checked(field, hint, getattr(config, field.name), flag(field.name))
+
+
 def fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
     """The fields of a configuration dataclass with their resolved types."""
     hints = typing.get_type_hints(cls)
@@ -275,7 +282,9 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
     if value is None and type(None) in accepted:
         return None
     for wanted in accepted:
-        if type(value) is wanted:
+        if type(value) is wanted or (wanted is Path and isinstance(value, Path)):
+            return value
+        if typing.get_origin(wanted) is tuple and isinstance(value, tuple):
             return value
         if wanted is float and type(value) is int:
             return float(value)

@@ -29,6 +29,9 @@ KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 HOMES = ("tasks", "models", "layers", "criteria", "optim")
 _ENTRY_POINTS = "nmt.components"
 
+REQUIRED = dataclasses.MISSING
+"""The default of an option that must be given."""
+
 Builder = TypeVar("Builder", bound=Callable[..., Any])
 
 
@@ -50,12 +53,29 @@ _components: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
 
 
 def option(
-    default: Any, help: str, *, choices: Sequence[str] = (), minimum: float | None = None, maximum: float | None = None
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    metavar: str = "",
+    names: Sequence[str] = (),
 ) -> Any:
-    """A dataclass field that becomes a flag: its default, its help line and the values that it may take."""
-    return field(
-        default=default, metadata={"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
-    )
+    """A dataclass field that becomes a flag: its default, its help line and the values that it may take.
+
+    Args:
+        default: `REQUIRED` for none.
+        metavar: how help shows the value; by default N, X, FILE or NAME, by the field's type.
+        names: the flag's names where they are not made of the field's, as ("--input", "-i").
+    """
+    metadata = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    return field(default=default, metadata={**metadata, "metavar": metavar, "names": tuple(names)})
+
+
+def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
+    """A dataclass field that becomes a positional argument of a command."""
+    return field(default=default, metadata={"help": help, "metavar": metavar, "positional": True})
 
 
 def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Builder]:

@@ -42,7 +42,7 @@ class Unheard:
         try:
             self._stream.write(text)
         except OSError:
-            self._silence()
+            silence(self._stream)
         return len(text)
 
     def flush(self) -> None:
@@ -50,15 +50,16 @@ class Unheard:
         try:
             self._stream.flush()
         except OSError:
-            self._silence()
-
-    def _silence(self) -> None:
-        """What is still to be written, by us or by a library, goes nowhere and fails no more."""
-        with contextlib.suppress(OSError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
-            self._stream.flush()
+            silence(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def silence(stream: Any) -> None:
+    """What is still to be written to `stream`, by us or by a library, goes nowhere and fails no more."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        stream.flush()

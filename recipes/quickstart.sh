@@ -36,7 +36,7 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 say "1/5 text: number names, $source_language to $target_language"
 [[ -e "$corpus/train.$target_language" ]] ||
-  "$python" -m nmt_cli.data.number_names --source "$source_language" --target "$target_language" --out "$corpus"
+  "$python" "$checkout/recipes/number_names.py" --source "$source_language" --target "$target_language" --out "$corpus"
 wc -l "$corpus"/*."$target_language" >&2
 
 say "2/5 prepare: text to ids"

@@ -17,10 +17,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt_cli.data.text import fingerprint
-from nmt_cli.data.treebank import ENDINGS, treebank_files
-from nmt_cli.data.trees import read_clean_trees, tree_line
 from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.files.text import fingerprint
+from nmt_cli.parsing.treebank import ENDINGS, treebank_files
+from nmt_cli.parsing.trees import read_clean_trees, tree_line
 
 SECTIONS = {"train": range(2, 22), "dev": [22], "test": [23]}
 """Of the Wall Street Journal, as in the paper and nearly all others."""

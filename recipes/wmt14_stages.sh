@@ -67,7 +67,7 @@ begin_smoke() {
   remember "$out/smoke" "a small copy of ${smoke_corpus:-the names of numbers}"
   if [[ ! -e "$out/smoke/$(basename "$wmt14_table")" ]]; then
     say "smoke: a small corpus"
-    [[ -n "$smoke_corpus" ]] || "$python" -m nmt_cli.data.number_names --source "$source_language" \
+    [[ -n "$smoke_corpus" ]] || "$python" "$checkout/recipes/number_names.py" --source "$source_language" \
       --target "$target_language" --train 2000 --valid 50 --test 50 --out "$corpus"
     "$python" "$checkout/recipes/corpora.py" small "$wmt14_table" "$corpus" "$out/smoke"
   fi

@@ -77,7 +77,7 @@ if [[ -n "$smoke" ]]; then
   export PROCESSES="${PROCESSES:-1}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
   if [[ -z "$ldc" && ${#treebank[@]} -eq 0 ]]; then
     [[ -e "$out/toy/train.ptb" ]] ||
-      "$python" -m nmt_cli.data.toy_trees --train 300 --dev 20 --test 20 --out "$out/toy"
+      "$python" "$checkout/recipes/toy_trees.py" --train 300 --dev 20 --test 20 --out "$out/toy"
     treebank=("$out/toy")
   fi
   dropouts="0.1" scales="0.5 1" sweep_steps=4 preset=parsing_small most=300 vocabulary=100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ settings.register_profile("searching", deadline=None)
 settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else "steady")
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "recipes"))  # its Python files are scripts, some of which make data for tests
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +39,10 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared data of a task with a known answer: the numbers 0 to 999, written in English, into German."""
+    from number_names import name
+
     from nmt_cli import registry
-    from nmt_cli.commands.prepare import PrepareSettings, prepare
-    from nmt_cli.data.number_names import name
+    from nmt_cli.commands.prepare import PrepareOptions, prepare
 
     folder = tmp_path_factory.mktemp("tiny")
     splits = {"train": [n for n in range(1000) if n % 10], "valid": range(0, 1000, 20), "test": range(10, 1000, 20)}
@@ -50,8 +53,8 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     registry.discover(homes=("tasks",))
     config = registry.find("task", "translation").config(source_lang="en", target_lang="de", vocab_size=120)
     prefixes = {split: str(folder / split) for split in splits}
-    settings = PrepareSettings(
-        folder / "data", (prefixes["train"],), valid=prefixes["valid"], test=prefixes["test"], workers=1
+    settings = PrepareOptions(
+        out=folder / "data", train=(prefixes["train"],), valid=prefixes["valid"], test=prefixes["test"], workers=1
     )
     prepare(config, settings)
     return folder / "data"

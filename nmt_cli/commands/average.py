@@ -5,31 +5,45 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from nmt_cli import checkpoint
+from nmt_cli import checkpoint, registry
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.registry import REQUIRED, argument, option
 
 
-def average(paths: Sequence[Path], last: int | None, out: Path, overwrite: bool, force: bool) -> None:
-    """Averages the last checkpoints of one run, or the named checkpoints, into the checkpoint `out`.
+@dataclass(frozen=True, kw_only=True)
+class AverageOptions:
+    """Average checkpoints (section 6.1)."""
 
-    Args:
-        force: average also checkpoints of different runs.
+    paths: tuple[Path, ...] = argument("RUN|CHECKPOINT...", "A run, with --last, or checkpoints.")
+    out: Path = option(REQUIRED, "The averaged checkpoint to write.", metavar="CHECKPOINT")
+    last: int | None = option(None, "Average the run's last N checkpoints.", minimum=1)
+    overwrite: bool = option(False, "Replace an averaged checkpoint that is there.")
+    force: bool = option(False, "Also average checkpoints of different runs.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+
+
+def average(options: AverageOptions) -> None:
+    """Averages the last checkpoints of one run, or the named checkpoints, into the checkpoint `options.out`.
 
     Raises:
         UsageError: too few checkpoints, or `out` exists, or is no place for the result.
         CheckpointError: one is damaged, or they do not belong to one run.
     """
+    registry.discover(options.imports)
+    out = options.out
     place = Path(os.path.realpath(out))  # what a link leads to is replaced, not the link
-    check_replaceable(out, place, overwrite)
-    folders = chosen(paths, last)
-    check_apart(out, place, [*paths, *folders])
+    check_replaceable(out, place, options.overwrite)
+    folders = chosen(options.paths, options.last)
+    check_apart(out, place, [*options.paths, *folders])
     contents = [checkpoint.read_contents(folder) for folder in folders]
     for folder, content in zip(folders, contents, strict=True):
-        if content.run != contents[0].run and not force:
+        if content.run != contents[0].run and not options.force:
             raise CheckpointError(
                 f"{folder}: belongs to another run than {folders[0]}; average checkpoints of one run, or give --force"
             )
@@ -115,3 +129,6 @@ def spacing(steps: Sequence[int]) -> str:
     gaps = sorted({later - earlier for earlier, later in itertools.pairwise(ordered)})
     apart = f", {' or '.join(f'{gap:,}' for gap in gaps[:3])} apart" if gaps else ""
     return f"{ordered[0]:,} to {ordered[-1]:,}{apart}"
+
+
+command = Command(AverageOptions, average, examples=["nmt average RUN --last 5 --out RUN/averaged"])

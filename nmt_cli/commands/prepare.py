@@ -20,16 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli import __version__, registry
+from nmt_cli.commands import progress
 from nmt_cli.commands.prepare_table import show_counts
 from nmt_cli.config import construct, flag
-from nmt_cli.data import parallel, progress, staging
+from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import DUPLICATE, EMPTY, PairHashes
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter
 from nmt_cli.data.hooks import Preparable
 from nmt_cli.data.task_file import TASK_FILE
-from nmt_cli.data.text import Example, fingerprint
 from nmt_cli.errors import CheckpointError, DataError, UsageError
+from nmt_cli.files import staging
+from nmt_cli.files.text import Example, fingerprint
+from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.interfaces import UNK
+from nmt_cli.registry import REQUIRED, option
 
 TASK = "task"
 DEFAULT_TASK = "translation"
@@ -41,18 +45,25 @@ _OURS = (
 )
 
 
-@dataclass(frozen=True)
-class PrepareSettings:
-    """What `nmt prepare` is told besides the task's own settings."""
+@dataclass(frozen=True, kw_only=True)
+class PrepareOptions:
+    """Turn raw text into a memory-mapped corpus of subword ids."""
 
-    out: Path
-    train: tuple[str, ...]  # prefixes of the training files
-    valid: str | None = None
-    test: str | None = None
-    subwords_from: Path | None = None  # prepared data or a checkpoint whose vocabulary is used
-    keep_duplicates: bool = False
-    workers: int = 1
-    overwrite: bool = False
+    out: Path = option(REQUIRED, "Folder to create.", metavar="DATA")
+    train: tuple[str, ...] = option(
+        REQUIRED,
+        "Training text; corpus/train stands for corpus/train.en[.gz] and corpus/train.de[.gz].",
+        metavar="PREFIX",
+    )
+    valid: str | None = option(None, "Validation text; every line is kept.", metavar="PREFIX")
+    test: str | None = option(None, "Test text; every line is kept.", metavar="PREFIX")
+    subwords_from: Path | None = option(
+        None, "Use the vocabulary of this data or model instead of learning one.", metavar="DATA|CHECKPOINT"
+    )
+    keep_duplicates: bool = option(False, "Keep repeated training pairs.")
+    workers: int | None = option(None, "Processes; the result is the same. [default: the cores, at most 8]", minimum=1)
+    overwrite: bool = option(False, "Replace prepared data that is there.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
     chosen: frozenset[str] = frozenset()  # the task's settings that were given, though they may be the defaults
 
     def prefixes(self) -> dict[str, tuple[str, ...]]:
@@ -80,7 +91,7 @@ def task_config(flags: Mapping[str, Any]) -> Any:
     return construct(component.config, values, dict.fromkeys(values, "the command line"))
 
 
-def prepare(config: Any, settings: PrepareSettings) -> dict[str, Any]:
+def prepare(config: Any, settings: PrepareOptions) -> dict[str, Any]:
     """Makes the folder `settings.out` for the task that `config` configures; returns its manifest.
 
     Raises:
@@ -107,15 +118,17 @@ def prepare(config: Any, settings: PrepareSettings) -> dict[str, Any]:
 
 
 def _prepare_into(
-    folder: Path, task: Preparable, settings: PrepareSettings, inputs: dict[str, list[Path]]
+    folder: Path, task: Preparable, settings: PrepareOptions, inputs: dict[str, list[Path]]
 ) -> dict[str, Any]:
     train = _clean(task, settings, inputs["train"])
     if settings.subwords_from is None:
         with progress.silent_stage("learning the vocabulary"):
-            task = parallel.apart(partial(_learned, task, _Sample(task, train, settings.workers)))
+            task = parallel.apart(
+                partial(_learned, task, _Sample(task, train, (settings.workers or default_workers())))
+            )
     (folder / TASK).mkdir()
     task.save(folder / TASK)
-    splits = {"train": _encode(folder, "train", task, train, train.kept_count, settings.workers)}
+    splits = {"train": _encode(folder, "train", task, train, train.kept_count, (settings.workers or default_workers()))}
     splits["train"] = train.counts(splits["train"])
     for split in RAW_SPLITS:
         if split in inputs:
@@ -195,7 +208,7 @@ class _Encoded(NamedTuple):
     lengths: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
-def _inputs(task: Preparable, settings: PrepareSettings) -> dict[str, list[Path]]:
+def _inputs(task: Preparable, settings: PrepareOptions) -> dict[str, list[Path]]:
     """The files of each split; finding them first means that a wrong name costs no time."""
     return {
         split: [path for prefix in prefixes for path in task.files(prefix)]
@@ -219,7 +232,7 @@ def _saved_task(folder: Path, name: str) -> Any:
     return registry.find("task", name).build.load(folder / TASK)  # type: ignore[attr-defined]
 
 
-def _clean(task: Preparable, settings: PrepareSettings, files: Sequence[Path]) -> _Cleaned:
+def _clean(task: Preparable, settings: PrepareOptions, files: Sequence[Path]) -> _Cleaned:
     kept = bytearray()
     dropped: Counter[str] = Counter()
     hashes = PairHashes()
@@ -252,14 +265,16 @@ def _nothing_left(prefixes: Sequence[str], read: int, dropped: Counter[str]) -> 
 
 
 def _encode_whole(
-    folder: Path, split: str, task: Preparable, settings: PrepareSettings, files: Sequence[Path]
+    folder: Path, split: str, task: Preparable, settings: PrepareOptions, files: Sequence[Path]
 ) -> dict[str, Any]:
     """Encodes every line of a split that must stay whole."""
     (prefix,) = settings.prefixes()[split]
     total = sum(1 for _ in task.read(prefix))
     if not total:
         raise DataError(f"--{split} {prefix}: the files are empty")
-    written = _encode(folder, split, task, _without_nul(task.read(prefix), split), total, settings.workers)
+    written = _encode(
+        folder, split, task, _without_nul(task.read(prefix), split), total, (settings.workers or default_workers())
+    )
     if written["sentences"] != total:
         raise DataError(f"--{split} {prefix}: the files changed while they were read; run the command again")
     return {"read": total, "dropped": {}, **written}
@@ -316,7 +331,7 @@ def _packed(pairs: Sequence[tuple[list[int], list[int]]]) -> _Encoded:
 
 
 def _manifest(
-    task: Preparable, settings: PrepareSettings, inputs: dict[str, list[Path]], splits: dict[str, Any]
+    task: Preparable, settings: PrepareOptions, inputs: dict[str, list[Path]], splits: dict[str, Any]
 ) -> dict[str, Any]:
     """Where the data comes from. No date and no number of workers in it: the same run, the same bytes."""
     return {
@@ -338,3 +353,25 @@ def _manifest(
 
 def _size(files: Sequence[Path]) -> int:
     return sum(path.stat().st_size for path in files)
+
+
+def _task_flags(imports: Sequence[str]) -> MoreFlags:
+    """The flags of every registered task; models are not looked for, as they need torch."""
+    registry.discover(imports, homes=("tasks",))
+    panels = [Panel(f"task {component.name}", component.config) for component in registry.components("task")]
+    return MoreFlags(panels, {"task": registry.names("task")})
+
+
+def _run(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
+    prepare(task_config(flags), dataclasses.replace(options, chosen=frozenset(flags)))
+
+
+command = Command(
+    PrepareOptions,
+    _run,
+    _task_flags,
+    examples=[
+        "nmt prepare --source-lang en --target-lang de --train corpus/train --valid corpus/valid --out data",
+        "nmt prepare --source-lang en --target-lang de --train news --subwords-from RUN --out news-data",
+    ],
+)

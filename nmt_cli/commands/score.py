@@ -13,9 +13,11 @@ from typing import Any
 from nmt_cli.commands.score_input import Segments, check_counts, check_subword_marks, read_segments, remarks
 from nmt_cli.commands.score_tables import Report, show
 from nmt_cli.errors import UsageError
+from nmt_cli.flags import Command
 from nmt_cli.metrics.bleu import MAIN, decomposition, score_systems
 from nmt_cli.metrics.preparation import languages
-from nmt_cli.metrics.significance import paired_test
+from nmt_cli.metrics.significance import TESTS, paired_test
+from nmt_cli.registry import REQUIRED, argument, option
 
 EVERYTHING = ("bleu", "chrf", "ter")
 """What one system is scored by if nothing is asked for; several systems are compared by `MAIN`, which is faster."""
@@ -23,32 +25,32 @@ EVERYTHING = ("bleu", "chrf", "ter")
 _DEFAULT_LANGUAGE = "de"
 
 
-@dataclass(frozen=True)
-class Request:
-    """What `nmt score` was asked.
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """Score translations against references: BLEU, chrF2, TER."""
 
-    Args:
-        hypotheses: files, a system each; "-" is standard input.
-        references: files, a reference each, line by line translations of the same sentences.
-        metrics: as in `nmt_cli.metrics.bleu.score`; none means `EVERYTHING` or `MAIN`.
-        target_language: of the Moses tokeniser; None means the ending of the first reference's name, or else German.
-        test: a name of `nmt_cli.metrics.significance.TESTS`, or None.
-        samples: of the test; 0 means its usual number.
-        as_json: print one object instead of tables.
-        allow_subword_marks: score pieces of words.
-    """
+    hypotheses: tuple[str, ...] = argument("HYPOTHESES...", "Translations, plain or .gz; - is stdin. Several: systems.")
+    references: tuple[str, ...] = option(
+        REQUIRED, "Reference translations; repeat for several.", metavar="FILE", names=("--ref",)
+    )
+    metrics: tuple[str, ...] = option(
+        (), "paper, sacrebleu-13a, chrf, ... (repeat for several), or bleu, or all.", names=("--metric",)
+    )
+    target_language: str | None = option(
+        None,
+        "Language of the Moses tokenizer. [default: the reference's file ending, else de]",
+        metavar="LANG",
+        names=("--target-lang",),
+    )
+    test: str | None = option(None, "Significance test of each system against the first.", choices=tuple(sorted(TESTS)))
+    samples: int | None = option(
+        None, "Resamples or trials of the test. [default: 1000 or 10000]", minimum=1, names=("--test-samples",)
+    )
+    as_json: bool = option(False, "Print one JSON object.", names=("--json",))
+    allow_subword_marks: bool = option(False, "Also score text that contains '@@' or U+2581.")
 
-    hypotheses: Sequence[str]
-    references: Sequence[str]
-    metrics: Sequence[str] = ()
-    target_language: str | None = None
-    test: str | None = None
-    samples: int = 0
-    as_json: bool = False
-    allow_subword_marks: bool = False
 
-
-def run(request: Request) -> None:
+def run(request: ScoreOptions) -> None:
     """Scores and prints to standard output.
 
     Raises:
@@ -62,7 +64,7 @@ def run(request: Request) -> None:
         show(report)
 
 
-def evaluate(request: Request) -> Report:
+def evaluate(request: ScoreOptions) -> Report:
     """Everything that was asked for, computed."""
     if [*request.hypotheses, *request.references].count("-") > 1:
         raise UsageError("standard input, '-', can be read only once: name a file for the others")
@@ -75,7 +77,7 @@ def evaluate(request: Request) -> Report:
     with _progress() as progress:
         comparisons = []
         if request.test is not None:
-            comparisons = paired_test(named, lines, request.test, metrics, language, request.samples, progress)
+            comparisons = paired_test(named, lines, request.test, metrics, language, request.samples or 0, progress)
         scores = score_systems(named, lines, metrics, language, progress)
     return Report(
         [system.name for system in systems],
@@ -143,3 +145,6 @@ def _progress() -> Iterator[Callable[[str], None]]:
     console = Console(stderr=True)
     with console.status("scoring") as status:
         yield lambda what: status.update(f"scoring: {what}")
+
+
+command = Command(ScoreOptions, run, examples=["nmt score hypotheses --ref test.de"])

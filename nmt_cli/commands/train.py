@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.config import RunConfig, resolve
+from nmt_cli.config import DEFAULT_COMPONENTS, RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, corpus_plan, derived_micro_batches
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World, alike_everywhere, join_world, product_type
 from nmt_cli.errors import UsageError
+from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.interfaces import Task
 from nmt_cli.presets import PRESETS
+from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter, memory_estimate, utilisation
 from nmt_cli.training.rates import device_rates
 from nmt_cli.training.reporter import Reporter
@@ -35,6 +38,43 @@ from nmt_cli.training.validation import validate
 
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where no data says: about the mean of WMT14's training text."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train a model, or resume a run: the same command again goes on where it stopped."""
+
+    data: Path | None = argument("DATA", "What `nmt prepare` wrote.", None)
+    out: Path | None = option(None, "Folder of the run: new, or one to resume.", metavar="RUN")
+    preset: str | None = option(None, "A named model; --list-presets shows them.")
+    config: Path | None = option(None, "Settings from a TOML or JSON file.")
+    list_presets: bool = option(False, "Show the presets with what differs from the base model.")
+    dry_run: bool = option(False, "Show the resolved configuration, the parameters and the plan.")
+    vocab_size: int | None = option(None, "With --dry-run: count without data.", minimum=5)
+    as_json: bool = option(False, "With --dry-run or --list-presets: one JSON object.", names=("--json",))
+    verify_resume: bool = option(False, "Train a few steps, kill, resume, compare bit for bit; keep nothing.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+
+
+def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
+    """Does what the options ask for: a training, or only a look at one."""
+    data, out = options.data, options.out
+    if options.vocab_size is not None and not options.dry_run:
+        raise UsageError("--vocab-size is for --dry-run; the vocabulary of a training is that of DATA")
+    if options.as_json and not (options.dry_run or options.list_presets):
+        raise UsageError("--json is for --dry-run and --list-presets; the figures of a training are in metrics.jsonl")
+    if options.list_presets:
+        show_presets(options.as_json)
+    elif options.dry_run:
+        show_dry_run(dry_run(data, flags, options.preset, options.config, options.vocab_size), options.as_json)
+    elif data is not None and options.verify_resume:
+        from nmt_cli.commands import verify_resume
+
+        print(verify_resume.verify_resume(data, out, flags, options.preset, options.config, options.imports))
+    elif data is None or out is None:
+        raise UsageError(f"{'DATA' if data is None else '--out RUN'} is missing: nmt train DATA --out RUN")
+    else:
+        train(data, out, flags, options.preset, options.config, options.imports)
 
 
 def train(
@@ -382,3 +422,20 @@ def show_dry_run(figures: Mapping[str, Any], as_json: bool) -> None:
                 else f"{name.replace('_', ' ')}: {value}",
                 highlight=False,
             )
+
+
+def _component_flags(imports: Sequence[str]) -> MoreFlags:
+    """The flags of the training loop and of every registered component."""
+    registry.discover(imports)
+    panels = [Panel("training", TrainingConfig)]
+    for kind in DEFAULT_COMPONENTS:
+        panels += [Panel(f"{kind} {component.name}", component.config) for component in registry.components(kind)]
+    return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS})
+
+
+command = Command(
+    TrainOptions,
+    run,
+    _component_flags,
+    examples=["nmt train data --preset transformer_base --max-steps 100000 --out run"],
+)

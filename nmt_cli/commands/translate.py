@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import os
 import stat
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from nmt_cli.commands.repairs import RepairCount
 from nmt_cli.decoding.abilities import DrawingTask, RepairingTask
-from nmt_cli.decoding.attention_page import AttentionPage
-from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.stream import LineStream
-from nmt_cli.decoding.translator import Translation, Translator
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.stream import LineStream
+from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
+from nmt_cli.registry import argument, option
+
+if TYPE_CHECKING:  # what needs torch is imported when something is translated: `nmt translate --help` is light
+    from nmt_cli.decoding.attention_page import AttentionPage
+    from nmt_cli.decoding.translator import Translation, Translator
 
 _BLOCK = 1 << 16
 
 
-@dataclass(frozen=True)
-class TranslateSettings:
-    """What `nmt translate` is told."""
+@dataclass(frozen=True, kw_only=True)
+class TranslateCommandOptions:
+    """Translate lines from standard input to standard output, one line out for each line in."""
 
-    checkpoints: tuple[Path, ...]
-    input: Path | None = None  # standard input
-    output: Path | None = None  # standard output
-    device: str = "auto"
-    scores: bool = False
-    interactive: bool = False
-    quiet: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)  # those of `with_choices` that the user chose
-    attention: Path | None = None  # no page
+    checkpoints: tuple[Path, ...] = argument(
+        "CHECKPOINT...", "A checkpoint, or a run (its newest one); several: an ensemble."
+    )
+    input: Path | None = option(None, "Read this file, plain or .gz, instead of stdin.", names=("--input", "-i"))
+    output: Path | None = option(None, "Write this file instead of stdout.", names=("--output", "-o"))
+    interactive: bool = option(False, "Translate lines as they are typed.")
+    greedy: bool = option(False, "Same as --beam 1.")
+    scores: bool = option(False, "Write each output's score before it, and a tab.")
+    attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
+    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
+    quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of `TranslateOptions` and `SearchOptions`
 
 
 @dataclass
@@ -59,7 +68,7 @@ class _Meter:
         return f"{self.lines:,} {unit} in {self.seconds:.1f} s: {rates}"
 
 
-def translate(settings: TranslateSettings) -> None:
+def translate(settings: TranslateCommandOptions) -> None:
     """Translates the input line by line, or interactively.
 
     Raises:
@@ -68,6 +77,10 @@ def translate(settings: TranslateSettings) -> None:
         CheckpointError: as `load_translator`.
         OSError: the output cannot be written.
     """
+    from nmt_cli import registry
+    from nmt_cli.decoding.loading import load_translator
+
+    registry.discover(settings.imports)
     with ExitStack() as stack:
         if settings.interactive:
             _check_interactive(settings)
@@ -75,7 +88,7 @@ def translate(settings: TranslateSettings) -> None:
             stream = stack.enter_context(_opened_input(settings.input))
         _check_attention(settings)
         _check_files(settings)
-        translator = load_translator(settings.checkpoints, settings.device, settings.options, _say)
+        translator = load_translator(settings.checkpoints, settings.device, settings.chosen, _say)
         if settings.interactive:
             from nmt_cli.commands.interactive import converse
 
@@ -108,7 +121,7 @@ def _translate_stream(
     stream: LineStream,
     write: Callable[[bytes], None],
     look: Callable[[Translation, str], None],
-    settings: TranslateSettings,
+    settings: TranslateCommandOptions,
 ) -> None:
     meter = _Meter()
     name = _name(settings.input)
@@ -134,7 +147,7 @@ def _translate_stream(
             _say(str(meter.repairs))
 
 
-def _form(translator: Translator, settings: TranslateSettings) -> Callable[[Translation, int], str]:
+def _form(translator: Translator, settings: TranslateCommandOptions) -> Callable[[Translation, int], str]:
     """How a translation is written: drawn where a person looks at it and the task can draw, and else as a line."""
     nbest, task = translator.options.search.nbest, translator.task
     if nbest == 1 and isinstance(task, DrawingTask) and _to_terminal(settings):
@@ -152,12 +165,12 @@ def draw(task: DrawingTask, translation: Translation, scores: bool) -> str:
     return captured.get()
 
 
-def _to_terminal(settings: TranslateSettings) -> bool:
+def _to_terminal(settings: TranslateCommandOptions) -> bool:
     return settings.output is None and sys.stdout.isatty()
 
 
 @contextmanager
-def _progress(settings: TranslateSettings) -> Iterator[Callable[[int], None]]:
+def _progress(settings: TranslateCommandOptions) -> Iterator[Callable[[int], None]]:
     """A line that grows on a terminal, unless the translations appear there themselves."""
     if settings.quiet or _to_terminal(settings) or not sys.stderr.isatty():
         yield lambda lines: None
@@ -206,7 +219,7 @@ def _gzip_reader(path: Path, file: IO[bytes]) -> Callable[[], bytes]:
 
 
 @contextmanager
-def _opened_output(settings: TranslateSettings) -> Iterator[Callable[[bytes], None]]:
+def _opened_output(settings: TranslateCommandOptions) -> Iterator[Callable[[bytes], None]]:
     """Yields the function that writes, and leaves nothing unwritten."""
     if settings.output is None:
         yield _writer(sys.stdout.fileno(), "<stdout>")
@@ -248,7 +261,7 @@ def _writer(descriptor: int, name: str) -> Callable[[bytes], None]:
     return write
 
 
-def _check_attention(settings: TranslateSettings) -> None:
+def _check_attention(settings: TranslateCommandOptions) -> None:
     if settings.attention is None:
         return
     if settings.interactive:
@@ -262,7 +275,7 @@ def _check_attention(settings: TranslateSettings) -> None:
             raise UsageError(f"--attention {settings.attention} is the file of {flag}, too: choose another name")
 
 
-def _check_files(settings: TranslateSettings) -> None:
+def _check_files(settings: TranslateCommandOptions) -> None:
     """Raises UsageError where an output is the file that is read, whose text it would destroy or never come to an end
     of.
     """
@@ -288,15 +301,17 @@ def _identity(place: Path | int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
-def _attention_page(translator: Translator, settings: TranslateSettings) -> AttentionPage | None:
+def _attention_page(translator: Translator, settings: TranslateCommandOptions) -> AttentionPage | None:
     if settings.attention is None:
         return None
+    from nmt_cli.decoding.attention_page import AttentionPage
+
     return AttentionPage(translator, os.fspath(settings.checkpoints[0]), _warn)
 
 
 @contextmanager
 def _opened_attention(
-    page: AttentionPage | None, settings: TranslateSettings
+    page: AttentionPage | None, settings: TranslateCommandOptions
 ) -> Iterator[Callable[[Translation, str], None]]:
     """Yields the function that is shown each translation; writes the page when all are seen."""
     path = settings.attention
@@ -312,7 +327,7 @@ def _opened_attention(
         _say(f"attention of {sentences}: {path} ({len(content) / 1e6:.1f} MB); open it in a browser")
 
 
-def _check_interactive(settings: TranslateSettings) -> None:
+def _check_interactive(settings: TranslateCommandOptions) -> None:
     if settings.input is not None or settings.output is not None:
         raise UsageError("--interactive reads from the terminal and writes to it: leave out --input and --output")
     if not sys.stdin.isatty():
@@ -334,3 +349,20 @@ def _warn(message: str) -> None:
 
 def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
+
+
+def _run(options: TranslateCommandOptions, chosen: Mapping[str, Any]) -> None:
+    greedy = {"beam": 1} if options.greedy else {}
+    translate(dataclasses.replace(options, chosen={**chosen, **greedy}))
+
+
+def _search_flags(imports: Sequence[str]) -> MoreFlags:
+    return MoreFlags([Panel("search", SearchOptions), Panel("batches", TranslateOptions)])
+
+
+command = Command(
+    TranslateCommandOptions,
+    _run,
+    _search_flags,
+    examples=["nmt translate RUN < test.en > hypotheses", "nmt translate RUN --interactive"],
+)

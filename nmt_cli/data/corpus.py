@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt_cli.data.text import fingerprint
 from nmt_cli.errors import DataError
+from nmt_cli.files.text import fingerprint
 
 MANIFEST = "manifest.json"
 SCHEMA = 1

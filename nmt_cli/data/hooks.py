@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from nmt_cli.data.text import Example, nobody
+from nmt_cli.files.text import Example, nobody
 from nmt_cli.interfaces import Task
 
 

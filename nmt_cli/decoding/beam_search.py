@@ -16,38 +16,10 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.constraint import Constraint
-from nmt_cli.decoding.top import best
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.topk import topk
+from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Decodable, DecoderState, Hypothesis
-
-LARGEST_BEAM = 10_000
-"""Wider ones are slips of the finger: some hundred hypotheses of a sentence already take a GPU's memory."""
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search; the defaults are the paper's (section 6.1).
-
-    Raises:
-        UsageError: a value is out of its range.
-    """
-
-    beam: int = 4
-    alpha: float = 0.6
-    nbest: int = 1
-    min_length: int = 0
-    unknown: bool = False  # whether the unknown word may be generated
-    early_termination: bool = True  # changes no result, only the time
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.beam <= LARGEST_BEAM:
-            raise UsageError(f"the beam must be at least 1 and at most {LARGEST_BEAM:,}, not {self.beam:,}")
-        if not 1 <= self.nbest <= self.beam:
-            raise UsageError(f"{self.nbest} best of a beam of {self.beam}: use from 1 to as many as the beam is wide")
-        if not (math.isfinite(self.alpha) and self.alpha >= 0):
-            raise UsageError(f"alpha, the exponent of the length penalty, must not be negative: {self.alpha}")
-        if self.min_length < 0:
-            raise UsageError(f"the least length must not be negative: {self.min_length}")
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
@@ -224,7 +196,7 @@ class _Search:
         if self.constraint is not None:
             log_probabilities = log_probabilities.masked_fill(~self.constraint.allowed(), -torch.inf)
         K = self.options.beam
-        values, tokens = best(log_probabilities, K + 1 + len(self.never))  # [N, C / W]
+        values, tokens = topk(log_probabilities, K + 1 + len(self.never))  # [N, C / W]
         values = values.clamp(max=0.0)  # a rounding error above 0 would break the bound of early termination
         values = values.masked_fill(self._forbidden(tokens, length), -torch.inf)
         totals = (self.scores.reshape(-1, 1) + values).view(len(self.sentences), -1)  # [A, C]

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from nmt_cli.checkpoint import load_model, resolve
-from nmt_cli.decoding.choices import task_options, with_choices
+from nmt_cli.decoding.abilities import TaskWithSearch
 from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import choose_device, is_out_of_memory
 from nmt_cli.errors import CheckpointError, NmtError, UsageError
@@ -28,7 +29,7 @@ def load_translator(
     Args:
         checkpoints: checkpoints, or folders of runs, whose newest checkpoint is taken.
         device: auto, cpu, cuda or cuda:N.
-        choices: options by name, as `with_choices` takes them; the others are those of the task.
+        choices: options by name, as `with_options` takes them; the others are those of the task.
         say: is told which checkpoint stands for a run.
 
     Raises:
@@ -44,7 +45,13 @@ def load_translator(
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
         check_same_vocabularies(folders[0], tasks[0], folder, task)
     model = models[0] if len(models) == 1 else Ensemble(models)
-    return Translator(tasks[0], model, place, with_choices(task_options(tasks[0]), choices or {}))
+    return Translator(tasks[0], model, place, task_options(tasks[0], choices or {}))
+
+
+def task_options(task: Task, chosen: Mapping[str, Any]) -> TranslateOptions:
+    """What the user chose, over what the task says, over the defaults of translation."""
+    defaults = task.search_defaults if isinstance(task, TaskWithSearch) else {}
+    return with_options(with_options(TranslateOptions(), defaults), chosen)
 
 
 def check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.abilities import RepairingTask
-from nmt_cli.decoding.beam_search import SearchOptions, beam_search
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraint import ConstrainedTask, Constraint
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import EOS, PAD, Decodable, Hypothesis, Task
@@ -22,29 +23,6 @@ LARGEST_BATCH = 128
 CHARACTERS_PER_TOKEN = 100
 """A line of more characters than this for each token that is read of it is cut before its tokens are made, which takes
 long."""
-
-
-@dataclass(frozen=True)
-class TranslateOptions:
-    """How lines become batches, and how those are searched.
-
-    Raises:
-        UsageError: a value is out of its range.
-    """
-
-    search: SearchOptions = field(default_factory=SearchOptions)
-    batch_tokens: int = 4096  # source tokens of a batch, padding counted
-    read_ahead: int = 1024  # lines that are read before the first is translated
-    max_source_length: int = 1024  # tokens of a line that are read; the rest is left out
-    max_length_offset: int | None = None  # output limit: source length + this; None leaves it to the task
-    constrained: bool = False  # only outputs that are well-formed to the task
-
-    def __post_init__(self) -> None:
-        for name in ("batch_tokens", "read_ahead", "max_source_length"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.max_length_offset is not None and self.max_length_offset < 0:
-            raise UsageError(f"max_length_offset must not be negative: {self.max_length_offset}")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import torch
 
 from nmt_cli.data.batching import length_buckets, pad, sentence_lengths
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.decoding.beam_search import SearchOptions, beam_search
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.device import autocast
 from nmt_cli.interfaces import EOS, Task
 

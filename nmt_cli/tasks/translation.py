@@ -18,9 +18,9 @@ from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LearningOptions, Vocabulary
 from nmt_cli.data.task_file import TASK_FILE, task_file, write_task_file
-from nmt_cli.data.text import Example, find_file, nobody, read_parallel
 from nmt_cli.data.versions import changed, versions
 from nmt_cli.errors import UsageError
+from nmt_cli.files.text import Example, find_file, nobody, read_parallel
 from nmt_cli.registry import option, register
 
 _TEXT_FIELDS = (

@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 
 from nmt_cli.training.costs import utilisation
-from nmt_cli.training.progress import Progress
+from nmt_cli.training.state import Progress
 
 
 class Reporter:

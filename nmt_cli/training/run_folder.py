@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from nmt_cli import checkpoint
 from nmt_cli.config import flag
-from nmt_cli.data import durable
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.files import durable
 
 CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
 

@@ -22,11 +22,11 @@ from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.interfaces import Criterion, Loss, Schedule, Task
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.costs import CostMeter
-from nmt_cli.training.progress import Progress, Window
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_folder import RunFolder
 from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.signals import StopRequest
+from nmt_cli.training.state import Progress, Window
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ from hypothesis import strategies as st
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import resolve
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.data.text import read_lines
-from nmt_cli.data.trees import clean, parse_trees, read_trees, tree_line
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.errors import DataError, NmtError, UsageError
+from nmt_cli.files.text import read_lines
+from nmt_cli.parsing.trees import clean, parse_trees, read_trees, tree_line
 from nmt_cli.training import optimizer_state
-from nmt_cli.training.progress import Progress
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.state import Progress
 
 LONG = os.environ.get("NMT_FAULTS") == "long"
 

@@ -16,7 +16,7 @@ import torch
 from nmt_cli import checkpoint, registry
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.training import optimizer_state
-from nmt_cli.training.progress import Progress
+from nmt_cli.training.state import Progress
 
 SCHEMAS = sorted(Path(__file__).resolve().parent.glob("schema*"))
 

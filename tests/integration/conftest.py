@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from nmt_cli.data.number_names import write_corpus
+from number_names import write_corpus
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toy_trees import treebank
 
-from nmt_cli.data.toy_trees import treebank
-from nmt_cli.data.trees import parse_trees
+from nmt_cli.parsing.trees import parse_trees
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 

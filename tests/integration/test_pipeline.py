@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from nmt_cli.data.number_names import name
+from number_names import name
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from nmt_cli.data.number_names import write_corpus
+from number_names import write_corpus
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 

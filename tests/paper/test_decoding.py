@@ -11,9 +11,10 @@ from torch import Tensor
 from nmt_cli import checkpoint
 from nmt_cli.checkpoint import Contents
 from nmt_cli.commands.average import average
-from nmt_cli.decoding.beam_search import SearchOptions, beam_search, length_penalty
+from nmt_cli.decoding.beam_search import beam_search, length_penalty
+from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.interfaces import EOS
-from nmt_cli.tasks.parsing import ParsingConfig, ParsingTask
+from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nmt_cli.data.toy_trees import treebank
-from nmt_cli.data.trees import parse_trees
+from toy_trees import treebank
+
+from nmt_cli.parsing.trees import parse_trees
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "wsj_parsing.sh"
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from nmt_cli import checkpoint
 from nmt_cli.checkpoint import Contents, TrainingState
-from nmt_cli.data import durable
 from nmt_cli.errors import CheckpointError
+from nmt_cli.files import durable
 
 FILES = ("config.json", "model.safetensors", "task/task.json", "checksums.json")
 

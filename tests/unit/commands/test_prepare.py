@@ -19,7 +19,7 @@ import pytest
 from nmt_cli import registry
 from nmt_cli.cli import main
 from nmt_cli.commands import prepare as prepare_module
-from nmt_cli.commands.prepare import PrepareSettings, prepare, task_config
+from nmt_cli.commands.prepare import PrepareOptions, prepare, task_config
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
@@ -284,7 +284,7 @@ def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "fsync", full)
     config = TranslationConfig(source_lang="en", target_lang="de", vocab_size=100)
     with pytest.raises(DataError, match="the disk is full; nothing was left behind"):
-        prepare(config, PrepareSettings(text / "data", (str(text / "train"),)))
+        prepare(config, PrepareOptions(out=text / "data", train=(str(text / "train"),), workers=1))
     assert not list(text.glob("*data*"))
     assert not list(text.glob(".*"))
 
@@ -305,7 +305,7 @@ def test_text_that_changes_while_it_is_read(
     monkeypatch.setattr(TranslationTask, "learn", learn_and_change)
     config = TranslationConfig(source_lang="en", target_lang="de", vocab_size=100)
     with pytest.raises(DataError, match="the files changed while they were read"):
-        prepare(config, PrepareSettings(text / "data", (str(text / "train"),)))
+        prepare(config, PrepareOptions(out=text / "data", train=(str(text / "train"),), workers=1))
 
 
 def test_a_killed_command_leaves_nothing_half_made(text: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.interactive import converse
 from nmt_cli.commands.repairs import RepairCount
-from nmt_cli.data.tree_drawing import WholeDrawing, drawn
-from nmt_cli.data.tree_symbols import line_tree
 from nmt_cli.decoding.translator import Output, Translation
+from nmt_cli.parsing.drawing import WholeDrawing, drawn
+from nmt_cli.parsing.symbols import line_tree
 
 BEST = "(TOP (S (NN cat)))"
 DEEP = "(TOP " + "(S " * 20 + "(NN cat) (VBZ sleeps)" + ")" * 20 + ")"
@@ -61,7 +61,9 @@ def test_all_of_the_n_best_are_counted(
     made = translator(output(BEST), output(BEST, unclosed=1), output(BEST, unclosed=2))
     monkeypatch.setattr(command, "load_translator", lambda *_: made)
     (tmp_path / "in").write_text("the cat\nthe dog\n")
-    command.translate(command.TranslateSettings((tmp_path,), tmp_path / "in", tmp_path / "out"))
+    command.translate(
+        command.TranslateCommandOptions(checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out")
+    )
     assert capsys.readouterr().err.split("\n")[-2] == "repaired 4 of 6 outputs: unclosed 6"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.cli import main
-from nmt_cli.commands.translate import TranslateSettings, format_translation, translate
+from nmt_cli.commands.translate import TranslateCommandOptions, format_translation, translate
 from nmt_cli.decoding.translator import Output, Translation
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 
@@ -23,12 +23,14 @@ NMT = (sys.executable, "-m", "nmt_cli", "translate")
 
 
 @pytest.fixture
-def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateSettings:
+def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
     options = {"beam": 2, "max_length_offset": 3}
-    return TranslateSettings((tiny_checkpoint,), tmp_path / "in", tmp_path / "out", "cpu", options=options)
+    return TranslateCommandOptions(
+        checkpoints=(tiny_checkpoint,), input=tmp_path / "in", output=tmp_path / "out", device="cpu", chosen=options
+    )
 
 
-def run(settings: TranslateSettings, content: bytes) -> list[str]:
+def run(settings: TranslateCommandOptions, content: bytes) -> list[str]:
     assert settings.input is not None
     assert settings.output is not None
     settings.input.write_bytes(content)
@@ -38,7 +40,7 @@ def run(settings: TranslateSettings, content: bytes) -> list[str]:
     return written.split("\n")[:-1]
 
 
-def test_one_line_out_for_each_line_in(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_line_out_for_each_line_in(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
     out = run(settings, b"abc\n\n  \nhgf\x00\r\nde\xe2\x80\xa8f\nab")
     assert [bool(line) for line in out] == [True, False, False, True, True, True]
     captured = capfd.readouterr()
@@ -48,19 +50,19 @@ def test_one_line_out_for_each_line_in(settings: TranslateSettings, capfd: pytes
     assert "target tokens/s" in captured.err
 
 
-def test_no_input_no_output(settings: TranslateSettings) -> None:
+def test_no_input_no_output(settings: TranslateCommandOptions) -> None:
     assert run(settings, b"") == []
 
 
-def test_order_is_kept_over_windows_and_batches(settings: TranslateSettings) -> None:
+def test_order_is_kept_over_windows_and_batches(settings: TranslateCommandOptions) -> None:
     lines = ["abcdefgh"[: 1 + i * 5 % 8] for i in range(60)]
     expected = {line: run(settings, line.encode())[0] for line in set(lines)}
-    small = replace(settings, options={**settings.options, "read_ahead": 7, "batch_tokens": 20})
+    small = replace(settings, chosen={**settings.chosen, "read_ahead": 7, "batch_tokens": 20})
     assert run(small, "\n".join(lines).encode()) == [expected[line] for line in lines]
 
 
-def test_warnings_name_the_line(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
-    limited = replace(settings, options={**settings.options, "max_source_length": 4, "read_ahead": 2})
+def test_warnings_name_the_line(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
+    limited = replace(settings, chosen={**settings.chosen, "max_source_length": 4, "read_ahead": 2})
     out = run(limited, b"abc\na\xffb\nabc\nabcdefgh\nab\n" + b"ab" * 50_000)
     assert len(out) == 6
     assert out[3] == out[0]  # three letters and the mark of the word's beginning
@@ -71,12 +73,12 @@ def test_warnings_name_the_line(settings: TranslateSettings, capfd: pytest.Captu
     assert "--max-source-length" in warnings[1]
 
 
-def test_n_best_and_scores(settings: TranslateSettings) -> None:
+def test_n_best_and_scores(settings: TranslateCommandOptions) -> None:
     best = run(settings, b"abc\n\nhg")
     scored = run(replace(settings, scores=True), b"abc\n\nhg")
     assert [row.split("\t")[1] for row in scored] == best
     assert all(float(row.split("\t")[0]) <= 0 for row in scored)
-    two = replace(settings, options={**settings.options, "nbest": 2})
+    two = replace(settings, chosen={**settings.chosen, "nbest": 2})
     rows = [row.split("\t") for row in run(two, b"abc\n\nhg")]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
     assert [rows[0][2], rows[2][2], rows[3][2]] == best
@@ -89,7 +91,7 @@ def test_an_output_is_one_line_whatever_the_task_makes() -> None:
     assert format_translation(translation, 7, 2, scores=False) == "7\t-0.5000\ta b\n7\t-1.2500\tc\n"
 
 
-def test_gzip(settings: TranslateSettings, tmp_path: Path) -> None:
+def test_gzip(settings: TranslateCommandOptions, tmp_path: Path) -> None:
     plain = run(settings, b"abc\nde\n")
     packed = replace(settings, input=tmp_path / "in.gz")
     assert run(packed, gzip.compress(b"abc\nde\n")) == plain
@@ -99,7 +101,9 @@ def test_gzip(settings: TranslateSettings, tmp_path: Path) -> None:
         run(packed, b"not packed")
 
 
-def test_what_cannot_be_opened_is_named_and_nothing_is_written(settings: TranslateSettings, tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_named_and_nothing_is_written(
+    settings: TranslateCommandOptions, tmp_path: Path
+) -> None:
     assert settings.output is not None
     with pytest.raises(DataError, match="missing"):
         translate(replace(settings, input=tmp_path / "missing"))
@@ -116,7 +120,7 @@ def test_what_cannot_be_opened_is_named_and_nothing_is_written(settings: Transla
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_names_the_output(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_names_the_output(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
     (settings.input or Path()).write_text("abc")
     with pytest.raises(SystemExit) as end:
         main(["translate", *map(str, settings.checkpoints), "--input", str(settings.input), "--output", "/dev/full"])
@@ -124,7 +128,7 @@ def test_a_full_disk_names_the_output(settings: TranslateSettings, capfd: pytest
     assert "/dev/full: No space left" in capfd.readouterr().err
 
 
-def test_interactive_needs_a_terminal(settings: TranslateSettings) -> None:
+def test_interactive_needs_a_terminal(settings: TranslateCommandOptions) -> None:
     with pytest.raises(UsageError, match="--input"):
         translate(replace(settings, interactive=True))
 
@@ -141,7 +145,7 @@ def test_interactive_needs_a_terminal(settings: TranslateSettings) -> None:
     ],
 )
 def test_wrong_flags(
-    settings: TranslateSettings, flags: list[str], code: int, message: str, capfd: pytest.CaptureFixture[str]
+    settings: TranslateCommandOptions, flags: list[str], code: int, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (settings.input or Path()).write_text("abc")
     with pytest.raises(SystemExit) as end:
@@ -152,7 +156,7 @@ def test_wrong_flags(
     assert captured.out == ""
 
 
-def test_flags_reach_the_search(settings: TranslateSettings, capfd: pytest.CaptureFixture[str]) -> None:
+def test_flags_reach_the_search(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
     (settings.input or Path()).write_text("abc\nhg\n")
 
     def out(*flags: str) -> str:
@@ -249,7 +253,7 @@ def test_help_names_every_flag_of_the_contract(capsys: pytest.CaptureFixture[str
 
 
 def test_an_ensemble_of_two_runs(
-    make_checkpoint: Callable[..., Path], settings: TranslateSettings, tmp_path: Path
+    make_checkpoint: Callable[..., Path], settings: TranslateCommandOptions, tmp_path: Path
 ) -> None:
     one, two = (make_checkpoint(tmp_path / str(seed), seed=seed) for seed in (3, 4))
     scores = [
@@ -280,7 +284,7 @@ def test_the_input_is_never_written_over(tiny_checkpoint: Path, tmp_path: Path, 
 
 
 def test_an_output_keeps_what_it_held_until_there_is_something_new(
-    settings: TranslateSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: TranslateCommandOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.html"
     both = replace(settings, attention=page)
@@ -288,7 +292,7 @@ def test_an_output_keeps_what_it_held_until_there_is_something_new(
     for path in (settings.output or Path(), page):
         path.write_text("precious")
     with pytest.raises(UsageError, match="--constrained"):
-        translate(replace(both, options={"constrained": True}))
+        translate(replace(both, chosen={"constrained": True}))
 
     def search(*_: Any) -> Any:
         raise CheckpointError("no numbers")

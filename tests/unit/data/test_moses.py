@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.data.moses import Moses
-from nmt_cli.data.text import read_lines
+from nmt_cli.files.text import read_lines
 
 GOLDEN = [
     (

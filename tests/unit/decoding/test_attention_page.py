@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.cli import main
-from nmt_cli.commands.translate import TranslateSettings, translate
+from nmt_cli.commands.translate import TranslateCommandOptions, translate
 from nmt_cli.decoding import attention_page
 from nmt_cli.decoding.attention_page import MOST_SENTENCES, AttentionPage, embedded, packed, readable
 from nmt_cli.decoding.loading import load_translator
@@ -68,11 +68,16 @@ def translator(tiny_checkpoint: Path) -> Translator:
 
 
 @pytest.fixture
-def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateSettings:
+def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
     (tmp_path / "in").write_text("abc\n\nhg\n")
     page = tmp_path / "page.html"
-    return TranslateSettings(
-        (tiny_checkpoint,), tmp_path / "in", tmp_path / "out", "cpu", options=CHOICES, attention=page
+    return TranslateCommandOptions(
+        checkpoints=(tiny_checkpoint,),
+        input=tmp_path / "in",
+        output=tmp_path / "out",
+        device="cpu",
+        chosen=CHOICES,
+        attention=page,
     )
 
 
@@ -207,14 +212,14 @@ def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatc
 
 
 def test_a_model_that_does_not_tell_is_refused_by_name(
-    translator: Translator, toy: Callable[..., Any], settings: TranslateSettings
+    translator: Translator, toy: Callable[..., Any], settings: TranslateCommandOptions
 ) -> None:
     with pytest.raises(UsageError, match=r"runs/a is a Toy.*attention_weights"):
         AttentionPage(replace(translator, model=toy(12, seed=1)), "runs/a", print)
 
 
 def test_the_command_translates_as_ever_and_writes_the_page(
-    settings: TranslateSettings, capfd: pytest.CaptureFixture[str]
+    settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert settings.attention is not None
     assert settings.output is not None
@@ -241,7 +246,11 @@ def test_the_command_translates_as_ever_and_writes_the_page(
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(
-    settings: TranslateSettings, changes: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: TranslateCommandOptions,
+    changes: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     if changes.pop("double", False):
@@ -259,7 +268,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     ("page", "message"), [("/dev/full", "No space left"), ("no/such/folder/a.html", "No such file")]
 )
 def test_a_page_that_cannot_be_written_is_named(
-    settings: TranslateSettings, page: str, message: str, capfd: pytest.CaptureFixture[str]
+    settings: TranslateCommandOptions, page: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
         main(["translate", str(settings.checkpoints[0]), "--input", str(settings.input), "--attention", page])

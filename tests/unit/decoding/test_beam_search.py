@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import SearchOptions, beam_search, length_penalty
+from nmt_cli.decoding.beam_search import beam_search, length_penalty
 from nmt_cli.decoding.constraint import Constraint
+from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Decodable, Hypothesis
 

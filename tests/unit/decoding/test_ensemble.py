@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.decoding.beam_search import SearchOptions, beam_search
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS
 

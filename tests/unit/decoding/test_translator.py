@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import SearchOptions
-from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, TranslateOptions, Translator, windows
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, Translator, windows
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli import registry
-from nmt_cli.data.text import Example
 from nmt_cli.errors import DataError, NmtError, UsageError
+from nmt_cli.files.text import Example
 from nmt_cli.interfaces import SPECIAL_SYMBOLS, Task
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask

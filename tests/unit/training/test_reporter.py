@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from nmt_cli.training.costs import Spent
-from nmt_cli.training.progress import Progress, Window
 from nmt_cli.training.reporter import Reporter, power_of_ten, shown, shown_cost
+from nmt_cli.training.state import Progress, Window
 
 
 def running() -> Progress:

@@ -1,0 +1,71 @@
+"""The options of translation; every field is a flag of `nmt translate`, and a keyword of the Python API."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nmt_cli.config import check_values
+from nmt_cli.errors import UsageError
+from nmt_cli.registry import option
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The search; the defaults are the paper's (section 6.1).
+
+    Raises:
+        UsageError: a value is out of its range.
+    """
+
+    beam: int = option(4, "Beam size; 1 means greedy search.", minimum=1, maximum=10_000)
+    alpha: float = option(0.6, "Exponent of the length penalty.", minimum=0.0)
+    nbest: int = option(
+        1, "Outputs for each line, best first: line number, score and text, separated by tabs.", minimum=1
+    )
+    min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
+    unknown: bool = False  # whether the unknown word may be generated
+    early_termination: bool = True  # changes no result, only the time
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if self.nbest > self.beam:
+            raise UsageError(f"--nbest {self.nbest} needs a beam of at least {self.nbest}, not {self.beam}")
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    """How lines become batches, and how those are searched.
+
+    Raises:
+        UsageError: a value is out of its range.
+    """
+
+    search: SearchOptions = field(default_factory=SearchOptions)
+    batch_tokens: int = option(4096, "Source tokens in a batch, padding included.", minimum=1)
+    read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
+    max_source_length: int = option(1024, "Source tokens translated of a line; the rest is left out.", minimum=1)
+    max_length_offset: int | None = option(
+        None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
+    )
+    constrained: bool = option(False, "Allow only outputs that are well-formed to the task (parsing).")
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+def with_options(defaults: TranslateOptions, chosen: Mapping[str, Any]) -> TranslateOptions:
+    """`defaults` with the fields of `TranslateOptions` or `SearchOptions` that `chosen` has by name.
+
+    Raises:
+        UsageError: there is no such option, or a value is out of its range.
+    """
+    of_search = {field.name for field in dataclasses.fields(SearchOptions)}
+    known = of_search | {field.name for field in dataclasses.fields(TranslateOptions)} - {"search"}
+    if unknown := sorted(chosen.keys() - known):
+        raise UsageError(f"there is no option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    search = {name: value for name, value in chosen.items() if name in of_search}
+    rest = {name: value for name, value in chosen.items() if name not in of_search}
+    return dataclasses.replace(defaults, search=dataclasses.replace(defaults.search, **search), **rest)

@@ -1,0 +1,80 @@
+"""A treebank of made-up English with a known answer: every sentence has one tree, which its words decide.
+
+`of` goes with the noun before it, `in` with the verb. It stands in for a licensed treebank in tests and in trial runs.
+
+recipes/toy_trees.py --out FOLDER     writes FOLDER/{train,dev,test}.ptb
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+_NOUNS = "cat dog bird child teacher farmer house garden river stone song letter".split()
+_ADJECTIVES = "old small green happy quiet".split()
+_VERBS = "sees likes finds paints carries".split()
+_THINKING = "thinks says hopes".split()
+_DEEPEST = 2  # clauses within the sentence
+
+
+def tree(source: random.Random) -> str:
+    """One tree in brackets, drawn at random."""
+    return f"(TOP {_sentence(source, 0, '(. .)')})"
+
+
+def treebank(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[str]]:
+    """Trees for "train", "dev" and "test", none of which occurs twice.
+
+    Args:
+        train, dev, test: how many trees each has.
+    """
+    source = random.Random(seed)
+    drawn: dict[str, None] = {}
+    while len(drawn) < train + dev + test:
+        drawn[tree(source)] = None
+    trees = list(drawn)
+    return {"test": trees[:test], "dev": trees[test : test + dev], "train": trees[test + dev :]}
+
+
+def write_treebank(out: Path, train: int = 2000, dev: int = 100, test: int = 100, seed: int = 1) -> None:
+    """Writes OUT/{train,dev,test}.ptb, one tree a line."""
+    out.mkdir(parents=True, exist_ok=True)
+    for part, trees in treebank(train, dev, test, seed).items():
+        (out / f"{part}.ptb").write_text("".join(f"{line}\n" for line in trees), encoding="utf-8", newline="\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="recipes/toy_trees.py", description="Writes a toy treebank.")
+    parser.add_argument("--train", type=int, default=2000, help="trees to train on (default 2000)")
+    parser.add_argument("--dev", type=int, default=100, help="held-out trees for validation (default 100)")
+    parser.add_argument("--test", type=int, default=100, help="held-out trees for the final score (default 100)")
+    parser.add_argument("--seed", type=int, default=1, help="which trees are drawn (default 1)")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    options = parser.parse_args(arguments)
+    write_treebank(options.out, options.train, options.dev, options.test, options.seed)
+
+
+def _sentence(source: random.Random, depth: int, ending: str = "") -> str:
+    return f"(S {_noun_phrase(source)} {_verb_phrase(source, depth)}{' ' if ending else ''}{ending})"
+
+
+def _noun_phrase(source: random.Random) -> str:
+    adjective = f" (JJ {source.choice(_ADJECTIVES)})" if source.random() < 0.4 else ""
+    phrase = f"(NP (DT the){adjective} (NN {source.choice(_NOUNS)}))"
+    if source.random() < 0.25:
+        phrase = f"(NP {phrase} (PP (IN of) {_noun_phrase(source)}))"
+    return phrase
+
+
+def _verb_phrase(source: random.Random, depth: int) -> str:
+    if depth < _DEEPEST and source.random() < 0.25:
+        return f"(VP (VBZ {source.choice(_THINKING)}) (SBAR (IN that) {_sentence(source, depth + 1)}))"
+    place = f" (PP (IN in) {_noun_phrase(source)})" if source.random() < 0.3 else ""
+    return f"(VP (VBZ {source.choice(_VERBS)}) {_noun_phrase(source)}{place})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""A bar for people, lines for log files; stdout stays empty."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nmt_cli.commands import progress
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LINE_EVERY", 0.0)
+    with progress.stage("reading", 4, "pairs") as advance:
+        advance(1)
+        advance(1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second, last = err.splitlines()
+    assert re.fullmatch(r"reading: 25%, [\d,]+ pairs/s, \d+ s left", first)
+    assert second.startswith("reading: 50%, ")
+    assert re.fullmatch(r"reading: done in \d+\.\d s, [\d,]+ pairs/s", last)
+
+
+def test_few_lines_for_many_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.stage("reading", 10_000, "bytes") as advance:
+        for _ in range(10_000):
+            advance(1)
+    assert re.fullmatch(r"reading: done in \d+\.\d s, \d+\.\d MB/s\n", capsys.readouterr().err)
+
+
+def test_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with progress.stage("reading", 4, "pairs") as advance:
+        advance(4)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "reading" in err
+    assert "100%" in err
+
+
+def test_nothing_to_do(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LINE_EVERY", 0.0)
+    with progress.stage("reading", 0, "pairs") as advance:
+        advance(0)
+    assert "reading: done" in capsys.readouterr().err

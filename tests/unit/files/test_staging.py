@@ -1,0 +1,146 @@
+"""A folder is there whole or not at all, and nothing that somebody else made is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import UsageError
+from nmt_cli.files.staging import staged
+
+
+def stage(out: Path, overwrite: bool = False) -> AbstractContextManager[Path]:
+    return staged(out, overwrite=overwrite, ours=("manifest", "data"), marker="manifest")
+
+
+def fill(folder: Path, content: str) -> None:
+    (folder / "manifest").write_text(content)
+    (folder / "data").mkdir()
+    (folder / "data" / "file").write_text(content)
+
+
+def fail_half_way(out: Path, error: type[BaseException], overwrite: bool = False) -> None:
+    with stage(out, overwrite) as folder:
+        fill(folder, "half")
+        raise error
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_folder_appears_at_the_end(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    with stage(out) as folder:
+        fill(folder, "new")
+        assert not out.exists()
+    assert (out / "data" / "file").read_text() == "new"
+    assert names(out) == {"manifest", "data"}
+    assert names(out.parent) == {"out"}
+
+
+def test_empty_folder_is_free(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with stage(out) as folder:
+        fill(folder, "new")
+    assert names(out) == {"manifest", "data"}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_failure_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        fail_half_way(tmp_path / "out", error)
+    assert names(tmp_path) == set()
+
+
+def test_finished_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with stage(out) as folder:
+        fill(folder, "old")
+    with (
+        pytest.raises(UsageError, match="holds finished data; choose another one, or replace it with --overwrite"),
+        stage(out),
+    ):
+        pytest.fail("must not be entered")
+    assert (out / "manifest").read_text() == "old"
+    with stage(out, overwrite=True) as folder:
+        fill(folder, "new")
+        assert (out / "manifest").read_text() == "old"
+    assert (out / "manifest").read_text() == "new"
+    assert names(tmp_path) == {"out"}
+
+
+def test_failure_keeps_what_was_to_be_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with stage(out) as folder:
+        fill(folder, "old")
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way(out, ZeroDivisionError, overwrite=True)
+    assert (out / "data" / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize("foreign", [["thesis.tex"], ["manifest", "thesis.tex"], ["data"]])
+def test_foreign_folder_is_never_replaced(tmp_path: Path, foreign: list[str]) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in foreign:
+        (out / name).write_text("mine")
+    with pytest.raises(UsageError, match="in use"), stage(out, overwrite=True):
+        pytest.fail("must not be entered")
+    assert names(out) == set(foreign)
+
+
+def test_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(UsageError, match="no folder"), stage(tmp_path / "out", overwrite=True):
+        pytest.fail("must not be entered")
+    with pytest.raises(UsageError, match="cannot write there: Not a directory"), stage(tmp_path / "out" / "deeper"):
+        pytest.fail("must not be entered")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+HALF_WAY = """
+import sys, time
+from pathlib import Path
+from nmt_cli.files.staging import staged
+with staged(Path(sys.argv[1]), overwrite=False, ours=("manifest",), marker="manifest") as folder:
+    (folder / "manifest").write_text("half")
+    (folder / "junk").mkdir()
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_writer_at_a_time_and_a_killed_one_is_cleared_away(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-c", HALF_WAY, str(out)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        with pytest.raises(UsageError, match="another process is writing"), stage(out):
+            pytest.fail("must not be entered")
+        os.kill(other.pid, signal.SIGKILL)
+    assert not out.exists()
+    with stage(out) as folder:
+        assert "junk" not in names(folder)
+        fill(folder, "new")
+    assert (out / "manifest").read_text() == "new"
+    assert names(tmp_path) == {"out"}
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
+    disk, out = tmp_path / "disk", tmp_path / "out"
+    with stage(disk) as folder:
+        fill(folder, "old")
+    out.symlink_to(disk)
+    with stage(out, overwrite=True) as folder:
+        fill(folder, "new")
+    assert out.is_symlink()
+    assert (disk / "manifest").read_text() == "new"
+    assert names(tmp_path) == {"disk", "out"}

@@ -1,0 +1,75 @@
+"""The masks that the search sees, against the automaton that they stand for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from nmt_cli.decoding.constraint import Constraint
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
+from nmt_cli.parsing.constraint import SymbolMasks, TreeConstraint
+from nmt_cli.parsing.grammar import GrammarState, Limits
+from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols, line_tree
+
+TREES = ["(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog)))))"]
+
+
+@pytest.fixture(params=LINEARISATIONS)
+def symbols(request: pytest.FixtureRequest) -> TreeSymbols:
+    return TreeSymbols.of(map(line_tree, TREES), request.param)
+
+
+def start(symbols: TreeSymbols, words: list[int], limit: int = 40) -> TreeConstraint:
+    pieces = [*SPECIAL_SYMBOLS, *symbols.symbols]
+    masks = SymbolMasks.of(symbols.meanings(pieces), torch.device("cpu"))
+    return TreeConstraint(masks, [GrammarState.start(count, limit, Limits(4, 3)) for count in words])
+
+
+def test_it_is_what_the_search_asks_for(symbols: TreeSymbols) -> None:
+    assert isinstance(start(symbols, [2]), Constraint)
+
+
+def test_masks_are_the_automatons_at_every_step(symbols: TreeSymbols) -> None:
+    source = random.Random(1)
+    constraint = start(symbols, [1, 3, 5, 2])
+    for _ in range(60):
+        mask = constraint.allowed()
+        for row, state in zip(mask, constraint.states, strict=True):
+            assert row.tolist() == expected(constraint.masks, state)
+        choices = [torch.nonzero(row).flatten().tolist() for row in mask]
+        rows = [number for number, choice in enumerate(choices) if choice and choice != [EOS]]
+        if not rows:
+            break
+        tokens = [source.choice([token for token in choices[row] if token != EOS]) for row in rows]
+        constraint = constraint.advance(torch.tensor(rows), torch.tensor(tokens))
+    else:
+        pytest.fail("the sequences do not come to an end")
+
+
+def expected(masks: SymbolMasks, state: GrammarState | None) -> list[bool]:
+    """The mask by asking the automaton about each symbol, one by one."""
+    if state is None:
+        return [False] * len(masks.meanings)
+    return [
+        state.allowed().end if number == EOS else state.allows(meaning) for number, meaning in enumerate(masks.meanings)
+    ]
+
+
+def test_a_token_that_is_not_allowed_kills_its_hypothesis_and_no_other(symbols: TreeSymbols) -> None:
+    constraint = start(symbols, [2, 2])
+    opening = constraint.allowed()[0].nonzero().flatten().tolist()[0]
+    closer = next(iter(constraint.masks.closing.values()))
+    after = constraint.advance(torch.tensor([0, 0, 1]), torch.tensor([closer, EOS, opening]))
+    assert not after.allowed()[:2].any()
+    assert after.allowed()[2].any()
+    again = after.advance(torch.tensor([0, 2]), torch.tensor([opening, opening]))
+    assert not again.allowed()[0].any()
+
+
+def test_rows_repeat_and_go_missing_as_beams_do(symbols: TreeSymbols) -> None:
+    constraint = start(symbols, [1, 4])
+    opening = constraint.allowed()[1].nonzero().flatten().tolist()[0]
+    after = constraint.advance(torch.tensor([1, 1, 1]), torch.tensor([opening] * 3))
+    assert [state.words_left for state in after.states if state] == [after.states[0].words_left] * 3  # type: ignore[union-attr]

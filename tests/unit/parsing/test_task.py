@@ -1,0 +1,236 @@
+"""The parsing task: treebanks in, trees over exactly the sentence's words out, whatever the ids are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_trees import treebank
+
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import Example
+from nmt_cli.interfaces import EOS, UNK
+from nmt_cli.parsing.symbols import LINEARISATIONS, line_tree
+from nmt_cli.parsing.task import ParsingConfig, ParsingTask
+from nmt_cli.parsing.trees import line_words, parse_trees, read_clean_trees, tree_line, with_tags_of
+
+TREES = treebank(60, 20, 0)
+KINDS = [
+    ParsingConfig(linearisation=way, subwords=kind, vocab_size=49, joint_vocabulary=joint)
+    for way, kind, joint in [
+        ("vinyals", "bpe", False),
+        ("authors", "wordpiece", True),
+        ("authors", "none", False),
+        ("vinyals", "unigram", True),
+    ]
+]
+
+
+def learned(config: ParsingConfig) -> ParsingTask:
+    task = ParsingTask(config)
+    task.learn([task.normalise(example(line)) for line in TREES["train"]])
+    return task
+
+
+def example(line: str) -> Example:
+    return Example(" ".join(line_tree(line).words), line, "here")
+
+
+TASKS = [learned(config) for config in KINDS]
+EVERY_TASK = pytest.mark.parametrize(
+    "task", TASKS, ids=lambda task: f"{task.config.linearisation}-{task.config.subwords}"
+)
+
+
+@EVERY_TASK
+def test_trees_come_back_from_their_ids(task: ParsingTask) -> None:
+    for line in TREES["dev"]:
+        source = example(line).source
+        ids = task.encode_target(line)
+        text, repairs = task.repaired(ids, source)
+        assert not repairs
+        assert text == task.decode_target(ids, source)
+        assert with_tags_of(text, line) == line
+        assert text == line or task.config.linearisation == "vinyals"
+
+
+@EVERY_TASK
+def test_ids_are_of_their_own_side(task: ParsingTask) -> None:
+    source, target = task.encode_source("the cat sees the dog ."), task.encode_target(TREES["dev"][0])
+    assert max(source) < len(task.words)
+    assert max(target) < task.target_vocabulary_size
+    assert UNK not in source + target
+    assert "".join(task.source_tokens(source)).replace("\u2581", "") == "thecatseesthedog."
+    assert task.target_tokens(target) == task.trees.write(line_tree(TREES["dev"][0]))
+    if task.shared_vocabulary:
+        assert min(target) >= len(task.words)
+        assert task.source_vocabulary_size == task.target_vocabulary_size == len(task.words) + len(task.trees.symbols)
+    else:
+        assert task.source_vocabulary_size == len(task.words)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(TASKS), st.data(), st.text(max_size=30))
+def test_any_ids_give_a_tree_over_exactly_the_words(task: ParsingTask, data: st.DataObject, source: str) -> None:
+    source = source.replace("\n", " ")
+    ids = data.draw(st.lists(st.integers(0, task.target_vocabulary_size - 1), max_size=40))
+    text, words = task.decode_target(ids, source), line_words(source)
+    assert [placed.tree.words for placed in parse_trees([text], "output")] == ([words] if words else [])
+
+
+def test_how_many_repairs_are_told_by_kind() -> None:
+    task = TASKS[0]
+    ids = task.trees.vocabulary().encode("(S (NP XX )NP")
+    text, repairs = task.repaired(ids, "the cat")
+    assert repairs == {"unclosed": 1, "missing words": 1}
+    assert text == "(TOP (S (NP (XX the)) (XX cat)))"
+    assert task.repaired([], "the cat") == ("(TOP (S (XX the) (XX cat)))", {"flat": 1})
+
+
+def test_brackets_in_a_sentence_are_written_as_treebanks_do() -> None:
+    task = TASKS[0]
+    assert task.encode_source("a (b)") == task.encode_source("a  -LRB-b-RRB- ")
+    assert "(XX -LRB-b-RRB-)" in task.decode_target([], "a (b)")
+
+
+@EVERY_TASK
+def test_the_constraint_admits_the_treebank_and_nothing_but_trees(task: ParsingTask) -> None:
+    lines = TREES["dev"][:5]
+    sources = [example(line).source for line in lines]
+    constraint = task.constraint(sources, [80] * len(lines), torch.device("cpu"))
+    targets = [task.encode_target(line) for line in lines]
+    for position in range(max(map(len, targets)) + 1):
+        mask = constraint.allowed()
+        assert mask.shape == (len(lines), task.target_vocabulary_size)
+        assert not mask[:, [0, UNK, 2]].any()
+        wanted = [ids[position] if position < len(ids) else EOS for ids in targets]
+        for row, ids, token in zip(mask, targets, wanted, strict=True):
+            assert row[token] or position > len(ids)
+            assert bool(row[EOS]) == (position == len(ids))
+        constraint = constraint.advance(torch.arange(len(lines)), torch.tensor(wanted))
+
+
+def test_a_sentence_with_more_words_than_symbols_is_given_up() -> None:
+    constraint = TASKS[0].constraint(["a b c", "a b c"], [2, 3], torch.device("cpu"))
+    assert constraint.allowed().any(dim=1).tolist() == [False, True]
+
+
+def test_a_whole_treebank_of_files(tmp_path: Path) -> None:
+    for name, content in (
+        ("wsj/02/b.mrg", "( (S (NP-SBJ (NN b))))"),
+        ("wsj/02/a.mrg", "( (NP (NN a)\n (-NONE- *)))\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    seen: list[int] = []
+    found = list(ParsingTask(ParsingConfig()).read(str(tmp_path / "wsj"), seen.append))
+    assert [(e.source, e.target) for e in found] == [("a", "(TOP (NP (NN a)))"), ("b", "(TOP (S (NP (NN b))))")]
+    assert found[1].place == f"{tmp_path}/wsj/02/b.mrg:1"
+    assert sum(seen) == sum(path.stat().st_size for path in tmp_path.rglob("*.mrg"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("(TOP (NN a))\n(TOP (S (NN b))\n(TOP (NN c))\n", r"bad\.ptb:2: unbalanced"),
+        ("(TOP (NN a)))\n", r"bad\.ptb:1: unbalanced"),
+        ("(TOP (NN a))\n(TOP (NP (-NONE- *)))\n", r"bad\.ptb:2: a tree without words"),
+        ("\n(TOP (NP cat sat))\n(VP the (NN dog))", r"bad\.ptb:3: .*'the'"),
+    ],
+)
+def test_bad_treebanks_name_file_and_line(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.ptb").write_text(content)
+    with pytest.raises(DataError, match=message):
+        list(ParsingTask(ParsingConfig()).read(str(tmp_path / "bad.ptb")))
+
+
+def test_training_leaves_out_what_is_too_long() -> None:
+    task = ParsingTask(ParsingConfig(max_words=3))
+    assert [task.rejection(Example(source, "", "")) for source in ("a b c", "a b c d", "a\0b")] == [
+        None,
+        "too long",
+        "NUL byte",
+    ]
+    assert ParsingTask(ParsingConfig(max_words=0)).rejection(Example("a " * 999, "", "")) is None
+
+
+def test_the_papers_output_limit_and_search() -> None:
+    """Section 6.3."""
+    assert TASKS[0].max_length(25) == 325
+    assert dict(ParsingTask.search_defaults) == {"beam": 21, "alpha": 0.3}
+
+
+def test_evaluation_is_evalbs_with_gold_tags() -> None:
+    gold = "(TOP (S (NP (NN cats)) (VP (VBP run)) (. .)))"
+    bare = gold.replace("NN", "XX").replace("VBP", "XX").replace("(. .)", "(XX .)")
+    scores = TASKS[0].evaluate([bare, gold.replace("VP", "NP")], [gold, gold])
+    assert next(iter(scores)) == "f1"
+    assert scores["precision"] == pytest.approx(100 * 5 / 6)
+    assert scores["complete_match"] == 50
+    assert TASKS[0].evaluate([""] * 30, [gold] * 30)["f1"] == 0
+
+
+@EVERY_TASK
+def test_a_saved_task_gives_the_same_ids(task: ParsingTask, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    task.save(tmp_path)
+    loaded = ParsingTask.load(tmp_path)
+    assert not recwarn.list
+    assert loaded.config == task.config
+    assert loaded.trees == task.trees
+    for line in TREES["dev"]:
+        assert loaded.encode_target(line) == task.encode_target(line)
+        assert loaded.encode_source(example(line).source) == task.encode_source(example(line).source)
+    assert loaded.describe() == task.describe()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"schema": 2}, {"trees": {}}, {"trees": None}, {"config": {"depth": 3}}, {"words": {}}],
+    ids=lambda damage: next(iter(damage)),
+)
+def test_damaged_tasks_are_refused_by_name(damage: dict[str, Any], tmp_path: Path) -> None:
+    TASKS[0].save(tmp_path)
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    with pytest.raises(DataError, match=str(path)):
+        ParsingTask.load(tmp_path)
+
+
+def test_a_library_that_changed_is_noticed(tmp_path: Path) -> None:
+    TASKS[0].save(tmp_path)
+    path = tmp_path / "task.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "probe": [4], "libraries": {"sentencepiece": "0.0.1"}}))
+    with pytest.warns(UserWarning, match=r"sentencepiece 0\.0\.1"):
+        ParsingTask.load(tmp_path)
+
+
+def test_vocabularies_can_be_adopted() -> None:
+    saved = TASKS[1]
+    task = ParsingTask(replace(ParsingConfig(), max_words=9))
+    task.adopt(saved)
+    assert task.encode_target(TREES["dev"][0]) == saved.encode_target(TREES["dev"][0])
+    assert task.config == replace(saved.config, max_words=9)
+    with pytest.raises(UsageError, match="--subwords unigram contradicts --subwords-from"):
+        ParsingTask(replace(ParsingConfig(), subwords="unigram")).adopt(saved)
+
+
+@pytest.mark.parametrize("way", LINEARISATIONS)
+@pytest.mark.parametrize("treebank_file", ["craft.dev.mrg.gz", "genia.dev.ptb.gz", "gum.ccby-genres.ptb.gz"])
+def test_real_treebanks_come_back_from_their_ids(way: str, treebank_file: str, shared_data: Path) -> None:
+    task = ParsingTask(ParsingConfig(linearisation=way, subwords="none", vocab_size=100))
+    path = shared_data / "trees" / treebank_file
+    trees = [placed.tree for placed in itertools.islice(read_clean_trees(path), 400)]
+    pairs = [(" ".join(tree.words), tree_line(tree)) for tree in trees]
+    task.learn(pairs)
+    for source, line in pairs:
+        text, repairs = task.repaired(task.encode_target(line), source)
+        assert not repairs
+        assert with_tags_of(text, line) == line

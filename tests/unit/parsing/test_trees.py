@@ -1,0 +1,165 @@
+"""Reading, cleaning and writing trees: real treebanks, odd ones, broken ones."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.errors import DataError
+from nmt_cli.parsing.trees import (
+    Tree,
+    clean,
+    line_words,
+    parse_trees,
+    read_clean_trees,
+    read_trees,
+    sentence_line,
+    tree_line,
+    with_tags,
+)
+
+
+def parsed(text: str) -> list[Tree]:
+    return [placed.tree for placed in parse_trees(text.split("\n"), "test.mrg")]
+
+
+def cleaned(text: str) -> str:
+    tree = clean(parsed(text)[0])
+    assert tree is not None
+    return tree_line(tree)
+
+
+@pytest.mark.parametrize(
+    ("name", "trees"),
+    [
+        ("craft.train.mrg.gz", 18951),
+        ("craft.dev.mrg.gz", 2780),
+        ("genia.train.ptb.gz", 14326),
+        ("genia.dev.ptb.gz", 1361),
+        ("gum.ccby-genres.ptb.gz", 4636),
+    ],
+)
+def test_real_treebanks(shared_data: Path, name: str, trees: int) -> None:
+    """Every word of the file is read but the traces, and nothing else; cleaning once is enough."""
+    path = shared_data / "trees" / name
+    count = 0
+    words: list[str] = []
+    for tree, _ in read_clean_trees(path):
+        count += 1
+        words += tree.words
+        assert not any(label.startswith(("NP-", "NP=", "ROOT")) for label in tree.labels)
+        assert tree.labels[0] == "TOP"
+        assert clean(tree) == tree
+    assert count == trees
+    text = gzip.decompress(path.read_bytes()).decode("utf-8")
+    leaves = [piece.strip(" \n").split(" ", 1) for piece in text.replace(")", "(").split("(")]
+    assert words == [leaf[1].strip(" ") for leaf in leaves if len(leaf) == 2 and leaf[0] != "-NONE-"]
+
+
+def test_writing_gives_back_a_file_of_one_line_trees(shared_data: Path) -> None:
+    path = shared_data / "trees" / "genia.dev.ptb.gz"
+    expected = gzip.decompress(path.read_bytes()).decode("utf-8").rstrip("\n").split("\n")
+    assert [tree_line(placed.tree) for placed in read_trees(path)] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(S (NP (DT the) (NN cat)))",
+        "( (S (NP (DT the) (NN cat))) )",
+        "((S (NP (DT the) (NN cat))))",
+        "(TOP (S (NP (DT the) (NN cat))))",
+        "(ROOT\n  (S\n    (NP (DT the)\n\t(NN cat))))\n",
+        "(S1 (S\r\n(NP (DT the) (NN\ncat))))",
+        "(TOP (S-TPC-1 (NP-SBJ=2 (DT the) (-NONE- *T*-1) (NN cat)) (VP (-NONE- *) (NP-PRD (-NONE- 0)))))",
+        "(TOP (S|X ( (NP (DT the) (NN cat)))))",
+    ],
+)
+def test_every_wrapper_and_layout_cleans_to_one_tree(text: str) -> None:
+    assert cleaned(text) == "(TOP (S (NP (DT the) (NN cat))))"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(S (NP (NP-1 (NN x)) (-NONE- *)))", "(TOP (S (NP (NP (NN x)))))"),
+        ("(S (-LRB- -LRB-) (-LRB- [) (NN x) (-RRB- -RRB-))", "(TOP (S (-LRB- -LRB-) (-LRB- [) (NN x) (-RRB- -RRB-)))"),
+        ("(S (-LRB- (NN x)) (PRT|ADVP (RP up)))", "(TOP (S (-LRB- (NN x)) (PRT (RP up))))"),
+        ("(S (NN in  vitro))", "(TOP (S (NN in\u00a0vitro)))"),
+        ("(S (NN a\u2009b))", "(TOP (S (NN a\u2009b)))"),
+        ("(NN x)", "(TOP (NN x))"),
+        ("( (S (NN x)) (. .))", "(TOP (S (NN x)) (. .))"),
+        ("(S (TOP (NN-X x)))", "(TOP (S (TOP (NN-X x))))"),
+    ],
+)
+def test_cleaning(text: str, expected: str) -> None:
+    assert cleaned(text) == expected
+
+
+def test_several_trees_on_a_line_and_their_places() -> None:
+    trees = list(parse_trees(["", "(S (A a)) (S", "(B b))", "(S (C c))"], "f.mrg"))
+    assert [(tree.words, place) for tree, place in trees] == [
+        (["a"], "f.mrg:2"),
+        (["b"], "f.mrg:2"),
+        (["c"], "f.mrg:4"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("(S (A a))\n(S (B b)", "test.mrg:2: unbalanced brackets: 1 of the tree"),
+        ("(TOP (S (A a))\n(TOP (S (B b)))", "test.mrg:1: unbalanced brackets: 1 of the tree"),
+        ("( (S (A a))\n( (S (B b)) ))", "test.mrg:1: unbalanced brackets: 1 of the tree"),
+        ("(S (A a)\n\n(S (B b)))", "test.mrg:1: unbalanced brackets: 1 of the tree"),
+        ("(S (A a))\n(S (B b)))", "test.mrg:2: unbalanced brackets: a closing bracket"),
+        ("(S (A a))\nstray (S (B b))", "test.mrg:2: text outside all brackets: 'stray'"),
+        ("(S (NP (A a)) stray)", "test.mrg:1: the word 'stray' stands beside brackets"),
+        ("(S\nstray (A a))", "test.mrg:2: the word 'stray' stands beside brackets"),
+        ("(S (A a) (NP ))", "test.mrg:1: nothing stands in the bracket (NP)"),
+        ("(S (A a) (NP ()))", "test.mrg:1: nothing stands in the bracket ()"),
+        ("(S (A a))\n(TOP)", "test.mrg:2: a tree without words: (TOP)"),
+        ("()", "test.mrg:1: a tree without words"),
+    ],
+)
+def test_broken_files_are_refused_by_line(text: str, complaint: str) -> None:
+    with pytest.raises(DataError) as caught:
+        parsed(text)
+    assert str(caught.value).startswith(complaint)
+
+
+def test_a_tree_of_traces_alone(tmp_path: Path) -> None:
+    assert clean(parsed("(S (NP (-NONE- *)))")[0]) is None
+    path = tmp_path / "traces.mrg"
+    path.write_text("(S (A a))\n(S (NP (-NONE- *)))\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"traces\.mrg:2: a tree without words"):
+        list(read_clean_trees(path))
+
+
+def test_no_tree_is_too_deep_or_too_long() -> None:
+    size = 100_000
+    deep = "(NP " * size + "(NN x)" + ")" * size
+    assert cleaned(deep) == f"(TOP {deep})"
+    assert cleaned(f"(S {'(A a) ' * size})").count("(A a)") == size
+
+
+def test_words_of_an_input_line() -> None:
+    assert line_words(" a (b)\tc\u2009d  \u00a0 ") == ["a", "-LRB-b-RRB-", "c\u2009d", "\u00a0"]
+    assert line_words("") == []
+
+
+@given(st.lists(st.text(st.characters(exclude_characters=" \t\n\v\f\r()", exclude_categories=["Cs"]), min_size=1)))
+def test_words_survive_the_line(words: list[str]) -> None:
+    tree = parsed(f"(S {' '.join(f'(NN {word})' for word in words)} (. .))")[0]
+    assert line_words(sentence_line(tree)) == [*words, "."]
+
+
+def test_tags_can_be_replaced() -> None:
+    tree = parsed("(S (XX a) (NP (XX b)))")[0]
+    assert tree_line(with_tags(tree, ["DT", "NN"])) == "(S (DT a) (NP (NN b)))"
+    with pytest.raises(ValueError, match="1 tags for 2 words"):
+        with_tags(tree, ["DT"])
