@@ -85,6 +85,8 @@ def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]
 
 def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
     for field, hint in fields(options):
+        if "help" not in field.metadata:
+            continue
         kind, metadata = _kind(hint), field.metadata
         required = field.default is dataclasses.MISSING
         several = typing.get_origin(hint) is tuple
