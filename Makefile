@@ -2,7 +2,8 @@
 #
 #   make quickstart    train a small Transformer on number names and translate with it (English to German)
 #   make test          run the tests
-#   make check         what continuous integration runs: format, lint, strict types, tests
+#   make check         what continuous integration runs: format, lint, strict types, documentation, tests
+#   make docs          build the documentation's site in build/site; a broken link is an error
 #   make faults        make many faults on purpose, and count what is lost: docs/reliability.md
 #   make install       only make the environment
 #   make clean         remove the environment, caches and the quickstart's output
@@ -14,7 +15,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test check faults format clean
+.PHONY: help install quickstart test check docs faults format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -27,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv || \
 		{ echo "error: no virtual environment could be made. On Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "Installing the tested versions of constraints.txt into .venv; a few minutes the first time."
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $@
 
 quickstart: $(STAMP)
@@ -42,7 +43,12 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(MAKE) docs
 	$(MAKE) test
+
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+	@echo 'built: build/site/index.html'
 
 # One after the other: a fault must meet its own run alone. The few of them that `make test` makes take a minute.
 faults: $(STAMP)

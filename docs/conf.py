@@ -1,0 +1,63 @@
+"""The documentation's site: `make docs` builds it with Sphinx, and fails on a broken link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from sphinx.application import Sphinx
+
+from nmt_cli import __version__
+from nmt_cli.cli import COMMANDS, application, further_commands
+
+project = "nmt"
+author = "the authors of nmt"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 3
+myst_enable_extensions = ["deflist"]
+exclude_patterns = ["build"]
+html_theme = "furo"
+html_title = "nmt"
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+nitpicky = False
+
+REFERENCE = Path(__file__).parent / "reference" / "commands.md"
+
+
+def write_command_reference(_: Sphinx) -> None:
+    """Write the page of all commands and flags, as `nmt COMMAND --help` shows them."""
+    REFERENCE.write_text("\n".join(command_reference()) + "\n", encoding="utf-8")
+
+
+def command_reference() -> Iterator[str]:
+    """The lines of the page."""
+    yield "# Commands\n\nThis page is made from the code. `nmt COMMAND --help` shows the same.\n"
+    for name, summary in (COMMANDS | further_commands()).items():
+        group: Any = typer.main.get_command(application([name]))
+        yield f"## nmt {name}\n\n{summary}\n"
+        panels: dict[str, list[Any]] = {}
+        for parameter in group.commands[name].params:
+            panels.setdefault(getattr(parameter, "rich_help_panel", None) or "", []).append(parameter)
+        for panel, parameters in panels.items():
+            yield f"### nmt {name}: {panel}\n" if panel else ""
+            for parameter in parameters:
+                text = (parameter.help or "").replace("\\[", "[")  # help texts escape rich's markup
+                yield f"`{written(parameter)}`\n: {text}\n"
+
+
+def written(parameter: Any) -> str:
+    """A flag with its value, or an argument, as one types it."""
+    if not parameter.opts[0].startswith("-"):
+        return str(parameter.metavar)
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    return f"{names} {parameter.metavar}" if parameter.metavar else names
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("builder-inited", write_command_reference)
