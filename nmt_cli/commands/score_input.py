@@ -67,6 +67,8 @@ def remarks(segments: Segments) -> Iterator[str]:
     """What a person should know about a file before believing its score."""
     if segments.lines[0].startswith(_BYTE_ORDER_MARK):
         yield f"{segments.name} begins with a byte-order mark; it counts as a part of the first word, as in sacreBLEU"
+    if all(line.startswith("(") and line.endswith(")") for line in segments.lines):
+        yield f"{segments.name} looks like parse trees; `nmt score-trees` scores those"
     tokenised = [number for number, line in enumerate(segments.lines, 1) if _TOKENISED.search(line)]
     if len(tokenised) >= _TOKENISED_SHARE * len(segments.lines):
         yield (

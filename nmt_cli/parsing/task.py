@@ -15,9 +15,9 @@ from nmt_cli.data.subwords import LearningOptions, Vocabulary
 from nmt_cli.interfaces import SPECIAL_SYMBOLS, Example
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS
-from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols, line_tree
-from nmt_cli.parsing.treebank import treebank_files
-from nmt_cli.parsing.trees import line_words, read_clean_trees, sentence_line, tree_line, with_tags_of
+from nmt_cli.parsing.linearisation import repair
+from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols
+from nmt_cli.parsing.trees import line_tree, line_words, read_clean_trees, retagged, tree_line, treebank_files
 from nmt_cli.registry import option, register
 from nmt_cli.tasks.base import VocabularyTask
 
@@ -71,7 +71,7 @@ class ParsingTask(VocabularyTask):
         """
         for path in self.files(prefix):
             for tree, place in read_clean_trees(path, consumed):
-                yield Example(sentence_line(tree), tree_line(tree), place)
+                yield Example(" ".join(tree.words), tree_line(tree), place)
 
     def rejection(self, example: Example) -> str | None:
         if "\0" in example.source:
@@ -139,7 +139,7 @@ class ParsingTask(VocabularyTask):
 
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a cleaned tree's line, without EOS."""
-        ids = self._symbols.encode(" ".join(self.trees.write(line_tree(line))))
+        ids = self._symbols.encode(" ".join(self.trees.linearisation.symbols(line_tree(line))))
         return [i + self._offset if i >= len(SPECIAL_SYMBOLS) else i for i in ids]
 
     def source_tokens(self, ids: Sequence[int]) -> list[str]:
@@ -158,9 +158,8 @@ class ParsingTask(VocabularyTask):
         if not words:
             return "", {}
         symbols = [self._pieces[i] for i in ids if i >= len(SPECIAL_SYMBOLS)]
-        tree, repairs = self.trees.read(symbols, words)
-        counts = {name.replace("_", " "): count for name, count in dataclasses.asdict(repairs).items() if count}
-        return tree_line(tree), counts
+        tree, repairs = repair(symbols, words, self.trees.linearisation)
+        return tree_line(tree), repairs
 
     def constraint(self, sources: Sequence[str], limits: Sequence[int], device: torch.device) -> TreeConstraint:
         """Return a constraint that allows exactly the sequences that are trees over the words of the lines `sources`.
@@ -196,7 +195,8 @@ class ParsingTask(VocabularyTask):
         A sentence that EVALB would leave out counts as entirely wrong.
         """
         parameters = dataclasses.replace(COLLINS, max_error=len(references))
-        scores = score_brackets(map(with_tags_of, hypotheses, references), references, parameters).strict
+        tagged = (retagged(test, gold) or test for test, gold in zip(hypotheses, references, strict=True))
+        scores = score_brackets(tagged, references, parameters).strict
         return {
             "f1": scores.f1,
             "precision": scores.precision,
@@ -211,7 +211,7 @@ class ParsingTask(VocabularyTask):
 
     @cached_property
     def _symbols(self) -> subwords.WholeTokens:
-        return self.trees.vocabulary()
+        return subwords.WholeTokens([*SPECIAL_SYMBOLS, *self.trees.symbols])
 
     @property
     def _offset(self) -> int:

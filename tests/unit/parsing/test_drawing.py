@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from nmt_cli.parsing.drawing import drawn
-from nmt_cli.parsing.symbols import line_tree
+from nmt_cli.parsing.trees import line_tree
 
 _LINES = " │├└─"
 

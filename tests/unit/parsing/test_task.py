@@ -16,9 +16,9 @@ from toy_trees import treebank
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, UNK, Example
-from nmt_cli.parsing.symbols import LINEARISATIONS, line_tree
+from nmt_cli.parsing.symbols import LINEARISATIONS
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.parsing.trees import line_words, parse_trees, read_clean_trees, tree_line, with_tags_of
+from nmt_cli.parsing.trees import line_tree, line_words, parse_trees, read_clean_trees, retagged, tree_line
 
 TREES = treebank(60, 20, 0)
 KINDS = [
@@ -56,7 +56,7 @@ def test_trees_come_back_from_their_ids(task: ParsingTask) -> None:
         text, repairs = task.repaired(ids, source)
         assert not repairs
         assert text == task.decode_target(ids, source)
-        assert with_tags_of(text, line) == line
+        assert retagged(text, line) == line
         assert text == line or task.config.linearisation == "vinyals"
 
 
@@ -67,7 +67,7 @@ def test_ids_are_of_their_own_side(task: ParsingTask) -> None:
     assert max(target) < task.target_vocabulary_size
     assert UNK not in source + target
     assert "".join(task.source_tokens(source)).replace("\u2581", "") == "thecatseesthedog."
-    assert task.target_tokens(target) == task.trees.write(line_tree(TREES["dev"][0]))
+    assert task.target_tokens(target) == task.trees.linearisation.symbols(line_tree(TREES["dev"][0]))
     if task.shared_vocabulary:
         assert min(target) >= len(task.words)
         assert task.source_vocabulary_size == task.target_vocabulary_size == len(task.words) + len(task.trees.symbols)
@@ -86,7 +86,7 @@ def test_any_ids_give_a_tree_over_exactly_the_words(task: ParsingTask, data: st.
 
 def test_how_many_repairs_are_told_by_kind() -> None:
     task = TASKS[0]
-    ids = task.trees.vocabulary().encode("(S (NP XX )NP")
+    ids = task.vocabularies()[1].encode("(S (NP XX )NP")
     text, repairs = task.repaired(ids, "the cat")
     assert repairs == {"unclosed": 1, "missing words": 1}
     assert text == "(TOP (S (NP (XX the)) (XX cat)))"
@@ -232,4 +232,4 @@ def test_real_treebanks_come_back_from_their_ids(way: str, treebank_file: str, s
     for source, line in pairs:
         text, repairs = task.repaired(task.encode_target(line), source)
         assert not repairs
-        assert with_tags_of(text, line) == line
+        assert retagged(text, line) == line
