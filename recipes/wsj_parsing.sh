@@ -3,29 +3,29 @@
 #
 #   recipes/wsj_parsing.sh --ldc DIR | --treebank PATH... | --smoke  [FLAG ...] [-- FLAGS OF nmt train]
 #
-# The paper's parser: 4 layers, d_model 1024, 16,000 subwords. Dropout and learning rate are swept and chosen on the dev
-# set (WSJ: section 22), then the model is trained, its last 5 checkpoints averaged, and the test set (section 23) parsed
-# with beam 21 and alpha 0.3, freely (malformed output is repaired, and counted) and constrained to well-formed trees.
-# Ends with a table beside the paper's 91.3. Interrupted, it goes on where it stopped when it is run again.
+# The paper's parser: 4 layers, d_model 1024, 16,000 subwords. Sweeps dropout and learning rate and chooses them on the
+# dev set (WSJ: section 22), trains the model, averages its last 5 checkpoints, and parses the test set (section 23) with
+# beam 21 and alpha 0.3, with malformed output repaired and with --constrained. Ends with a table beside the paper's
+# 91.3. An interrupted recipe resumes when it is run again.
 #
 #   --ldc DIR                 your copy of the Penn Treebank (LDC99T42): WSJ sections 02-21, 22, 23
-#   --treebank PATH...        another treebank in Penn style: files or folders whose names say train, dev, test
-#   --semi-supervised TREES   learn from these trees, too, with 32,000 subwords, beside the paper's 92.7. The 17 million
-#                             trees that the paper used are not public: they are yours to bring, or to make:
-#   --make-silver SENTENCES   at the end, parse this file (words between spaces, a sentence a line) with the model that
-#                             was trained: OUT/silver.ptb is for the --semi-supervised of another run
-#   --linearisation WAY       vinyals, (NP XX )NP, the default; or authors, NP NN /NP
-#   --dropouts "D ..."        the sweep's, of attention and residuals alike; default "0.1 0.2 0.3"
-#   --scales "S ..."          the sweep's factors on the learning rate; default "0.5 1 2"
-#   --sweep-steps N           how long each is trained; default 20000
+#   --treebank PATH...        another treebank in Penn style: files or directories named train, dev and test
+#   --semi-supervised TREES   train on these trees, too, with 32,000 subwords, beside the paper's 92.7. The paper's
+#                             17 million trees are not public: bring your own, or make them with --make-silver
+#   --make-silver SENTENCES   at the end, parse this file (a sentence a line, spaces between words) with the trained
+#                             model: OUT/silver.ptb can be the --semi-supervised of another run
+#   --linearisation FORM      vinyals, (NP XX )NP, the default; or authors, NP NN /NP
+#   --dropouts "D ..."        dropouts of the sweep, for attention and residuals; default "0.1 0.2 0.3"
+#   --scales "S ..."          learning rate factors of the sweep; default "0.5 1 2"
+#   --sweep-steps N           training steps for each point of the sweep; default 20000
 #   --preset NAME             default parsing_wsj; parsing_small for a CPU
-#   --out DIR                 folder for everything that is made
-#   --smoke                   try the whole recipe with a tiny model, on made-up trees or on the first of --treebank; says
-#                             whether the recipe works, and nothing about quality
+#   --out DIR                 output directory
+#   --smoke                   try the whole recipe with a tiny model, on made-up trees or the first trees of --treebank;
+#                             shows that the recipe works, and nothing about quality
 
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 
-ldc="" treebank=() silver="" sentences="" way=vinyals dropouts="0.1 0.2 0.3" scales="0.5 1 2" sweep_steps=20000
+ldc="" treebank=() silver="" sentences="" form=vinyals dropouts="0.1 0.2 0.3" scales="0.5 1 2" sweep_steps=20000
 preset=parsing_wsj smoke="" train_flags=() most=0 last=5 vocabulary=16000 small=() search=()
 while (($#)); do
   case "$1" in
@@ -36,7 +36,7 @@ while (($#)); do
     --treebank)
       shift
       while (($#)) && [[ "$1" != -* ]]; do treebank+=("$1") && shift; done
-      ((${#treebank[@]})) || usage_error "--treebank needs a folder or files"
+      ((${#treebank[@]})) || usage_error "--treebank needs a directory or files"
       continue
       ;;
   esac
@@ -45,7 +45,7 @@ while (($#)); do
     --ldc) ldc="$2" ;;
     --semi-supervised) silver="$2" ;;
     --make-silver) sentences="$2" ;;
-    --linearisation) way="$2" ;;
+    --linearisation) form="$2" ;;
     --dropouts) dropouts="$2" ;;
     --scales) scales="$2" ;;
     --sweep-steps) sweep_steps="$2" ;;
@@ -59,10 +59,10 @@ done
 [[ -n "$ldc$smoke" || ${#treebank[@]} -gt 0 ]] ||
   usage_error "which treebank? --ldc DIR, --treebank PATH..., or --smoke"
 for path in ${ldc:+"$ldc"} "${treebank[@]}" ${silver:+"$silver"} ${sentences:+"$sentences"}; do
-  [[ -e "$path" ]] || usage_error "$path: there is no such file or folder"
+  [[ -e "$path" ]] || usage_error "$path: there is no such file or directory"
 done
-[[ -z "$sentences" || -f "$sentences" ]] || usage_error "--make-silver $sentences: this is no file"
-# The stages work in the folder of their results. A link keeps its name, which may say what it holds.
+[[ -z "$sentences" || -f "$sentences" ]] || usage_error "--make-silver $sentences is not a file"
+# Stages run in the output directory. A link keeps its name, which may name the split.
 whole() { realpath --no-symlinks -- "$1"; }
 for i in "${!treebank[@]}"; do treebank[i]="$(whole "${treebank[i]}")"; done
 [[ -z "$ldc" ]] || ldc="$(whole "$ldc")"
@@ -77,13 +77,13 @@ if [[ -n "$smoke" ]]; then
   export PROCESSES="${PROCESSES:-1}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
   if [[ -z "$ldc" && ${#treebank[@]} -eq 0 ]]; then
     [[ -e "$out/toy/train.ptb" ]] ||
-      "$python" "$checkout/recipes/toy_trees.py" --train 300 --dev 20 --test 20 --out "$out/toy"
+      "$python" "$checkout/recipes/toy_trees.py" --train 300 --dev 8 --test 8 --out "$out/toy"
     treebank=("$out/toy")
   fi
   dropouts="0.1" scales="0.5 1" sweep_steps=4 preset=parsing_small most=300 vocabulary=100
   small=(--num-layers 1 --d-model 32 --d-ff 64 --num-heads 2 --batch-tokens 1024 --warmup-steps 4 --max-steps 8)
   small+=(--save-every 1 --validate-every 4 --log-every 2 --precision float32)
-  search=(--max-length-offset 60) # a model that has learnt nothing does not know when to stop
+  search=(--max-length-offset 30) # an untrained model does not end its output
   [[ -n "$sentences" ]] || sentences="$out/smoke.txt"
   printf 'the cat sees the dog .\n\nthe old bird likes the song of the child .\n' >"$out/smoke.txt"
 fi
@@ -99,7 +99,7 @@ silver_state=""
 sentences_state=""
 [[ -z "$sentences" ]] || sentences_state="$(state_of all "$sentences")" || exit $?
 
-# What the stages below do; each is called with its settings.
+# The commands of the stages.
 
 collect_trees() { "$python" "$checkout/recipes/treebank.py" collect "$kind" "$1" "$out/trees" "${treebank[@]}"; }
 
@@ -110,15 +110,15 @@ prepare_trees() {
     --test trees/test.ptb --keep-duplicates --linearisation "$1" --vocab-size "$2" --out data
 }
 
-# sweep_point NAME DROPOUT SCALE FLAGS OF nmt train...: trains for a while and scores the dev set, parsed greedily.
-# Trains without going to $out: a file in FLAGS (--config) is named from where the recipe was called.
+# sweep_point NAME DROPOUT SCALE FLAGS OF nmt train...: trains and scores the dev set, parsed greedily. The training runs
+# in the directory of the caller, so that relative paths in FLAGS (--config) are valid.
 sweep_point() {
   train_everywhere "$out/data" --out "$out/sweep/$1/run" --preset "$preset" --dropout "$2" --attention-dropout "$2" \
     --learning-rate-scale "$3" --keep-last 1 "${@:4}"
   parse "sweep/$1/run" dev "sweep/$1/dev" --greedy
 }
 
-# choose POINT...: the settings of the sweep with the best F1 on the dev set.
+# choose POINT...: writes the settings with the best F1 on the dev set.
 choose() {
   cd "$out"
   to_file chosen.json "$python" "$checkout/recipes/parsing_table.py" choose "$@"
@@ -134,17 +134,13 @@ train_chosen() {
 
 average_run() { run "$nmt" average "$out/run" --last "$1" --out "$out/averaged"; }
 
-# parse CHECKPOINT SPLIT PREFIX FLAGS OF nmt translate...: PREFIX.ptb, PREFIX.log, and the score, PREFIX.json.
+# parse CHECKPOINT SPLIT PREFIX FLAGS OF nmt translate...: writes PREFIX.ptb, PREFIX.log and the score, PREFIX.json.
 parse() {
-  local raw="$2"
-  [[ "$raw" != dev ]] || raw=valid # as nmt prepare calls it
+  local sentences="data/${2/dev/valid}.source.txt"
   cd "$out"
-  run "$nmt" translate "$1" --input "data/$raw.source.txt" --output "$3.ptb" "${search[@]}" "${@:4}" 2>"$3.log" || {
-    cat "$3.log" >&2
-    return 1
-  }
-  cat "$3.log" >&2
-  to_file "$3.json" "$nmt" score "$3.ptb" --ref "trees/$2.ptb" --metric brackets --gold-tags --json
+  run "$nmt" translate "$1" --input "$sentences" --output "$3.ptb" "${search[@]}" "${@:4}" 2>&1 |
+    tee "$3.log" >&2
+  to_file "$3.json" "$nmt" score-trees "$3.ptb" --ref "trees/$2.ptb" --gold-tags --json
 }
 
 make_silver() {
@@ -160,7 +156,7 @@ make_table() {
 }
 
 stage treebank "the trees, cleaned, one a line" "" trees collect_trees "$most" "$kind" "$trees_state"
-stage prepare "text to ids" treebank data prepare_trees "$way" "$vocabulary" \
+stage prepare "text to ids" treebank data prepare_trees "$form" "$vocabulary" \
   ${silver:+"$silver_state"}
 points=()
 for dropout in $dropouts; do

@@ -63,7 +63,7 @@ def test_splits_by_name(tmp_path: Path) -> None:
 def test_without_a_test_set_dev_is_one_and_that_is_said(tmp_path: Path) -> None:
     files = [write(tmp_path / "x.train.ptb", "a"), write(tmp_path / "x.dev.ptb", "b")]
     done = treebank("collect", "named", 0, tmp_path / "out", *files)
-    assert "dev set is the test set" in done.stderr
+    assert "dev set is also the test set" in done.stderr
     assert collected(tmp_path / "out")["test"] == ["b"]
 
 
@@ -71,10 +71,10 @@ def test_without_a_test_set_dev_is_one_and_that_is_said(tmp_path: Path) -> None:
     ("kind", "names", "message"),
     [
         ("named", ["x.train.ptb"], "no file is named dev"),
-        ("named", ["trees.ptb"], "must say one of train"),
-        ("named", ["train.test.ptb"], "must say one of train"),
+        ("named", ["trees.ptb"], "must contain train"),
+        ("named", ["train.test.ptb"], "must contain train"),
         ("wsj", ["wsj/23/a.mrg"], "23/a.mrg"),
-        ("wsj", ["wsj/02/a.mrg"], "no folder wsj/23"),
+        ("wsj", ["wsj/02/a.mrg"], "no directory wsj/23"),
     ],
 )
 def test_what_cannot_be_told_apart_is_named(kind: str, names: list[str], message: str, tmp_path: Path) -> None:
