@@ -27,7 +27,7 @@ CheckpointPath = str | os.PathLike[str]
 class Translator:
     """A loaded model. Several threads may use one at the same time.
 
-    The options that its methods take are, of the search: `beam` (4, for a parser 21), `alpha` (0.6, for a parser 0.3),
+    The options that its methods take are, of the search: `beam` (4), `alpha` (0.6),
     `nbest` (1), `min_length` (0), `unknown` (False); and of how lines are batched: `batch_tokens` (4096), `read_ahead`
     (1024 lines), `max_source_length` (1024 tokens), `max_length_offset` (the task's own), `constrained` (False).
     `beam=1` is greedy search.

@@ -152,7 +152,7 @@ def _help(field: dataclasses.Field[Any], defaults: str | None = None) -> str:
 
 
 def _defaults(values: Sequence[Any], titles: Sequence[str]) -> str:
-    """`[default: 4]`, or each component's own: `[default: task parsing 16000, task translation 10000]`."""
+    """`[default: 4]`, or each component's own: `[default: task a 16000, task b 10000]`."""
     shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
     if all(value in (None, "", (), False) or value is dataclasses.MISSING for value in values):
         return ""
