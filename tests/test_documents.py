@@ -16,7 +16,7 @@ from nmt_cli.cli import application
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-COMMANDS = ("prepare", "train", "average", "translate", "score")
+COMMANDS = ("prepare", "train", "average", "translate", "score-trees", "score")
 OWN_COMPONENTS = {"--momentum", "--nesterov"}
 """Flags of the example in docs/adding-a-component.md, whose own test trains with them."""
 
