@@ -92,6 +92,8 @@ def ids_are_words(ids: list[int], size: int) -> bool:
 def test_text_comes_back(made: Made) -> None:
     task: Task = made.task
     decoded = [task.decode_target(task.encode_target(target), source) for source, target in made.pairs]
+    repaired = [task.repaired(task.encode_target(target), source) for source, target in made.pairs]
+    assert repaired == [(text, {}) for text in decoded]
     references = [target for _, target in made.pairs]
     assert next(iter(task.evaluate(decoded, references).values())) == pytest.approx(100.0)
     assert not made.lossless or decoded == references

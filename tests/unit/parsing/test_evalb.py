@@ -147,7 +147,7 @@ TWO = "(S1 (S ({} ') (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark)) ('' ')))"
     ],
 )
 def test_quotes_are_restored(test: str, gold: str, parameters: Parameters, expected: str) -> None:
-    """A quote deleted in one tree only is restored, and brackets and later quotes move. The figures for NEW are EVALB's."""
+    """A quote deleted in one tree only is restored; brackets and later quotes move. The figures for NEW are EVALB's."""
     assert row(test, gold, parameters) == expected
 
 
