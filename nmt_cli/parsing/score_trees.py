@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.commands.score_input import read_segments
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import read_lines
 from nmt_cli.flags import Command
 from nmt_cli.parsing.evalb import BracketReport, Scores, score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS, read_parameters
@@ -51,21 +51,24 @@ def run(options: ScoreTreesOptions) -> None:
         raise UsageError("standard input, '-', can be read only once: name a file for the other")
     parameters = read_parameters(options.parameters, _note) if options.parameters else COLLINS
     parameter_name = str(options.parameters or "COLLINS, built in")
-    test, gold = _read(options.test), _read(options.gold)
+    test, gold = (list(read_lines(None if name == "-" else Path(name))) for name in (options.test, options.gold))
+    test_name, gold_name = ("standard input" if name == "-" else name for name in (options.test, options.gold))
+    if not test:
+        raise DataError(f"{test_name}: empty; there are no trees to score")
     if len(test) != len(gold):
         raise DataError(
-            f"{options.test} has {len(test)} lines but {options.gold} has {len(gold)}; each needs one tree a line, in "
+            f"{test_name} has {len(test)} lines but {gold_name} has {len(gold)}; each needs one tree a line, in "
             "the same order, and an empty line where the parser found none"
         )
     if options.gold_tags:
-        test = _with_gold_tags(test, gold, options)
+        test = _with_gold_tags(test, gold, test_name, gold_name)
     report = score_brackets(test, gold, parameters)
-    _print_problems(report, options)
+    _print_problems(report, test_name, gold_name)
     if report.stopped_at is not None:
         if options.per_sentence and not options.as_json:
             print(evalb_output(report), end="", flush=True)
         raise DataError(
-            f"{options.test}:{report.stopped_at}: {len(report.problems)} errors, more than MAX_ERROR "
+            f"{test_name}:{report.stopped_at}: {len(report.problems)} errors, more than MAX_ERROR "
             f"{parameters.max_error} allows ({parameter_name}); correct these lines, or raise MAX_ERROR in a file for "
             "--evalb-parameters"
         )
@@ -101,32 +104,26 @@ def _figures(scores: Scores) -> dict[str, float]:
     return {name: round(getattr(scores, name), 2) for name in _FIGURES}
 
 
-def _read(name: str) -> list[str]:
-    """Return the lines of a file without a byte-order mark."""
-    first, *others = read_segments(name).lines
-    return [first.removeprefix("\ufeff"), *others]
-
-
-def _with_gold_tags(test: list[str], gold: list[str], options: ScoreTreesOptions) -> list[str]:
+def _with_gold_tags(test: list[str], gold: list[str], test_name: str, gold_name: str) -> list[str]:
     tagged = [retagged(*pair) for pair in zip(test, gold, strict=True)]
     untagged = [n for n, (line, new) in enumerate(zip(test, tagged, strict=True), 1) if new is None and line.strip()]
     if untagged:
         _note(
-            f"--gold-tags: {_counted(len(untagged), 'sentence')} of {options.test} kept the tags, first in line "
-            f"{untagged[0]}: the trees are malformed, there or in {options.gold}, or their words differ"
+            f"--gold-tags: {_counted(len(untagged), 'sentence')} of {test_name} kept the tags, first in line "
+            f"{untagged[0]}: the trees are malformed, there or in {gold_name}, or their words differ"
         )
     return [line if new is None else new for line, new in zip(test, tagged, strict=True)]
 
 
-def _print_problems(report: BracketReport, options: ScoreTreesOptions) -> None:
+def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:
     """Print the first errors, and the last one if it stopped the scoring."""
-    for name, count in {options.test: report.test_unlabelled, options.gold: report.gold_unlabelled}.items():
+    for name, count in {test_name: report.test_unlabelled, gold_name: report.gold_unlabelled}.items():
         if count:
             _note(
                 f"{name}: a bracket without a label, as in ( (S ...)), counts in {_counted(count, 'line')}, as in "
                 "EVALB; write (TOP (S ...))"
             )
-    names = {"gold": options.gold, "test": options.test}
+    names = {"gold": gold_name, "test": test_name}
     lines = [f"{names[problem.tree]}:{problem.line}: {problem.message}" for problem in report.problems]
     last = lines[_SHOWN_PROBLEMS:][-1:] if report.stopped_at is not None else []
     hidden = len(lines) - _SHOWN_PROBLEMS - len(last)
