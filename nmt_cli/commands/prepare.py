@@ -22,7 +22,7 @@ import numpy.typing as npt
 from nmt_cli import __version__, registry
 from nmt_cli.commands import progress
 from nmt_cli.commands.prepare_table import show_counts
-from nmt_cli.config import construct, flag
+from nmt_cli.config import COMMAND_LINE, configure
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import DUPLICATE, EMPTY, PairHashes
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter
@@ -83,12 +83,7 @@ def task_config(flags: Mapping[str, Any]) -> Any:
     Raises:
         UsageError: no such task, a value that does not fit, or a flag of a task that is not selected.
     """
-    values = dict(flags)
-    component = registry.find("task", str(values.pop(TASK, DEFAULT_TASK)))
-    own = {field.name for field in dataclasses.fields(component.config)}
-    for name in values.keys() - own:
-        raise UsageError(f"{flag(name)} is no setting of the task {component.name}; choose another with --task")
-    return construct(component.config, values, dict.fromkeys(values, "the command line"))
+    return configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
 
 
 def prepare(config: Any, settings: PrepareOptions) -> dict[str, Any]:
@@ -358,12 +353,14 @@ def _size(files: Sequence[Path]) -> int:
 def _task_flags(imports: Sequence[str]) -> MoreFlags:
     """The flags of every registered task; models are not looked for, as they need torch."""
     registry.discover(imports, homes=("tasks",))
-    panels = [Panel(f"task {component.name}", component.config) for component in registry.components("task")]
+    panels = [Panel(f"task {component.name}", component.config, "task") for component in registry.components("task")]
     return MoreFlags(panels, {"task": registry.names("task")})
 
 
 def _run(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
-    prepare(task_config(flags), dataclasses.replace(options, chosen=frozenset(flags)))
+    prepare(
+        task_config(flags), dataclasses.replace(options, chosen=frozenset(name.removeprefix("task.") for name in flags))
+    )
 
 
 command = Command(
@@ -372,6 +369,8 @@ command = Command(
     _task_flags,
     examples=[
         "nmt prepare --source-lang en --target-lang de --train corpus/train --valid corpus/valid --out data",
-        "nmt prepare --source-lang en --target-lang de --train news --subwords-from RUN --out news-data",
+        "nmt prepare --source-lang en --target-lang de --train news --train europarl --vocab-size 32000 --out data",
+        "nmt prepare --source-lang en --target-lang de --train news --subwords-from run --out news-data",
+        "nmt prepare --task parsing --train wsj/train --valid wsj/dev --out trees",
     ],
 )

@@ -161,6 +161,8 @@ def test_an_unknown_preset_is_told_the_nearest() -> None:
     [
         ("c.json", "{", "not a JSON file"),
         ("c.toml", "d_model =", "not a TOML file"),
+        ("c.yaml", "d_model: 1", "YAML is not supported"),
+        ("c.yml", "d_model: 1", "YAML is not supported"),
         ("c.json", "[1]", "expected an object of settings by name, found list"),
         ("c.json", "[" * 100_000, "not a JSON file"),
     ],
@@ -179,14 +181,26 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         file_values(tmp_path / "latin.json")
 
 
-def test_two_selected_components_cannot_share_a_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_that_two_components_share_is_named_with_its_section(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from nmt_cli.optim.adam import AdamConfig
 
     component = registry.find("schedule", "inverse_sqrt")
     twice = registry.Component("schedule", "twice", component.build, AdamConfig, "their.module")
     monkeypatch.setitem(registry._components["schedule"], "twice", twice)
-    with pytest.raises(UsageError, match="--beta1 belongs to optimizer and to schedule"):
-        resolved({"schedule": "twice"})
+    monkeypatch.setitem(PRESETS, "mine", Preset("", {"beta1": 0.1}))
+    with pytest.raises(UsageError, match=r"^the command line: --beta1 .*--optimizer\.beta1.*--schedule\.beta1"):
+        resolved({"schedule": "twice", "beta1": 0.5})
+    file = written(tmp_path, "c.toml", "schedule.name = 'twice'\nschedule.beta1 = 0.3\noptimizer.beta2 = 0.4")
+    config = resolved({"schedule.beta2": 0.5}, preset="mine", file=file)  # a preset means the paper's components
+    assert [(config[kind].beta1, config[kind].beta2) for kind in ("optimizer", "schedule")] == [(0.1, 0.4), (0.3, 0.5)]
+
+
+@pytest.mark.parametrize("name", ["optimizer.d_model", "optimzer.beta1", "training.beta1"])
+def test_a_setting_in_the_wrong_section(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"^the command line: .*{name}"):
+        resolved({name: 3})
 
 
 @pytest.mark.parametrize("preset", PRESETS)
