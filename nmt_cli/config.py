@@ -100,7 +100,7 @@ def configure(
     values: dict[str, dict[str, Any]] = {section: {} for section in classes}
     origins: dict[str, dict[str, str]] = {section: {} for section in classes}
     for origin, layer in layers.items():
-        for name in layer.keys() - defaults.keys():
+        for name in [name for name in layer if name not in defaults]:
             section, field = _place(name, classes, origin)
             values[section][field] = layer[name]
             origins[section][field] = origin
@@ -195,22 +195,24 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
 
 
 def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
-    """Return an instance of the dataclass `cls` made of `values`, which are checked.
+    """Return an instance of the dataclass `cls` made of `values`.
+
+    Args:
+        origins: the origin of each value, which messages name.
 
     Raises:
-        UsageError: a value is of another type, not among the choices, or out of bounds; the message names its origin.
+        UsageError: a name is unknown, or a value is of another type, not among the choices, or out of bounds.
     """
+    known = {field.name: (field, hint) for field, hint in fields(cls)}
     checked = {}
-    for field, hint in fields(cls):
-        if field.name in values:
-            place = f"{origins[field.name]}: {flag(field)}"
-            checked[field.name] = _checked(field, hint, values[field.name], place)
+    for name, value in values.items():
+        if name not in known:
+            raise UsageError(f"{origins[name]}: there is no setting called {name!r}. {nearest(name, known)}")
+        checked[name] = _checked(*known[name], value, f"{origins[name]}: {flag(known[name][0])}")
     try:
         return cls(**checked)
     except UsageError as error:  # by the dataclass itself, about some of its fields
-        places = [
-            origins[field.name] for field, _ in fields(cls) if field.name in checked and flag(field) in str(error)
-        ]
+        places = [origins[name] for name in checked if flag(known[name][0]) in str(error)]
         raise UsageError(": ".join([*dict.fromkeys(places), str(error)])) from error
 
 
@@ -218,13 +220,10 @@ def restored(cls: type[Any], values: Any, origin: str) -> Any:
     """Return the instance of the dataclass `cls` of which `dataclasses.asdict` made `values`.
 
     Raises:
-        UsageError: a name is unknown, or a value does not fit; the message begins with `origin`.
+        UsageError: as `construct`; the message begins with `origin`.
     """
     if not isinstance(values, Mapping):
         raise UsageError(f"{origin}: expected an object of settings by name, found {type(values).__name__}")
-    unknown = sorted(map(str, values.keys() - {field.name for field in dataclasses.fields(cls)}))
-    if unknown:
-        raise UsageError(f"{origin}: unknown settings: {', '.join(unknown)}")
     return construct(cls, values, dict.fromkeys(values, origin))
 
 
