@@ -248,15 +248,13 @@ def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collect
 def check_values(config: Any) -> None:
     """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit."""
     for field, hint in fields(type(config)):
-        if "help" in field.metadata:
-            _checked(field, hint, getattr(config, field.name), flag(field))
+        _checked(field, hint, getattr(config, field.name), flag(field))
 
 
 def fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    """Yield the fields of a dataclass with their types."""
+    """Yield the fields of a dataclass that are made by `option` or `argument`, with their types."""
     hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        yield field, hints[field.name]
+    return ((field, hints[field.name]) for field in dataclasses.fields(cls) if "help" in field.metadata)
 
 
 def flag(field: str | dataclasses.Field[Any]) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -100,7 +100,7 @@ def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]
     own = list(_own_parameters(command.options))
     names = {parameter.name for parameter in own}
     more = command.more_flags(imports) if command.more_flags else MoreFlags(())
-    parameters = [*own, *_more_parameters(more, names)]
+    parameters = [*own, *_more_parameters(more, names), *_dotted_parameters(more.panels)]
 
     def run(**values: Any) -> None:
         given = {
@@ -120,8 +120,6 @@ def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]
 
 def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
     for field, hint in fields(options):
-        if "help" not in field.metadata:
-            continue
         required = field.default is dataclasses.MISSING
         several = typing.get_origin(hint) is tuple
         kind = list[_kind(hint)] if several else _kind(hint)  # type: ignore[misc]
@@ -134,40 +132,47 @@ def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Parameter]:
-    """Yield the flags of the panels; those that choose components stand before the components' own.
+    """Yield the flags of the panels. Panels that have a field in common share its flag.
 
-    Panels that share a field share its flag `--FIELD`. Every field of a section has a hidden `--SECTION.FIELD` too.
+    The flags that choose components follow those of panels that are not components'.
     """
-    shared: dict[str, list[tuple[Panel, dataclasses.Field[Any], Any]]] = {}
-    dotted: dict[str, inspect.Parameter] = {}
+    owners: dict[str, list[tuple[Panel, dataclasses.Field[Any], Any]]] = {}
     for panel in more.panels:
         for field, hint in fields(panel.config):
-            if "help" in field.metadata and field.name not in taken | more.choices.keys():
-                shared.setdefault(field.name, []).append((panel, field, hint))
-            if "help" in field.metadata and panel.section:
-                info = _option(field, hint, [flag(f"{panel.section}.{field.name}")], hidden=True)
-                name = f"{panel.section}__{field.name}"
-                dotted[name] = _parameter(name, _kind(hint), info)
-
-    def parameter(name: str) -> inspect.Parameter:
-        panels, same, hints = zip(*shared[name], strict=True)
+            if field.name not in taken | more.choices.keys():
+                owners.setdefault(field.name, []).append((panel, field, hint))
+    flags: dict[bool, list[inspect.Parameter]] = {False: [], True: []}
+    for name, owned in owners.items():
+        panels, same, hints = zip(*owned, strict=True)
         titles = [panel.title for panel in panels]
         default = _default([field.default for field in same], titles)
-        info = _option(same[0], hints[0], [flag(name)], default, rich_help_panel=" and ".join(titles))
-        return _parameter(name, _kind(hints[0]), info)
+        info = _option(same[0], hints[0], [_switch(name, hints[0])], default, rich_help_panel=" and ".join(titles))
+        flags[panels[0].section in more.choices].append(_parameter(name, _kind(hints[0]), info))
+    yield from flags[False]
+    yield from (_parameter(kind, str, _choice(kind, names)) for kind, names in more.choices.items())
+    yield from flags[True]
 
-    of_components = {name for name, uses in shared.items() if uses[0][0].section in more.choices}
-    yield from (parameter(name) for name in shared if name not in of_components)
-    for kind, names in more.choices.items():
-        yield _parameter(kind, str, _choice(kind, names))
-    yield from (parameter(name) for name in shared if name in of_components)
-    yield from dotted.values()
+
+def _dotted_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
+    """Return the hidden flags `--SECTION.FIELD`."""
+    found = {}
+    for panel in panels:
+        for field, hint in fields(panel.config) if panel.section else ():
+            name = f"{panel.section}__{field.name}"
+            info = _option(field, hint, [_switch(f"{panel.section}.{field.name}", hint)], hidden=True)
+            found[name] = _parameter(name, _kind(hint), info)
+    return found.values()
+
+
+def _switch(name: str, hint: Any) -> str:
+    """Return the flag of a component's field; a boolean one has a negation, as a file or preset may have set it."""
+    return f"{flag(name)}/--no-{flag(name).removeprefix('--')}" if hint is bool else flag(name)
 
 
 def _choice(kind: str, names: Sequence[str]) -> Any:
     return typer.Option(
         flag(kind),
-        help=f"which {kind}: {', '.join(names)}",
+        help=f"{kind.capitalize()}: {', '.join(names)}.",
         metavar="NAME",
         rich_help_panel="components",
         autocompletion=lambda incomplete: [name for name in names if name.startswith(incomplete)],
@@ -178,14 +183,12 @@ def _option(
     field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: str | None = None, **more: Any
 ) -> Any:
     kind, choices = _kind(hint), field.metadata["choices"]
-    if kind is bool and (default is not None or more):  # one that a file or a preset may set
-        names = [f"{name}/--no-{name.removeprefix('--')}" for name in names]
+    metavar = next((_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME")
+    shown = _default([field.default], [""]) if default is None else default
     return typer.Option(
         *names,
-        help=" ".join(
-            filter(None, [field.metadata["help"], _default([field.default], [""]) if default is None else default])
-        ),
-        metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or _METAVARS.get(kind, "NAME"),
+        help=f"{field.metadata['help']} {shown}".rstrip(),
+        metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or metavar,
         show_default=False,
         autocompletion=lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)],
         **more,
@@ -203,7 +206,7 @@ def _kind(hint: Any) -> type[Any]:
 
 def _default(values: Sequence[Any], titles: Sequence[str]) -> str:
     """Return `[default: 4]`, or each component's own: `[default: task parsing 16000, task translation 10000]`."""
-    if all(value in (None, "", (), False, dataclasses.MISSING) for value in values):
+    if all(value is None or value is False or value in ("", (), dataclasses.MISSING) for value in values):
         return ""
     shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
     if len(set(shown)) == 1:

@@ -353,7 +353,8 @@ def _size(files: Sequence[Path]) -> int:
 def _task_flags(imports: Sequence[str]) -> MoreFlags:
     """The flags of every registered task; models are not looked for, as they need torch."""
     registry.discover(imports, homes=("tasks",))
-    panels = [Panel(f"task {component.name}", component.config, "task") for component in registry.components("task")]
+    tasks = sorted(registry.components("task"), key=lambda component: component.name != DEFAULT_TASK)
+    panels = [Panel(f"task {component.name}", component.config, "task") for component in tasks]
     return MoreFlags(panels, {"task": registry.names("task")})
 
 

@@ -35,7 +35,7 @@ class SoupConfig:
     servings: int = option(4, "Number of eaters.")
     spice: int | None = option(None, "Which spice.")
     pot: str = option("round", "The pot's form.", choices=("round", "square"))
-    simmer: str | int = option("10", "Minutes, or a word.", metavar="N|WORD")
+    simmer: str | int = option("10", "Minutes, or a word.")
     stir: bool = option(False, "Stir.")
 
 
@@ -123,9 +123,9 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
         "\n --heat low|high The heat. [default: low]\n",
         "\n --salt-grams X How much salt [grams]. [default: dish soup 1.5, dish stew 2.5]\n",
         "\n --servings N Number of eaters. [default: 4]\n",
-        "\n --simmer N|WORD Minutes, or a word. [default: 10]\n",
+        "\n --simmer N Minutes, or a word. [default: 10]\n",
         "\n --stir / --no-stir Stir.\n",
-        "\n --dish NAME which dish: soup, stew\n",
+        "\n --dish NAME Dish: soup, stew.\n",
         "\n Examples:\n cook anne\n cook bob --stir\n",
     ):
         assert expected in words
