@@ -20,7 +20,8 @@ from nmt_cli.flags import Command, CommandWithSections, function_of
 from nmt_cli.training.settings import TrainingConfig
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").rglob("*.md")])
+GENERATED = ROOT / "docs" / "reference" / "commands.md"
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").rglob("*.md")} - {GENERATED})
 SCRIPTS = sorted((ROOT / "recipes").rglob("*.sh"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CALL = re.compile(rf"(?:^|[\s`/])(?:nmt|-m nmt_cli) ((?:{'|'.join(command_names())})(?:\s.*|$))")
