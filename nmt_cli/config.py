@@ -274,9 +274,9 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{place} must be a finite number, not {value!r}")
     if value is not None and minimum is not None and not value >= minimum:
-        raise UsageError(f"{place} must be at least {minimum:g}, not {value!r}")
+        raise UsageError(f"{place} must be at least {minimum:,}, not {value!r}")
     if value is not None and maximum is not None and not value <= maximum:
-        raise UsageError(f"{place} must be at most {maximum:g}, not {value!r}")
+        raise UsageError(f"{place} must be at most {maximum:,}, not {value!r}")
     return value
 
 
