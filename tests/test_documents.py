@@ -28,11 +28,14 @@ CALL = re.compile(rf"(?:^|[\s`/])(?:nmt|-m nmt_cli) ((?:{'|'.join(command_names(
 LONGEST_LINE = 120
 
 
-def blocks(page: Path) -> Iterator[str]:
+def shell_lines(page: Path) -> Iterator[str]:
     """Yield the lines of the page's blocks of shell commands, continued lines joined."""
-    text = page.read_text(encoding="utf-8")
-    for block in re.findall(r"^ *```(?:sh|bash|shell|console)?\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
-        yield from re.sub(r"\\\n *", "", block).split("\n")
+    language = None
+    for line in re.sub(r"\\\n *", "", page.read_text(encoding="utf-8")).split("\n"):
+        if fence := re.match(r" *```(\w*)", line):
+            language = fence[1] if language is None else None
+        elif language in ("", "sh", "bash", "shell", "console"):
+            yield line
 
 
 def words_of(line: str) -> list[str]:
@@ -50,7 +53,7 @@ def words_of(line: str) -> list[str]:
 
 def calls(page: Path) -> Iterator[list[str]]:
     """Yield the words of every `nmt COMMAND ...` in the page's blocks, and `train ...` for the flags of a recipe."""
-    for line in blocks(page):
+    for line in shell_lines(page):
         if call := CALL.search(line):
             yield words_of(re.split("  +", call[1])[0])
         if recipe := re.search(r"recipes/\S+\.sh .*?(?<= )-- (.*)", line):
