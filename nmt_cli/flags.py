@@ -205,7 +205,7 @@ def _kind(hint: Any) -> type[Any]:
 
 
 def _default(values: Sequence[Any], titles: Sequence[str]) -> str:
-    """Return `[default: 4]`, or each component's own: `[default: task parsing 16000, task translation 10000]`."""
+    """Return `[default: 4]`, or each component's own: `[default: task a 16000, task b 10000]`."""
     if all(value is None or value is False or value in ("", (), dataclasses.MISSING) for value in values):
         return ""
     shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]

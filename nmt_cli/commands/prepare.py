@@ -372,6 +372,5 @@ command = Command(
         "nmt prepare --source-lang en --target-lang de --train corpus/train --valid corpus/valid --out data",
         "nmt prepare --source-lang en --target-lang de --train news --train europarl --vocab-size 32000 --out data",
         "nmt prepare --source-lang en --target-lang de --train news --subwords-from run --out news-data",
-        "nmt prepare --task parsing --train wsj/train --valid wsj/dev --out trees",
     ],
 )
