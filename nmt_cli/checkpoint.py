@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nmt_cli import __version__, registry
-from nmt_cli.config import construct, flatten
+from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.interfaces import TASK_FILE, Task
@@ -369,8 +369,7 @@ def _component(sections: Mapping[str, Any], kind: str, origin: str) -> Any:
     if not isinstance(section, Mapping) or "name" not in section:
         raise CheckpointError(f"{origin}: its configuration has no section {kind!r}")
     component = registry.find(kind, str(section["name"]))
-    values = flatten({kind: section}, origin)
-    return construct(component.config, values, dict.fromkeys(values, origin))
+    return restored(component.config, {name: value for name, value in section.items() if name != "name"}, origin)
 
 
 def _link_or_copy(original: str, copy: str) -> None:

@@ -131,4 +131,11 @@ def spacing(steps: Sequence[int]) -> str:
     return f"{ordered[0]:,} to {ordered[-1]:,}{apart}"
 
 
-command = Command(AverageOptions, average, examples=["nmt average RUN --last 5 --out RUN/averaged"])
+command = Command(
+    AverageOptions,
+    average,
+    examples=[
+        "nmt average run --last 5 --out run/averaged",
+        "nmt average run/checkpoints/step-00090000 run/checkpoints/step-00100000 --out averaged",
+    ],
+)

@@ -22,7 +22,7 @@ import numpy as np
 
 from nmt_cli import __version__, registry
 from nmt_cli.commands import progress
-from nmt_cli.config import construct, flag
+from nmt_cli.config import COMMAND_LINE, configure
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter, Ids
@@ -78,12 +78,7 @@ def task_config(flags: Mapping[str, Any]) -> Any:
     Raises:
         UsageError: an unknown task, an invalid value, or a flag of another task.
     """
-    values = dict(flags)
-    component = registry.find("task", str(values.pop(TASK, DEFAULT_TASK)))
-    own = {field.name for field in dataclasses.fields(component.config)}
-    for name in values.keys() - own:
-        raise UsageError(f"{flag(name)} is not a setting of the task {component.name}; choose another task with --task")
-    return construct(component.config, values, dict.fromkeys(values, "the command line"))
+    return configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
 
 
 def prepare(config: Any, options: PrepareOptions) -> dict[str, Any]:
@@ -316,12 +311,15 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
 def _task_flags(imports: Sequence[str]) -> MoreFlags:
     """Return the flags of every registered task. Models are not discovered, as they need torch."""
     registry.discover(imports, homes=("tasks",))
-    panels = [Panel(f"task {component.name}", component.config) for component in registry.components("task")]
+    tasks = sorted(registry.components("task"), key=lambda component: component.name != DEFAULT_TASK)
+    panels = [Panel(f"task {component.name}", component.config, "task") for component in tasks]
     return MoreFlags(panels, {"task": registry.names("task")})
 
 
 def _run(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
-    prepare(task_config(flags), dataclasses.replace(options, chosen=frozenset(flags)))
+    prepare(
+        task_config(flags), dataclasses.replace(options, chosen=frozenset(name.removeprefix("task.") for name in flags))
+    )
 
 
 command = Command(
@@ -330,6 +328,7 @@ command = Command(
     _task_flags,
     examples=[
         "nmt prepare --source-lang en --target-lang de --train corpus/train --valid corpus/valid --out data",
-        "nmt prepare --source-lang en --target-lang de --train news --subwords-from RUN --out news-data",
+        "nmt prepare --source-lang en --target-lang de --train news --train europarl --vocab-size 32000 --out data",
+        "nmt prepare --source-lang en --target-lang de --train news --subwords-from run --out news-data",
     ],
 )

@@ -147,4 +147,12 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(f"scoring: {what}")
 
 
-command = Command(ScoreOptions, run, examples=["nmt score hypotheses --ref test.de"])
+command = Command(
+    ScoreOptions,
+    run,
+    examples=[
+        "nmt score test.translated --ref test.de",
+        "nmt score test.translated --ref test.de --metric sacrebleu-13a --json",
+        "nmt score baseline.translated new.translated --ref test.de --test paired-bootstrap",
+    ],
+)

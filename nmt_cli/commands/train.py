@@ -427,9 +427,9 @@ def show_dry_run(figures: Mapping[str, Any], as_json: bool) -> None:
 def _component_flags(imports: Sequence[str]) -> MoreFlags:
     """The flags of the training loop and of every registered component."""
     registry.discover(imports)
-    panels = [Panel("training", TrainingConfig)]
+    panels = [Panel("training", TrainingConfig, "training")]
     for kind in DEFAULT_COMPONENTS:
-        panels += [Panel(f"{kind} {component.name}", component.config) for component in registry.components(kind)]
+        panels += [Panel(f"{kind} {component.name}", component.config, kind) for component in registry.components(kind)]
     return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS})
 
 
@@ -437,5 +437,11 @@ command = Command(
     TrainOptions,
     run,
     _component_flags,
-    examples=["nmt train data --preset transformer_base --max-steps 100000 --out run"],
+    examples=[
+        "nmt train data --out run",
+        "nmt train data --out run --preset transformer_big --micro-batches 16",
+        "nmt train data --out run --num-layers 3 --d-model 256 --num-heads 4 --max-steps 20000",
+        "nmt train data --dry-run --preset transformer_base",
+        "nmt train data --out run --import my_module --optimizer my_optimizer",
+    ],
 )

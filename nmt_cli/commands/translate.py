@@ -299,5 +299,11 @@ command = Command(
     TranslateCommandOptions,
     _run,
     _search_flags,
-    examples=["nmt translate RUN < test.en > hypotheses", "nmt translate RUN --interactive"],
+    examples=[
+        "nmt translate run < test.en > test.translated",
+        "nmt translate run/averaged --input test.en.gz --output test.translated --beam 8 --alpha 0.6",
+        "nmt translate run --interactive",
+        "nmt translate run-1 run-2 run-3 < test.en",
+        "nmt translate run --attention attention.html < few-sentences.en",
+    ],
 )

@@ -155,4 +155,11 @@ def _note(remark: str) -> None:
     print(f"note: {remark}", file=sys.stderr)
 
 
-command = Command(ScoreTreesOptions, run, examples=["nmt score-trees parsed.trees --ref gold.trees --gold-tags"])
+command = Command(
+    ScoreTreesOptions,
+    run,
+    examples=[
+        "nmt score-trees parsed.trees --ref gold.trees",
+        "nmt score-trees parsed.trees --ref gold.trees --gold-tags --per-sentence",
+    ],
+)
