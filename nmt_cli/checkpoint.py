@@ -30,10 +30,9 @@ from torch import Tensor, nn
 
 from nmt_cli import __version__, registry
 from nmt_cli.config import restored
-from nmt_cli.data.task_file import TASK_FILE
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
-from nmt_cli.interfaces import Task
+from nmt_cli.interfaces import TASK_FILE, Task
 
 SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -11,8 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.commands.repairs import RepairCount
-from nmt_cli.decoding.abilities import DrawingTask
 from nmt_cli.decoding.translator import Translation, Translator
 from nmt_cli.interfaces import Task
 
@@ -55,16 +54,15 @@ def _show(console: Console, task: Task, translation: Translation, seconds: float
     note = f"score {output.score:.3f}, {tokens} tokens in {seconds:.2f} s"
     if translation.truncated:
         note += f"; only the first {translation.source_length} tokens of your line were read"
-    repairs = RepairCount()
-    repairs.add(one.repairs for one in translation.outputs)
-    if repairs.repaired:
-        note += f"; {repairs}"
+    repairs = sum((Counter(output.repairs) for output in translation.outputs), Counter[str]())
+    if repairs:
+        note += f"; repaired: {', '.join(f'{kind} {count}' for kind, count in repairs.items())}"
     console.print(f"[dim]{escape(note)}[/dim]")
 
 
 def _shown(task: Task, text: str) -> Any:
-    """The only output: drawn, where the task can do so."""
-    return task.drawing(text) if isinstance(task, DrawingTask) and text else Text(text, style="bold")
+    drawing = task.drawing(text) if text else None
+    return Text(text, style="bold") if drawing is None else drawing
 
 
 def _table(translation: Translation) -> Table:

@@ -1,4 +1,4 @@
-"""`nmt prepare`: raw text to a memory-mapped corpus of ids, for any task that has the hooks of `data/hooks.py`.
+"""`nmt prepare`: raw text to a memory-mapped corpus of ids, for any task.
 
 Training text is read three times, streaming: to clean it, to learn the vocabularies from a sample, and to write ids.
 What is remembered in between is a byte and a hash of 8 bytes for each pair.
@@ -26,13 +26,11 @@ from nmt_cli.config import COMMAND_LINE, configure
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import DUPLICATE, EMPTY, PairHashes
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter
-from nmt_cli.data.hooks import Preparable
-from nmt_cli.data.task_file import TASK_FILE
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
-from nmt_cli.files.text import Example, fingerprint
+from nmt_cli.files.text import fingerprint
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
-from nmt_cli.interfaces import UNK
+from nmt_cli.interfaces import TASK_FILE, UNK, Example, Task
 from nmt_cli.registry import REQUIRED, option
 
 TASK = "task"
@@ -95,7 +93,7 @@ def prepare(config: Any, settings: PrepareOptions) -> dict[str, Any]:
     """
     if not settings.train:
         raise UsageError("--train is needed: the prefix of the training files, as data/train for data/train.en")
-    task: Preparable = registry.build(config)
+    task: Task = registry.build(config)
     inputs = _inputs(task, settings)
     if settings.subwords_from is not None:
         task.adopt(_saved_task(settings.subwords_from, task.name), settings.chosen)
@@ -112,9 +110,7 @@ def prepare(config: Any, settings: PrepareOptions) -> dict[str, Any]:
     return manifest
 
 
-def _prepare_into(
-    folder: Path, task: Preparable, settings: PrepareOptions, inputs: dict[str, list[Path]]
-) -> dict[str, Any]:
+def _prepare_into(folder: Path, task: Task, settings: PrepareOptions, inputs: dict[str, list[Path]]) -> dict[str, Any]:
     train = _clean(task, settings, inputs["train"])
     if settings.subwords_from is None:
         with progress.silent_stage("learning the vocabulary"):
@@ -136,9 +132,7 @@ def _prepare_into(
 class _Cleaned:
     """The training pairs that stay, read anew from the files each time."""
 
-    def __init__(
-        self, task: Preparable, prefixes: Sequence[str], kept: npt.NDArray[np.bool_], dropped: Counter[str]
-    ) -> None:
+    def __init__(self, task: Task, prefixes: Sequence[str], kept: npt.NDArray[np.bool_], dropped: Counter[str]) -> None:
         self._task = task
         self._prefixes = prefixes
         self._kept = kept
@@ -177,7 +171,7 @@ class _Cleaned:
 class _Sample:
     """Normalised pairs for the vocabularies; iterating again reads again."""
 
-    def __init__(self, task: Preparable, train: _Cleaned, workers: int) -> None:
+    def __init__(self, task: Task, train: _Cleaned, workers: int) -> None:
         self._task = task
         self._train = train
         self._workers = workers
@@ -191,7 +185,7 @@ class _Sample:
                 yield from pairs
 
 
-def _learned(task: Preparable, sample: _Sample) -> Preparable:
+def _learned(task: Task, sample: _Sample) -> Task:
     task.learn(sample)
     return task
 
@@ -203,7 +197,7 @@ class _Encoded(NamedTuple):
     lengths: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
-def _inputs(task: Preparable, settings: PrepareOptions) -> dict[str, list[Path]]:
+def _inputs(task: Task, settings: PrepareOptions) -> dict[str, list[Path]]:
     """The files of each split; finding them first means that a wrong name costs no time."""
     return {
         split: [path for prefix in prefixes for path in task.files(prefix)]
@@ -227,7 +221,7 @@ def _saved_task(folder: Path, name: str) -> Any:
     return registry.find("task", name).build.load(folder / TASK)  # type: ignore[attr-defined]
 
 
-def _clean(task: Preparable, settings: PrepareOptions, files: Sequence[Path]) -> _Cleaned:
+def _clean(task: Task, settings: PrepareOptions, files: Sequence[Path]) -> _Cleaned:
     kept = bytearray()
     dropped: Counter[str] = Counter()
     hashes = PairHashes()
@@ -260,7 +254,7 @@ def _nothing_left(prefixes: Sequence[str], read: int, dropped: Counter[str]) -> 
 
 
 def _encode_whole(
-    folder: Path, split: str, task: Preparable, settings: PrepareOptions, files: Sequence[Path]
+    folder: Path, split: str, task: Task, settings: PrepareOptions, files: Sequence[Path]
 ) -> dict[str, Any]:
     """Encodes every line of a split that must stay whole."""
     (prefix,) = settings.prefixes()[split]
@@ -285,7 +279,7 @@ def _without_nul(examples: Iterable[Example], split: str) -> Iterator[Example]:
 
 
 def _encode(
-    folder: Path, split: str, task: Preparable, examples: Iterable[Example], total: int, workers: int
+    folder: Path, split: str, task: Task, examples: Iterable[Example], total: int, workers: int
 ) -> dict[str, Any]:
     unknown: Counter[str] = Counter()
     encode = _encode_chunk if split in RAW_SPLITS else _encode_fit_chunk
@@ -304,15 +298,15 @@ def _encode(
     return written
 
 
-def _normalise_chunk(task: Preparable, examples: Sequence[Example]) -> list[tuple[str, str]]:
+def _normalise_chunk(task: Task, examples: Sequence[Example]) -> list[tuple[str, str]]:
     return [task.normalise(example) for example in examples]
 
 
-def _encode_chunk(task: Preparable, examples: Sequence[Example]) -> _Encoded:
+def _encode_chunk(task: Task, examples: Sequence[Example]) -> _Encoded:
     return _packed([(task.encode_source(e.source), task.encode_target(e.target)) for e in examples])
 
 
-def _encode_fit_chunk(task: Preparable, examples: Sequence[Example]) -> _Encoded:
+def _encode_fit_chunk(task: Task, examples: Sequence[Example]) -> _Encoded:
     """Leaves out pairs of which normalisation left nothing on a side."""
     pairs = [(task.encode_source(e.source), task.encode_target(e.target)) for e in examples]
     return _packed([(source, target) for source, target in pairs if source and target])
@@ -326,7 +320,7 @@ def _packed(pairs: Sequence[tuple[list[int], list[int]]]) -> _Encoded:
 
 
 def _manifest(
-    task: Preparable, settings: PrepareOptions, inputs: dict[str, list[Path]], splits: dict[str, Any]
+    task: Task, settings: PrepareOptions, inputs: dict[str, list[Path]], splits: dict[str, Any]
 ) -> dict[str, Any]:
     """Where the data comes from. No date and no number of workers in it: the same run, the same bytes."""
     return {

@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,8 +19,6 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from nmt_cli.commands.repairs import RepairCount
-from nmt_cli.decoding.abilities import DrawingTask, RepairingTask
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.stream import LineStream
@@ -59,7 +58,15 @@ class _Meter:
     lines: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    repairs: RepairCount = field(default_factory=RepairCount)
+    outputs: int = 0
+    repaired: int = 0  # outputs
+    repairs: Counter[str] = field(default_factory=Counter)  # by kind
+
+    def count_repairs(self, translation: Translation) -> None:
+        for output in translation.outputs:
+            self.outputs += 1
+            self.repaired += bool(output.repairs)
+            self.repairs.update(output.repairs)
 
     def __str__(self) -> str:
         seconds = max(self.seconds, 1e-6)
@@ -135,7 +142,7 @@ def _translate_stream(
             for number, translation in enumerate(translations, start=meter.lines + 1):
                 _warn_if_truncated(translation, f"{name}:{number}", translator.options.max_source_length)
                 meter.tokens += len(translation.outputs[0].token_scores)
-                meter.repairs.add(output.repairs for output in translation.outputs)
+                meter.count_repairs(translation)
                 rows.append(form(translation, number))
             write("".join(rows).encode())
             for number, translation in enumerate(translations, start=meter.lines + 1):
@@ -143,26 +150,28 @@ def _translate_stream(
             meter.lines += len(window)
     if not settings.quiet:
         _say(f"translated {meter}")
-        if isinstance(translator.task, RepairingTask):
-            _say(str(meter.repairs))
+        if meter.repaired:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in meter.repairs.most_common())
+            _say(f"repaired {meter.repaired:,} of {meter.outputs:,} outputs: {kinds}")
 
 
 def _form(translator: Translator, settings: TranslateCommandOptions) -> Callable[[Translation, int], str]:
-    """How a translation is written: drawn where a person looks at it and the task can draw, and else as a line."""
-    nbest, task = translator.options.search.nbest, translator.task
-    if nbest == 1 and isinstance(task, DrawingTask) and _to_terminal(settings):
-        return lambda translation, number: draw(task, translation, settings.scores)
-    return lambda translation, number: format_translation(translation, number, nbest, settings.scores)
+    """Return the function that formats a translation: as a drawing on a terminal if the task has one, else as lines."""
+    nbest = translator.options.search.nbest
+    draws = nbest == 1 and _to_terminal(settings)
 
+    def form(translation: Translation, number: int) -> str:
+        drawing = translator.task.drawing(translation.text) if draws and translation.text else None
+        if drawing is None:
+            return format_translation(translation, number, nbest, settings.scores)
+        console = Console(highlight=False)
+        with console.capture() as captured:
+            if settings.scores:
+                console.print(f"{translation.outputs[0].score:.4f}")
+            console.print(drawing, soft_wrap=True)
+        return captured.get()
 
-def draw(task: DrawingTask, translation: Translation, scores: bool) -> str:
-    """The best output as it is drawn on this terminal, an empty one as an empty line."""
-    console = Console(highlight=False)
-    with console.capture() as captured:
-        if scores:
-            console.print(f"{translation.outputs[0].score:.4f}")
-        console.print(task.drawing(translation.text) if translation.text else "", soft_wrap=True)
-    return captured.get()
+    return form
 
 
 def _to_terminal(settings: TranslateCommandOptions) -> bool:

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from nmt_cli.decoding.constraint import Constraint
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.decoding.topk import topk
 from nmt_cli.errors import CheckpointError
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Decodable, DecoderState, Hypothesis
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, DecoderState, Hypothesis
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:

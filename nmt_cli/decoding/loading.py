@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from nmt_cli.checkpoint import load_model, resolve
-from nmt_cli.decoding.abilities import TaskWithSearch
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.decoding.translator import Translator
@@ -50,8 +49,7 @@ def load_translator(
 
 def task_options(task: Task, chosen: Mapping[str, Any]) -> TranslateOptions:
     """What the user chose, over what the task says, over the defaults of translation."""
-    defaults = task.search_defaults if isinstance(task, TaskWithSearch) else {}
-    return with_options(with_options(TranslateOptions(), defaults), chosen)
+    return with_options(with_options(TranslateOptions(), task.search_defaults), chosen)
 
 
 def check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:

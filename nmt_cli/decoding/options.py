@@ -50,7 +50,7 @@ class TranslateOptions:
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )
-    constrained: bool = option(False, "Allow only outputs that are well-formed to the task (parsing).")
+    constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
 
     def __post_init__(self) -> None:
         check_values(self)

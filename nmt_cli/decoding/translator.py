@@ -9,9 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nmt_cli.decoding.abilities import RepairingTask
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.constraint import ConstrainedTask, Constraint
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import NmtError, UsageError
@@ -33,7 +31,7 @@ class Output:
     score: float  # log-probability over the length penalty
     tokens: list[str]  # the pieces that the model wrote
     token_scores: list[float]  # log-probability of each, and of the end where there was one
-    repairs: Mapping[str, int] = field(default_factory=dict)  # by kind, of what the task had to mend
+    repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
     ids: Sequence[int] = ()  # those of the tokens
 
 
@@ -77,8 +75,8 @@ class Translator:
     options: TranslateOptions = field(default_factory=TranslateOptions)
 
     def __post_init__(self) -> None:
-        """Raises UsageError where a constrained search is wanted of a task that has no constraint."""
-        if self.options.constrained and not isinstance(self.task, ConstrainedTask):
+        """Raise UsageError if `constrained` is set but the task has no constraint."""
+        if self.options.constrained and self.task.constraint([], [], self.device) is None:
             raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
 
     def translate(self, lines: Iterable[str]) -> Iterator[Translation]:
@@ -136,7 +134,9 @@ class Translator:
         try:
             limits = [self._limit(len(line.ids)) for line in batch]
             source = _pad([line.ids for line in batch]).to(self.device)
-            return beam_search(self.model, source, limits, self.options.search, self._constraint(batch, limits))
+            lines = [line.line for line in batch]
+            constraint = self.task.constraint(lines, limits, self.device) if self.options.constrained else None
+            return beam_search(self.model, source, limits, self.options.search, constraint)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -153,25 +153,15 @@ class Translator:
         offset = self.options.max_length_offset
         return self.task.max_length(source_length) if offset is None else source_length + offset
 
-    def _constraint(self, batch: list[_Encoded], limits: list[int]) -> Constraint | None:
-        if not self.options.constrained or not isinstance(self.task, ConstrainedTask):
-            return None
-        return self.task.constraint([line.line for line in batch], limits, self.device)
-
     def _translation(self, line: _Encoded, hypotheses: list[Hypothesis]) -> Translation:
         outputs = [self._output(hypothesis, line.line) for hypothesis in hypotheses]
         return Translation(line.line, outputs, len(line.ids), line.truncated)
 
     def _output(self, hypothesis: Hypothesis, source: str) -> Output:
         tokens = hypothesis.tokens
-        text, repairs = self._decoded(tokens, source)
+        text, repairs = self.task.repaired(tokens, source)
         pieces = self.task.target_tokens(tokens)
         return Output(text, hypothesis.score, pieces, hypothesis.token_scores, repairs, tokens)
-
-    def _decoded(self, tokens: list[int], source: str) -> tuple[str, Mapping[str, int]]:
-        if isinstance(self.task, RepairingTask):
-            return self.task.repaired(tokens, source)
-        return self.task.decode_target(tokens, source), {}
 
 
 def windows(lines: Iterable[str], size: int) -> Iterator[list[str]]:

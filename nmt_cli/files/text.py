@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from nmt_cli.errors import DataError
 
@@ -25,14 +25,6 @@ _BLOCK = 1 << 20
 _REPORT_EVERY = 4096  # lines
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-
-
-class Example(NamedTuple):
-    """One pair of raw lines, and where it stands, for messages: `train.en:17`."""
-
-    source: str
-    target: str
-    place: str
 
 
 def nobody(_: int) -> None:
@@ -62,8 +54,10 @@ def read_lines(path: Path, consumed: Callable[[int], None] = nobody) -> Iterator
         _tell(raw, told, consumed)
 
 
-def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] = nobody) -> Iterator[Example]:
-    """The pairs of two files that must have the same number of lines.
+def read_parallel(
+    source: Path, target: Path, consumed: Callable[[int], None] = nobody
+) -> Iterator[tuple[str, str, str]]:
+    """The pairs of two files that must have the same number of lines, each with its place: `train.en:17`.
 
     Raises:
         DataError: as `read_lines`, and if one file is longer than the other; the message gives both counts.
@@ -75,7 +69,7 @@ def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] = 
         if target_line is None:
             raise _unequal(source, number + 1 + _count(sources), target, number)
         number += 1
-        yield Example(source_line, target_line, f"{source}:{number}")
+        yield source_line, target_line, f"{source}:{number}"
     left_over = _count(targets)
     if left_over:
         raise _unequal(source, number, target, number + left_over)

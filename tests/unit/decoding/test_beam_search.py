@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import beam_search, length_penalty
-from nmt_cli.decoding.constraint import Constraint
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Decodable, Hypothesis
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
 
 seeds = st.integers(0, 10**6)
 alphas = st.sampled_from([0.0, 0.3, 0.6, 1.0, 2.0])
@@ -356,4 +355,3 @@ def test_a_constraint_without_a_way_on_leaves_the_hypothesis_cut(toy: Callable[.
 
 def test_the_toy_is_what_the_search_asks_for(toy: Callable[..., Any]) -> None:
     assert isinstance(toy(8, 0), Decodable)
-    assert isinstance(Counting(torch.zeros(1), 8), Constraint)

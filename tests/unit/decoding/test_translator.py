@@ -16,13 +16,13 @@ from torch import Tensor
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, Translator, windows
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.interfaces import EOS, UNK
+from nmt_cli.interfaces import EOS, UNK, Task
 
 ALPHABET = "abcdefgh"
 
 
-class LetterTask:
-    """Letters to letters; anything else is unknown."""
+class LetterTask(Task):
+    """Letters to letters; anything else is unknown. It has no methods for preparing and training."""
 
     name = "letters"
     source_vocabulary_size = target_vocabulary_size = EOS + 1 + len(ALPHABET)
@@ -38,6 +38,9 @@ class LetterTask:
 
     def max_length(self, source_length: int) -> int:
         return source_length + 4
+
+
+LetterTask.__abstractmethods__ = frozenset()
 
 
 @pytest.fixture(scope="module")

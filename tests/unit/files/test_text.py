@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError
 from nmt_cli.files import text
-from nmt_cli.files.text import Example, find_file, fingerprint, read_lines, read_parallel
+from nmt_cli.files.text import find_file, fingerprint, read_lines, read_parallel
 
 LINES = st.lists(
     st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=20).filter(
@@ -116,7 +116,7 @@ def test_all_bytes_on_the_disk_are_reported(tmp_path: Path, name: str) -> None:
 
 def test_pairs_carry_their_place(tmp_path: Path) -> None:
     source, target = written(tmp_path, b"a\nb\n", "t.en"), written(tmp_path, b"x\ny\n", "t.de.gz")
-    assert list(read_parallel(source, target)) == [Example("a", "x", f"{source}:1"), Example("b", "y", f"{source}:2")]
+    assert list(read_parallel(source, target)) == [("a", "x", f"{source}:1"), ("b", "y", f"{source}:2")]
 
 
 @pytest.mark.parametrize(("source_lines", "target_lines"), [(3, 5), (5, 3), (0, 1), (1, 0)])

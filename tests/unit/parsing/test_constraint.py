@@ -7,8 +7,7 @@ import random
 import pytest
 import torch
 
-from nmt_cli.decoding.constraint import Constraint
-from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Constraint
 from nmt_cli.parsing.constraint import SymbolMasks, TreeConstraint
 from nmt_cli.parsing.grammar import GrammarState, Limits
 from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols, line_tree

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from toy_trees import treebank
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.text import Example
-from nmt_cli.interfaces import EOS, UNK
+from nmt_cli.interfaces import EOS, UNK, Example
 from nmt_cli.parsing.symbols import LINEARISATIONS, line_tree
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.parsing.trees import line_words, parse_trees, read_clean_trees, tree_line, with_tags_of

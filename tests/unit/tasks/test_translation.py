@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from nmt_cli import registry
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.files.text import Example
-from nmt_cli.interfaces import SPECIAL_SYMBOLS, Task
+from nmt_cli.interfaces import SPECIAL_SYMBOLS, Example, Task
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
@@ -128,7 +127,7 @@ def test_a_library_that_changed_is_noticed(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     content["probe"], content["libraries"]["sacremoses"] = "other", "0.0.1"
     path.write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match=r"other ids here.*sacremoses 0\.0\.1; here is"):
+    with pytest.warns(UserWarning, match=r"tokenise.*sacremoses 0\.0\.1; installed"):
         TranslationTask.load(tmp_path)
 
 
