@@ -175,7 +175,7 @@ class Task(ABC):
         """Return the input files of `prefix`; raise a `DataError` if one is missing."""
 
     @abstractmethod
-    def read(self, prefix: str, consumed: Callable[[int], None] = lambda size: None) -> Iterator[Example]:
+    def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
         """Yield the raw pairs of `prefix`. Called several times; must yield the same pairs each time.
 
         Args:

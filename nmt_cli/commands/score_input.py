@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import sys
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.errors import DataError
+from nmt_cli.files.text import read_lines
 
 STANDARD_INPUT = "-"
 
 _BYTE_ORDER_MARK = "\ufeff"
-_GZIP = b"\x1f\x8b"
 _SUBWORD_MARK = re.compile(r"@@(?= |$)|\u2581")
 _TOKENISED = re.compile(r"&apos;|&quot;|@-@|##AT##| [.,](?= |$)")
 _TOKENISED_SHARE = 0.2  # of the lines; tokenised text has such a mark in most lines, plain text in next to none
@@ -38,13 +35,12 @@ def read_segments(name: str) -> Segments:
     Raises:
         DataError: missing, unreadable, damaged, not UTF-8, or without a line.
     """
-    shown = "standard input" if name == STANDARD_INPUT else name
-    pieces = _bytes(name, shown).split(b"\n")
-    if not pieces[-1]:
-        pieces.pop()
-    if not pieces:
+    path = None if name == STANDARD_INPUT else Path(name)
+    lines = list(read_lines(path, keep_mark=True))
+    shown = "standard input" if path is None else name
+    if not lines:
         raise DataError(f"{shown}: empty; there is nothing to score")
-    return Segments(shown, [_decoded(piece, shown, number) for number, piece in enumerate(pieces, 1)])
+    return Segments(shown, lines)
 
 
 def check_subword_marks(segments: Segments) -> None:
@@ -77,23 +73,3 @@ def remarks(segments: Segments) -> Iterator[str]:
             f"{segments.name} looks tokenised (line {tokenised[0]}); scores are meant for plain text, and tokenising "
             "twice lowers them: detokenise it, or use --metric multi-bleu-untokenised"
         )
-
-
-def _bytes(name: str, shown: str) -> bytes:
-    try:
-        content = sys.stdin.buffer.read() if name == STANDARD_INPUT else Path(name).read_bytes()
-        return gzip.decompress(content) if content.startswith(_GZIP) else content
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{shown}: not a sound gzip file ({error}); copy or download it again") from error
-    except OSError as error:
-        raise DataError(f"{shown}: cannot read this file: {error.strerror or error}") from error
-
-
-def _decoded(line: bytes, shown: str, number: int) -> str:
-    try:
-        return line.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{shown}:{number}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1} of the "
-            "line; mend the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
-        ) from error

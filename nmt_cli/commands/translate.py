@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import os
 import stat
 import sys
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
-from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.stream import LineStream
+from nmt_cli.errors import UsageError
+from nmt_cli.files.opening import Input, open_input, open_output
+from nmt_cli.files.text import read_windows
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.registry import argument, option
 
 if TYPE_CHECKING:  # what needs torch is imported when something is translated: `nmt translate --help` is light
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translation, Translator
-
-_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +89,7 @@ def translate(settings: TranslateCommandOptions) -> None:
         if settings.interactive:
             _check_interactive(settings)
         else:
-            stream = stack.enter_context(_opened_input(settings.input))
+            stream = stack.enter_context(open_input(settings.input))
         _check_attention(settings)
         _check_files(settings)
         translator = load_translator(settings.checkpoints, settings.device, settings.chosen, _say)
@@ -102,7 +99,7 @@ def translate(settings: TranslateCommandOptions) -> None:
             converse(translator)
         else:
             page = _attention_page(translator, settings)
-            write = stack.enter_context(_opened_output(settings))
+            write = stack.enter_context(open_output(settings.output))
             look = stack.enter_context(_opened_attention(page, settings))
             _translate_stream(translator, stream, write, look, settings)
 
@@ -125,7 +122,7 @@ def format_translation(translation: Translation, number: int, nbest: int, scores
 
 def _translate_stream(
     translator: Translator,
-    stream: LineStream,
+    stream: Input,
     write: Callable[[bytes], None],
     look: Callable[[Translation, str], None],
     settings: TranslateCommandOptions,
@@ -134,7 +131,7 @@ def _translate_stream(
     name = _name(settings.input)
     form = _form(translator, settings)
     with _progress(settings) as advance:
-        for window in stream.windows(translator.options.read_ahead):
+        for window in read_windows(stream, translator.options.read_ahead, _warn):
             start = time.perf_counter()
             translations = translator.translate_window(window, advance)
             meter.seconds += time.perf_counter() - start
@@ -199,77 +196,6 @@ def _progress(settings: TranslateCommandOptions) -> Iterator[Callable[[int], Non
         yield advance
 
 
-@contextmanager
-def _opened_input(path: Path | None) -> Iterator[LineStream]:
-    if path is None:
-        yield LineStream.of_descriptor(sys.stdin.fileno(), _warn, _name(path))
-        return
-    try:
-        file = path.open("rb", buffering=0)
-    except OSError as error:
-        raise DataError(f"--input {path}: cannot read it: {error.strerror}") from error
-    with file:
-        if path.suffix == ".gz":
-            yield LineStream(_gzip_reader(path, file), lambda: True, _warn, _name(path))
-        else:
-            yield LineStream.of_descriptor(file.fileno(), _warn, _name(path))
-
-
-def _gzip_reader(path: Path, file: IO[bytes]) -> Callable[[], bytes]:
-    unpacked = gzip.GzipFile(fileobj=file)
-
-    def read() -> bytes:
-        try:
-            return unpacked.read1(_BLOCK)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"--input {path}: not a whole .gz file: {error}") from error
-
-    return read
-
-
-@contextmanager
-def _opened_output(settings: TranslateCommandOptions) -> Iterator[Callable[[bytes], None]]:
-    """Yields the function that writes, and leaves nothing unwritten."""
-    if settings.output is None:
-        yield _writer(sys.stdout.fileno(), "<stdout>")
-        return
-    with _opened_for_writing(settings.output) as write:
-        yield write
-
-
-@contextmanager
-def _opened_for_writing(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Yields the function that writes; what a file held before stays until something is written, or all ended well."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    write = _writer(descriptor, os.fspath(path))
-    holds_former = stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-    def write_anew(content: bytes) -> None:
-        nonlocal holds_former
-        if holds_former:
-            os.ftruncate(descriptor, 0)
-            holds_former = False
-        write(content)
-
-    try:
-        yield write_anew
-        write_anew(b"")
-    finally:
-        os.close(descriptor)
-
-
-def _writer(descriptor: int, name: str) -> Callable[[bytes], None]:
-    def write(content: bytes) -> None:
-        try:
-            while content:
-                content = content[os.write(descriptor, content) :]
-        except OSError as error:
-            error.filename = name
-            raise
-
-    return write
-
-
 def _check_attention(settings: TranslateCommandOptions) -> None:
     if settings.attention is None:
         return
@@ -327,7 +253,7 @@ def _opened_attention(
     if page is None or path is None:
         yield lambda translation, place: None
         return
-    with _opened_for_writing(path) as write:
+    with open_output(path) as write:
         yield page.add
         content = page.html()
         write(content)
@@ -349,7 +275,7 @@ def _warn_if_truncated(translation: Translation, place: str, limit: int) -> None
 
 
 def _name(path: Path | None) -> str:
-    return "<stdin>" if path is None else os.fspath(path)
+    return "standard input" if path is None else os.fspath(path)
 
 
 def _warn(message: str) -> None:

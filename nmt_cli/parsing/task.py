@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
 from nmt_cli.data.subwords import LearningOptions, Vocabulary
-from nmt_cli.files.text import nobody
 from nmt_cli.interfaces import SPECIAL_SYMBOLS, Example
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS
@@ -64,7 +63,7 @@ class ParsingTask(VocabularyTask):
         """Return the file PREFIX, plain or .gz, or all treebank files in the directory PREFIX."""
         return treebank_files(prefix)
 
-    def read(self, prefix: str, consumed: Callable[[int], None] = nobody) -> Iterator[Example]:
+    def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
         """Yield the words and the cleaned tree of each tree, on one line each.
 
         Raises:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt_cli.errors import DataError
-from nmt_cli.files.text import nobody, read_lines
+from nmt_cli.files.text import read_lines
 
 ROOT_LABEL = "TOP"
 """The root of every cleaned tree."""
@@ -88,7 +88,7 @@ class PlacedTree(NamedTuple):
     place: str
 
 
-def read_trees(path: Path, consumed: Callable[[int], None] = nobody) -> Iterator[PlacedTree]:
+def read_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
     """The trees of a file, plain or `.gz`, as they stand there: one or several lines a tree, any wrapper.
 
     Args:
@@ -148,7 +148,7 @@ def clean(tree: Tree) -> Tree | None:
     return Tree((Open(ROOT_LABEL), *kept, Close(ROOT_LABEL))) if kept else None
 
 
-def read_clean_trees(path: Path, consumed: Callable[[int], None] = nobody) -> Iterator[PlacedTree]:
+def read_clean_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
     """The cleaned trees of a file.
 
     Args:

@@ -15,7 +15,7 @@ from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LearningOptions, Vocabulary
 from nmt_cli.errors import UsageError
-from nmt_cli.files.text import find_file, nobody, read_parallel
+from nmt_cli.files.text import find_file, read_parallel
 from nmt_cli.interfaces import Example
 from nmt_cli.registry import option, register
 from nmt_cli.tasks.base import VocabularyTask
@@ -90,7 +90,7 @@ class TranslationTask(VocabularyTask):
             raise UsageError(f"--source-lang and --target-lang are both {source!r}: they name the same file")
         return [find_file(prefix, source), find_file(prefix, target)]
 
-    def read(self, prefix: str, consumed: Callable[[int], None] = nobody) -> Iterator[Example]:
+    def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
         source, target = self.files(prefix)
         return map(Example._make, read_parallel(source, target, consumed))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import itertools
 import json
 import re
@@ -95,8 +94,9 @@ def test_compressed_files_and_stdin_score_the_same(nmt_score: Score, monkeypatch
     Path("reference.de.gz").write_bytes(gzip.compress(Path("reference").read_bytes()))
     plain = scores_of(nmt_score("good", "--ref", "reference", "--json")[1])
     assert scores_of(nmt_score("good.gz", "--ref", "reference.de.gz", "--json")[1]) == plain
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("good").read_bytes())))
-    assert scores_of(nmt_score("-", "--ref", "reference", "--json")[1]) == plain
+    with Path("good").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert scores_of(nmt_score("-", "--ref", "reference", "--json")[1]) == plain
 
 
 def test_several_references(nmt_score: Score) -> None:
@@ -188,7 +188,7 @@ def test_different_line_counts_name_both_files(nmt_score: Score) -> None:
     [
         (b"Gut.\nGr\xfc\xdfe\n", r"good:2: not valid UTF-8: byte 0xfc at position 3"),
         (b"", r"good: empty"),
-        (gzip.compress(b"Gut.\n")[:-9], r"good: not a sound gzip file"),
+        (gzip.compress(b"Gut.\n")[:-9], r"good: .*gzip"),
         (None, r"good: cannot read this file: No such file"),
     ],
 )

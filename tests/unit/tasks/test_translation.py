@@ -173,6 +173,18 @@ def test_vocabulary_of_another_task_is_taken_over_with_its_settings() -> None:
     assert task.shared_vocabulary
 
 
+@pytest.mark.parametrize("separate", [True, False])
+def test_vocabularies_are_adopted_by_language(separate: bool) -> None:
+    saved = learned(separate_vocabularies=separate)
+    reverse = made(source_lang="de", target_lang="en")
+    reverse.adopt(saved)
+    assert reverse.encode_source("ein Hund") == saved.encode_target("ein Hund")
+    assert reverse.encode_target("a dog") == saved.encode_source("a dog")
+    assert reverse.shared_vocabulary is not separate
+    with pytest.raises(UsageError, match=r"en and de.* en and fr"):
+        made(target_lang="fr").adopt(saved)
+
+
 @pytest.mark.parametrize(
     ("settings", "flag"), [({"subwords": "unigram"}, "--subwords unigram"), ({"vocab_size": 61}, "--vocab-size 61")]
 )
