@@ -236,7 +236,7 @@ def test_reading_a_prefix(tmp_path: Path) -> None:
     examples = list(made().read(str(tmp_path / "t"), told.append))
     assert [(e.source, e.target) for e in examples] == [("a", "x"), ("b", "y")]
     assert sum(told) == 8
-    with pytest.raises(DataError, match=r"u\.en: there is no such file"):
+    with pytest.raises(DataError, match=r"u\.en: no such file"):
         made().files(str(tmp_path / "u"))
 
 
