@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -51,32 +52,12 @@ def test_known_text_comes_back(lossless: Vocabulary, text: str) -> None:
 
 
 @given(text=any_text)
-def test_any_text_comes_back_from_bytes(text: str) -> None:
-    for kind in ("bpe", "unigram", "wordpiece"):
-        vocabulary = with_bytes(kind)
-        assert vocabulary.decode(vocabulary.encode(text)) == text.replace("\u2581", " ")
-
-
-_with_bytes: dict[str, Vocabulary] = {}
-
-
-def with_bytes(kind: str) -> Vocabulary:
-    if kind not in _with_bytes:
-        _with_bytes[kind] = subwords.learn(LINES, LearningOptions(kind, 316, byte_fallback=True))
-    return _with_bytes[kind]
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
-def test_unknown_characters_cost_one_unknown(kind: str) -> None:
-    vocabulary = subwords.learn(LINES, LearningOptions(kind, 60))
-    ids = vocabulary.encode("the Жд lower")
-    assert ids.count(UNK) == 1
-    assert vocabulary.decode(ids) == "the  \u2047  lower"
-
-
-@pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
-def test_size_is_what_was_asked_for(options: LearningOptions) -> None:
-    assert len(subwords.learn(LINES, options)) == options.size
+def test_unknown_characters_become_bytes_or_one_unknown(lossless: Vocabulary, text: str) -> None:
+    expected = text.replace("\u2581", " ")
+    if len(lossless) < 256:
+        known = "".join(piece for piece in lossless.pieces(range(4, len(lossless))) if len(piece) == 1)
+        expected = re.sub(f"[^ {re.escape(known)}]+", subwords.UNKNOWN_TEXT, expected)
+    assert lossless.decode(lossless.encode(text)) == expected
 
 
 def test_special_symbols_have_their_ids_and_write_nothing(lossless: Vocabulary) -> None:
@@ -108,38 +89,33 @@ def test_changed_or_missing_file_is_refused(lossless: Vocabulary, tmp_path: Path
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match="has changed since it was saved"):
+    with pytest.raises(DataError, match="has changed"):
         subwords.load(tmp_path, description)
     path.unlink()
-    with pytest.raises(DataError, match="cannot read this vocabulary"):
+    with pytest.raises(DataError, match="cannot read"):
         subwords.load(tmp_path, description)
 
 
 @pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
-def test_learning_twice_gives_the_same_bytes(options: LearningOptions) -> None:
-    assert subwords.learn(iter(LINES), options).serialise() == subwords.learn(LINES, options).serialise()
+def test_learning_gives_the_size_and_the_same_bytes_each_time(options: LearningOptions) -> None:
+    first = subwords.learn(iter(LINES), options)
+    assert len(first) == options.size
+    assert first.serialise() == subwords.learn(LINES, options).serialise()
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
-def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
-    with pytest.raises(UsageError, match=r"--vocab-size 9999 is too large.*use --vocab-size (\d+) or less") as caught:
-        subwords.learn(LINES, LearningOptions(kind, 9999))
-    largest = int(str(caught.value).split("--vocab-size ")[2].split()[0])
-    assert len(subwords.learn(LINES, LearningOptions(kind, largest))) == largest
-    with pytest.raises(UsageError, match="too large"):
-        subwords.learn(LINES, LearningOptions(kind, largest + 1))
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
-def test_too_small_a_vocabulary_names_the_smallest(kind: str) -> None:
-    with pytest.raises(UsageError, match=r"--vocab-size 20 is too small.*at least --vocab-size (\d+)") as caught:
-        subwords.learn(LINES, LearningOptions(kind, 20))
-    smallest = int(str(caught.value).split("--vocab-size ")[2].split(",")[0])
-    assert len(subwords.learn(LINES, LearningOptions(kind, smallest))) == smallest
+@pytest.mark.parametrize("size", [9999, 20])
+def test_an_impossible_size_is_an_error_with_the_limit(kind: str, size: int) -> None:
+    with pytest.raises(UsageError, match=rf"--vocab-size {size} is.*--vocab-size (\d+)") as caught:
+        subwords.learn(LINES, LearningOptions(kind, size))
+    limit = int(str(caught.value).split("--vocab-size ")[2].split()[0].rstrip(","))
+    assert len(subwords.learn(LINES, LearningOptions(kind, limit))) == limit
+    with pytest.raises(UsageError):
+        subwords.learn(LINES, LearningOptions(kind, limit + 1 if size > limit else limit - 1))
 
 
 def test_nothing_to_learn_from() -> None:
-    with pytest.raises(DataError, match="no text to learn"):
+    with pytest.raises(DataError, match="no text"):
         subwords.learn([], LearningOptions("bpe", 100))
 
 
@@ -210,16 +186,15 @@ def test_whole_tokens_never_pass_for_special_symbols() -> None:
 
 
 def test_list_without_the_special_symbols_is_refused() -> None:
-    with pytest.raises(DataError, match="must begin with <pad>"):
+    with pytest.raises(DataError, match="<pad>"):
         WordPieces(["a", "b"])
 
 
-@pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
-def test_a_million_characters_take_a_moment(options: LearningOptions) -> None:
-    vocabulary = subwords.learn(LINES, options)
-    for unit, known in (("x", True), ("the ", True), ("Ж", options.byte_fallback)):
-        text = unit * (1_000_000 // len(unit))
-        assert vocabulary.decode(vocabulary.encode(text)) == (text if known else subwords.UNKNOWN_TEXT)
+def test_long_lines_come_back(lossless: Vocabulary) -> None:
+    for unit in ("x", "the ", "Ж"):
+        text = unit * (50_000 // len(unit))
+        known = unit != "Ж" or len(lossless) > 256
+        assert lossless.decode(lossless.encode(text)) == (text if known else subwords.UNKNOWN_TEXT)
 
 
 def test_kinds_are_what_they_say() -> None:
