@@ -65,8 +65,9 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
         elif total is None:
             print(f"{title}: {done:,} {unit}, {rate()}", file=sys.stderr, flush=True)
         else:
-            left = (now - start) * (total / done - 1) if done else 0.0
-            print(f"{title}: {done / max(total, 1):.0%}, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
+            share = min(1.0, done / total) if total else 1.0
+            left = (now - start) * (1 / share - 1) if share else 0.0
+            print(f"{title}: {share:.0%}, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
 
     try:
         yield advance

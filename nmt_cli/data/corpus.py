@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -190,13 +189,14 @@ class CorpusWriter:
 
     def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
         names = ("ids", "offsets", *(("txt",) if split in RAW_SPLITS else ()))
-        self._stack = ExitStack()
+        self._paths = {side: {name: directory / f"{split}.{side}.{name}" for name in names} for side in SIDES}
         self._dtypes = {side: ids_dtype(size) for side, size in zip(SIDES, vocabulary_sizes, strict=True)}
         self._tokens = dict.fromkeys(SIDES, 0)
         self._sentences = dict.fromkeys(SIDES, 0)
+        self._stack = ExitStack()
         self._files = {
-            side: {name: self._stack.enter_context(_HashedFile(directory / f"{split}.{side}.{name}")) for name in names}
-            for side in SIDES
+            side: {name: self._stack.enter_context(path.open("wb")) for name, path in paths.items()}
+            for side, paths in self._paths.items()
         }
         for files in self._files.values():
             files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
@@ -218,15 +218,15 @@ class CorpusWriter:
         self._sentences[side] += len(lengths)
 
     def close(self) -> dict[str, Any]:
-        """Flush everything to disk; return the split's entry in the manifest."""
+        """Close the files; return the split's entry in the manifest."""
+        self._stack.close()
         source, target = self._sentences.values()
         if source != target:
             raise DataError(f"{source} source sentences but {target} target sentences")
         entry: dict[str, Any] = {"sentences": source}
-        for side in SIDES:
-            files = {name: file.finish() for name, file in self._files[side].items()}
+        for side, paths in self._paths.items():
+            files = {name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)} for name, path in paths.items()}
             entry[side] = {"tokens": self._tokens[side], "dtype": self._dtypes[side].name, "files": files}
-        self._stack.close()
         return entry
 
     def __enter__(self) -> CorpusWriter:
@@ -234,30 +234,6 @@ class CorpusWriter:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-
-class _HashedFile:
-    """A file with the SHA-256 of what was written to it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        self._hash = hashlib.sha256()
-
-    def write(self, content: bytes) -> None:
-        self._file.write(content)
-        self._hash.update(content)
-
-    def finish(self) -> dict[str, Any]:
-        """Flush to disk; return size and SHA-256."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return {"bytes": self._file.tell(), "sha256": self._hash.hexdigest()}
-
-    def __enter__(self) -> _HashedFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 def read_manifest(data: Path) -> dict[str, Any]:

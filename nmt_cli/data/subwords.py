@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,9 @@ class _Listed(Vocabulary):
         content = {"kind": self.kind, "pieces": self._pieces}
         return (json.dumps(content, ensure_ascii=False, indent=0) + "\n").encode()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._pieces,)
+
 
 class WordPieces(_Listed):
     """Word pieces: each word is cut from its start into the longest pieces in the vocabulary.
@@ -142,25 +146,19 @@ class WordPieces(_Listed):
         self._byte_ids = [self._ids.pop(piece) for piece in _BYTES] if has_bytes else []
         self._bytes = {i: byte for byte, i in enumerate(self._byte_ids)}
         self._longest = max(map(len, self._ids), default=1)
-        self._cache: dict[str, list[int]] = {}
+        self._cached_match = lru_cache(_LARGEST_CACHE)(self._match)
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []
         for word in text.replace(SPACE, " ").split(" ") if text else ():
-            known = self._cache.get(word)
-            if known is None:
-                known = self._longest_matches(SPACE + word)
-                if len(word) <= _LONGEST_CACHED_WORD:
-                    if len(self._cache) >= _LARGEST_CACHE:
-                        self._cache.clear()
-                    self._cache[word] = known
-            ids.extend(known)
+            match = self._cached_match if len(word) <= _LONGEST_CACHED_WORD else self._match
+            ids.extend(match(SPACE + word))
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self._texts(self._checked(ids))).removeprefix(SPACE).replace(SPACE, " ")
 
-    def _longest_matches(self, word: str) -> list[int]:
+    def _match(self, word: str) -> list[int]:
         ids: list[int] = []
         start = 0
         while start < len(word):
