@@ -57,19 +57,18 @@ def test_sentences_come_back(
     corpus.verify()
 
 
-def test_ids_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
+def test_ids_are_mapped_and_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
     assert ids_dtype(65536) == np.uint16
     assert ids_dtype(65537) == np.uint32
-    write(tmp_path, PAIRS)
+    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     assert (tmp_path / "train.source.ids").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 11, 0])
     assert np.fromfile(tmp_path / "train.source.offsets", "<i8").tolist() == [0, 3, 3, 4]
-
-
-def test_ids_are_mapped_and_raw_lines_are_kept_for_validation(tmp_path: Path) -> None:
-    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     assert isinstance(corpus.source(0).base, np.memmap)
     assert not corpus.source(0).flags.writeable
-    assert not (tmp_path / "train.source.txt").exists()
+
+
+def test_raw_lines_are_kept_for_validation(tmp_path: Path) -> None:
+    assert not list(write(tmp_path, PAIRS).glob("*.txt"))
     corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
     assert corpus.raw_source() == ["source 0\x85", "source 1\x85", "source 2\x85"]
     assert corpus.raw_target()[2] == "target 2\x85"
