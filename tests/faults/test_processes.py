@@ -124,7 +124,7 @@ def test_errors_that_every_process_meets_are_told_once(ranks: Any, tiny_data: Pa
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     for run, more, data, code, words in (
         (tmp_path / "mine", (), tiny_data, 2, "in use for something else"),  # the main process alone looks
-        (tmp_path / "run", (), tmp_path / "nowhere", 1, "no prepared data"),
+        (tmp_path / "run", (), tmp_path / "nowhere", 1, "not prepared data"),
         (tmp_path / "run", ("--preset", "bse"), tiny_data, 2, "there is no preset called 'bse'"),
     ):
         started = ranks(2, data, run, *more)

@@ -60,7 +60,7 @@ def test_recipes_explain_themselves(name: str) -> None:
     [
         ((), 2, "which folder"),
         (("{folder}", "--target", "cs"), 2, "de or fr, not cs"),
-        (("{folder}",), 1, "train.en: there is no such file"),
+        (("{folder}",), 1, "train.en: no such file"),
         (("{folder}", "--out"), 2, "--out needs a value"),
     ],
 )

@@ -133,7 +133,7 @@ def test_file_and_flags(train: Run, tmp_path: Path) -> None:
         (["--out", "{tmp}/run"], 2, "DATA is missing"),
         (["{data}"], 2, "--out RUN is missing"),
         (["--dry-run"], 2, "--dry-run needs DATA, or --vocab-size"),
-        (["{tmp}", "--out", "{tmp}/run"], 1, "no prepared data"),
+        (["{tmp}", "--out", "{tmp}/run"], 1, "not prepared data"),
         (["{data}", "--out", "{tmp}/run", "--config", "{tmp}/absent.toml"], 2, "absent.toml: cannot read"),
         (["{data}", "--out", "{tmp}/run", "--preset", "table3_D"], 2, "Did you mean table3_"),
         (["{data}", "--out", "{tmp}/run", "--num-heads", "3", "--d-model", "16"], 2, "--num-heads 3 does not divide"),
