@@ -99,8 +99,8 @@ def length_buckets(
     return groups
 
 
-def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]], indices: Indices) -> Batch:
-    """Pads sentence pairs (ids without BOS and EOS) into a `Batch`."""
+def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> Batch:
+    """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
     begin, end = np.array([BOS]), np.array([EOS])
     source = [np.concatenate([ids, end]) for ids in sources]
     target_in = [np.concatenate([begin, ids]) for ids in targets]
@@ -109,9 +109,7 @@ def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.i
         source=pad(source),
         target_in=pad(target_in),
         target_out=pad(target_out),
-        indices=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
         num_tokens=sum(map(len, target_out)),
-        num_source_tokens=sum(map(len, source)),
     )
 
 
@@ -125,7 +123,7 @@ def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
 
 def load_batch(corpus: Corpus, indices: Indices) -> Batch:
     """The sentences `indices` of `corpus` as a `Batch`."""
-    return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices], indices)
+    return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices])
 
 
 def corpus_plan(corpus: Corpus, batch_tokens: int, micro_batches: int | None, seed: int) -> BatchPlan:

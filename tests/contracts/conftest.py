@@ -78,7 +78,7 @@ def make_batch() -> Callable[..., Batch]:
     def make(numbers: Sequence[int] = (0, 1, 2), more_source: int = 0, more_target: int = 0) -> Batch:
         chosen = [PAIRS[n] for n in numbers]
         sources, targets = ([np.array(pair[side]) for pair in chosen] for side in (0, 1))
-        batch = collate(sources, targets, np.array(numbers))
+        batch = collate(sources, targets)
         pad = torch.nn.functional.pad
         return dataclasses.replace(
             batch,

@@ -49,10 +49,10 @@ def test_it_keeps_the_protocols(model: Any, make_batch: Callable[..., Batch]) ->
     assert isinstance(model, Decodable)
     assert isinstance(model, Model)
     batch = make_batch()
-    features, logits = model.features(batch.source, batch.target_in), model(batch.source, batch.target_in)
-    assert features.shape[:2] == batch.target_in.shape
-    assert model.output_weight.shape == (model.vocabulary_size, features.size(-1))
-    close(logits, F.linear(features, model.output_weight))
+    hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
+    assert hidden.shape[:2] == batch.target_in.shape
+    assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
+    close(logits, F.linear(hidden, model.output_weight))
     state = model.start(batch.source)
     assert isinstance(state, DecoderState)
     log_probabilities, _ = model.step(batch.target_in[:, 0], state)

@@ -19,9 +19,9 @@ V, d, TOKENS = 11, 6, 9
 def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Features, output weights and targets."""
     random = torch.Generator().manual_seed(seed)
-    features = torch.randn(TOKENS, d, generator=random, requires_grad=True)
+    hidden = torch.randn(TOKENS, d, generator=random, requires_grad=True)
     weight = torch.randn(V, d, generator=random, requires_grad=True)
-    return features, weight, torch.randint(0, V, (TOKENS,), generator=random)
+    return hidden, weight, torch.randint(0, V, (TOKENS,), generator=random)
 
 
 def smoothed(targets: Tensor, epsilon: float) -> Tensor:
@@ -32,9 +32,9 @@ def smoothed(targets: Tensor, epsilon: float) -> Tensor:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.0, 0.1, 0.2, 0.5]))
 def test_loss_is_the_kl_divergence_plus_the_entropy_of_q(seed: int, epsilon: float) -> None:
-    features, weight, targets = drawn(seed)
-    total, nll = smoothed_cross_entropy(features, weight, targets, epsilon)
-    log_p = (features @ weight.T).double().log_softmax(-1)
+    hidden, weight, targets = drawn(seed)
+    total, nll = smoothed_cross_entropy(hidden, weight, targets, epsilon)
+    log_p = (hidden @ weight.T).double().log_softmax(-1)
     q = smoothed(targets, epsilon)
     divergence = F.kl_div(log_p, q, reduction="sum")
     entropy = -torch.xlogy(q, q).sum()
@@ -45,12 +45,12 @@ def test_loss_is_the_kl_divergence_plus_the_entropy_of_q(seed: int, epsilon: flo
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.0, 0.1, 0.2, 0.5]))
 def test_its_gradients_are_those_of_the_kl_divergence(seed: int, epsilon: float) -> None:
-    features, weight, targets = drawn(seed)
-    total, _ = smoothed_cross_entropy(features, weight, targets, epsilon)
-    got = torch.autograd.grad(total, [features, weight])
-    log_p = (features @ weight.T).log_softmax(-1)
+    hidden, weight, targets = drawn(seed)
+    total, _ = smoothed_cross_entropy(hidden, weight, targets, epsilon)
+    got = torch.autograd.grad(total, [hidden, weight])
+    log_p = (hidden @ weight.T).log_softmax(-1)
     expected = torch.autograd.grad(
-        F.kl_div(log_p, smoothed(targets, epsilon).float(), reduction="sum"), [features, weight]
+        F.kl_div(log_p, smoothed(targets, epsilon).float(), reduction="sum"), [hidden, weight]
     )
     torch.testing.assert_close(got, expected, atol=2e-6, rtol=1e-4)
 

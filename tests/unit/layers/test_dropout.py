@@ -66,7 +66,3 @@ def test_low_precision_keeps_its_type() -> None:
     out = Dropout(0.5)(torch.ones(100, dtype=torch.bfloat16))
     assert out.dtype == torch.bfloat16
     assert set(out.tolist()) == {0.0, 2.0}
-
-
-def test_it_says_its_rate() -> None:
-    assert "0.3" in repr(Dropout(0.3))

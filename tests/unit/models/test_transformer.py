@@ -9,7 +9,8 @@ import torch
 
 from nmt_cli import registry
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import FullAttentionConfig, RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.layers.attention import FullAttentionConfig
+from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer, TransformerConfig
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])
@@ -126,10 +127,9 @@ def test_reordering_beams_copies_nothing_of_the_encoder() -> None:
     state = model.start(SOURCE).select(torch.tensor([0, 0, 1, 1]))
     _, state = model.step(torch.tensor([2, 2, 2, 2]), state)
     reordered = state.select(torch.tensor([1, 0, 3, 3]))
-    assert reordered.memory[0][0] is state.memory[0][0]
+    assert reordered.caches[0].source is state.caches[0].source
     moved = state.select(torch.tensor([2, 0, 1, 3]))
-    assert moved.memory[0][0] is not state.memory[0][0]
-    assert torch.equal(moved.memory[0][0][0], state.memory[0][0][2])
+    assert torch.equal(moved.caches[0].source[0][0], state.caches[0].source[0][2])
     assert moved.sentences.tolist() == [1, 0, 0, 1]
 
 

@@ -8,7 +8,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import registry
-from nmt_cli.layers.attention import FullAttentionConfig, Places, RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.layers.attention import AttentionMask, FullAttentionConfig
+from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer, TransformerConfig
 from nmt_cli.models.transformer_flops import pairs
 
@@ -67,10 +68,10 @@ def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
 
 
 def test_an_odd_neighbourhood_reaches_no_farther_than_the_even_one_below() -> None:
-    """What the kernel looks at, counted: r = 5 is two positions to either side."""
-    query = torch.zeros(1, 1, 20, 1)
-    seen = RestrictedAttention(RestrictedAttentionConfig(5)).weights(query, query, Places()) > 0
-    assert seen.sum(-1).max() == 5
+    """r = 5 is two positions to either side, as the kernel's weights show."""
+    query, identity = torch.zeros(1, 1, 20, 1), torch.eye(20)[None, None]
+    weights = RestrictedAttention(RestrictedAttentionConfig(5))(query, query, identity, AttentionMask())
+    assert (weights > 0).sum(-1).max() == 5
     assert pairs(np.array([20]), 5) == pairs(np.array([20]), 4) == 100
 
 
