@@ -142,12 +142,10 @@ class Criterion(Protocol):
 
 
 class Schedule(Protocol):
-    """The learning rate as a pure function of the step."""
+    """The learning rate as a pure function of the step.
 
-    @property
-    def peak(self) -> float:
-        """The highest learning rate."""
-        ...
+    Optional: an attribute `peak`, the highest learning rate, which the dry run and the summary show.
+    """
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""

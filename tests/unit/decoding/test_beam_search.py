@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import beam_search, length_penalty
+from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchOptions
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
 
 seeds = st.integers(0, 10**6)
@@ -282,20 +282,6 @@ def test_no_sentences(toy: Callable[..., Any]) -> None:
 def test_limits_must_be_one_a_sentence(toy: Callable[..., Any], padded: Any) -> None:
     with pytest.raises(ValueError, match="2 sentences, but 1 limits"):
         beam_search(toy(8, 0), padded([[4], [5]]), [3])
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"beam": 0}, {"beam": 2, "nbest": 3}, {"nbest": 0}, {"alpha": -0.1}, {"alpha": math.nan}, {"min_length": -1}],
-)
-def test_options_out_of_range(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        SearchOptions(**wrong)
-
-
-def test_length_penalty_is_the_papers() -> None:
-    lengths = torch.tensor([1.0, 7.0, 25.0])
-    assert length_penalty(lengths, 0.6).tolist() == pytest.approx([1.0, 2**0.6, 5**0.6])
 
 
 class Counting(Constraint):
