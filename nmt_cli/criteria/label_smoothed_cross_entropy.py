@@ -25,10 +25,7 @@ class LabelSmoothingConfig:
     """Section 5.4."""
 
     label_smoothing: float = option(
-        0.1,
-        "epsilon_ls: the share of the target distribution that is spread over the vocabulary",
-        minimum=0.0,
-        maximum=0.99,
+        0.1, "epsilon_ls: share of the target distribution spread over the vocabulary.", minimum=0.0, maximum=0.99
     )
 
 

@@ -21,9 +21,7 @@ from nmt_cli.registry import option, register
 class RestrictedAttentionConfig:
     """The r of section 4."""
 
-    neighbourhood: int = option(
-        128, "r: positions around each query that it may attend to, r / 2 on each side", minimum=2
-    )
+    neighbourhood: int = option(128, "r: a query attends to r / 2 positions on each side.", minimum=2)
 
 
 @register("attention", "restricted", RestrictedAttentionConfig)

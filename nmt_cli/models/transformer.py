@@ -27,32 +27,22 @@ from nmt_cli.registry import build, option, register
 class TransformerConfig:
     """The columns of Table 3; the defaults are its base model."""
 
-    num_layers: int = option(6, "N: layers of the encoder, and of the decoder", minimum=1, maximum=1000)
-    d_model: int = option(512, "width of the model", minimum=2)
-    d_ff: int = option(2048, "width of the feed-forward layer", minimum=1)
-    num_heads: int = option(8, "h: attention heads", minimum=1)
-    d_k: int | None = option(None, "width of a query and a key [default: d_model / h]", minimum=1)
-    d_v: int | None = option(None, "width of a value [default: d_model / h]", minimum=1)
-    dropout: float = option(
-        0.1, "P_drop, on each sub-layer's output and on embeddings + positions", minimum=0.0, maximum=0.99
-    )
-    attention_dropout: float = option(
-        0.0, "dropout on attention weights (the paper's translation models have none)", minimum=0.0, maximum=0.99
-    )
-    feed_forward_dropout: float = option(
-        0.0, "dropout inside the feed-forward layer (the paper has none)", minimum=0.0, maximum=0.99
-    )
+    num_layers: int = option(6, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
+    d_model: int = option(512, "Width of the model.", minimum=2)
+    d_ff: int = option(2048, "Width of the feed-forward layers.", minimum=1)
+    num_heads: int = option(8, "h: attention heads.", minimum=1)
+    d_k: int | None = option(None, "Width of a query and a key [default: d_model / h].", minimum=1)
+    d_v: int | None = option(None, "Width of a value [default: d_model / h].", minimum=1)
+    dropout: float = option(0.1, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99)
+    attention_dropout: float = option(0.0, "Dropout on attention weights (paper: 0).", minimum=0.0, maximum=0.99)
+    feed_forward_dropout: float = option(0.0, "Dropout in feed-forward layers (paper: 0).", minimum=0.0, maximum=0.99)
     norm: str = option(
-        "post",
-        "layer normalisation after the residual sum, as in the paper, or before the sub-layer",
-        choices=("post", "pre"),
+        "post", "Layer normalisation after sub-layers, as in the paper, or before.", choices=("post", "pre")
     )
     positions: str = option(
-        "sinusoidal",
-        "positional encoding: section 3.5, or learned as in Table 3, row E",
-        choices=("sinusoidal", "learned"),
+        "sinusoidal", "Positional encoding of section 3.5, or learned (row E).", choices=("sinusoidal", "learned")
     )
-    max_positions: int = option(1024, "rows of a learned positional embedding", minimum=1)
+    max_positions: int = option(1024, "Rows of learned positional embeddings.", minimum=1)
 
     def head_widths(self) -> tuple[int, int]:
         """d_k and d_v.
@@ -159,19 +149,17 @@ class TransformerState:
 
     def select(self, rows: Tensor) -> TransformerState:
         """See `DecoderState`. The source side is copied only if a row changes its sentence, as beams of one do not."""
-        sentences, padding = self.sentences[rows], self.source_padding
+        sentences = self.sentences[rows]
         same_sentences = torch.equal(sentences, self.sentences)
+        padding = self.source_padding if same_sentences else self.source_padding[rows]
 
         def selected(keys_values: KeysValues) -> KeysValues:
             return keys_values[0][rows], keys_values[1][rows]
 
-        caches = [
-            LayerCache(
-                cache.source if same_sentences else selected(cache.source), cache.target and selected(cache.target)
-            )
-            for cache in self.caches
-        ]
-        return TransformerState(caches, padding if same_sentences else padding[rows], sentences, self.length)
+        targets = [cache.target and selected(cache.target) for cache in self.caches]
+        sources = [cache.source if same_sentences else selected(cache.source) for cache in self.caches]
+        caches = list(map(LayerCache, sources, targets))
+        return TransformerState(caches, padding, sentences, self.length)
 
 
 @register("model", "transformer", TransformerConfig)
@@ -182,8 +170,7 @@ class Transformer(nn.Module):
         config: the columns of Table 3.
         attention: configuration of the kernel of both self-attentions; attention over the source is always full.
         source_vocabulary_size, target_vocabulary_size: V of each side.
-        shared_vocabulary: one matrix for source, target and pre-softmax (section 3.4); if false, the source has its
-            own.
+        shared_vocabulary: one matrix for source, target and pre-softmax (section 3.4), or the source has its own.
     """
 
     def __init__(
@@ -202,8 +189,11 @@ class Transformer(nn.Module):
         self.source_embedding = (
             self.target_embedding if shared_vocabulary else Embedding(source_vocabulary_size, config.d_model)
         )
-        self.source_positions = _positions(config)
-        self.target_positions = _positions(config)
+        learned = config.positions == "learned"
+        self.source_positions, self.target_positions = (
+            LearnedPositions(config.d_model, config.max_positions) if learned else SinusoidalPositions(config.d_model)
+            for _ in range(2)
+        )
         self.dropout = Dropout(config.dropout)
 
         def layers(kind: type[nn.Module]) -> Any:
@@ -253,21 +243,19 @@ class Transformer(nn.Module):
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `ShowsAttention`."""
-        attentions = {
-            "encoder": [layer.self_attention for layer in self.encoder],
-            "decoder": [layer.self_attention for layer in self.decoder],
-            "cross": [layer.cross_attention for layer in self.decoder],
-        }
-        every = [attention for group in attentions.values() for attention in group]
-        for attention in every:
-            attention.recorded = []
+        weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+        attentions = [(layer.self_attention, weights["encoder"]) for layer in self.encoder]
+        for layer in self.decoder:
+            attentions += [(layer.self_attention, weights["decoder"]), (layer.cross_attention, weights["cross"])]
+        for attention, recorded in attentions:
+            attention.recorded = recorded
         try:
             with torch.inference_mode():
                 self.decoder_output(source, target_in)
-            return {name: torch.cat([w for a in group for w in a.recorded or []]) for name, group in attentions.items()}
         finally:
-            for attention in every:
+            for attention, _ in attentions:
                 attention.recorded = None
+        return {name: torch.cat(each) for name, each in weights.items()}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `CountsFlops`."""
@@ -307,9 +295,3 @@ class Transformer(nn.Module):
             elif isinstance(module, FeedForward):
                 nn.init.zeros_(module.inner.bias)
                 nn.init.zeros_(module.outer.bias)
-
-
-def _positions(config: TransformerConfig) -> nn.Module:
-    if config.positions == "learned":
-        return LearnedPositions(config.d_model, config.max_positions)
-    return SinusoidalPositions(config.d_model)

@@ -16,9 +16,9 @@ from nmt_cli.registry import option, register
 class AdamConfig:
     """Section 5.3: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9."""
 
-    beta1: float = option(0.9, "Adam's beta_1", minimum=0.0)
-    beta2: float = option(0.98, "Adam's beta_2", minimum=0.0)
-    epsilon: float = option(1e-9, "Adam's epsilon", minimum=0.0)
+    beta1: float = option(0.9, "beta_1 of Adam.", minimum=0.0)
+    beta2: float = option(0.98, "beta_2 of Adam.", minimum=0.0)
+    epsilon: float = option(1e-9, "epsilon of Adam.", minimum=0.0)
 
     def __post_init__(self) -> None:
         """Raise UsageError unless both betas are below 1."""
