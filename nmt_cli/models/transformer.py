@@ -222,9 +222,10 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor) -> Tensor:
         """The encoder output: [B, S] ids -> [B, S, d_model]."""
+        mask = AttentionMask(padding=source == PAD)
         x = self._embed(self.source_embedding, self.source_positions, source)
         for layer in self.encoder:
-            x = layer(x, AttentionMask(padding=source == PAD))
+            x = layer(x, mask)
         return self.encoder_norm(x)
 
     def start(self, source: Tensor) -> TransformerState:

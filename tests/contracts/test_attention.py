@@ -12,8 +12,6 @@ from torch import Tensor
 from nmt_cli import registry
 from nmt_cli.layers.attention import AttentionMask
 
-registry.discover()
-
 B, H, N, D_K, D_V = 3, 2, 9, 4, 6
 PADDING = torch.arange(N)[None] >= torch.tensor([9, 6, 8])[:, None]
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from nmt_cli import registry
 from nmt_cli.interfaces import PAD, Batch, Loss
 
-registry.discover()
-
 Gradients = dict[str, Tensor]
 
 

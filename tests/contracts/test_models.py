@@ -7,15 +7,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli import registry
-from nmt_cli.interfaces import EOS, PAD, Batch, Decodable, DecoderState, Model
-
-registry.discover()
+from nmt_cli.interfaces import EOS, PAD, Batch, CountsFlops, Decodable, DecoderState, Model, ShowsAttention
 
 
 def variants() -> Iterator[Any]:
@@ -46,7 +45,6 @@ def close(left: Tensor, right: Tensor) -> None:
 
 
 def test_it_keeps_the_protocols(model: Any, make_batch: Callable[..., Batch]) -> None:
-    assert isinstance(model, Decodable)
     assert isinstance(model, Model)
     batch = make_batch()
     hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
@@ -58,6 +56,54 @@ def test_it_keeps_the_protocols(model: Any, make_batch: Callable[..., Batch]) ->
     log_probabilities, _ = model.step(batch.target_in[:, 0], state)
     assert log_probabilities.dtype == torch.float32
     close(log_probabilities.exp().sum(-1), torch.ones(3))
+
+
+def test_checkpoints_can_hold_it(
+    model: Any, request: pytest.FixtureRequest, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
+) -> None:
+    """Loading builds a model on the meta device first, and then restores the named parameters, which are all of it."""
+    fields = request.node.callspec.params["model"]
+    with torch.device("meta"):
+        shapes = {name: parameter.shape for name, parameter in make_model(**fields).named_parameters()}
+    assert shapes == {name: parameter.shape for name, parameter in model.named_parameters()}
+    other, batch = make_model(**fields, seed=1).eval(), make_batch()
+    with torch.no_grad():
+        for mine, its in zip(other.parameters(), model.parameters(), strict=True):
+            mine.copy_(its)
+    assert torch.equal(full_pass(other, batch.source, batch.target_in), full_pass(model, batch.source, batch.target_in))
+
+
+def test_the_schedule_gets_its_width(
+    model: Any, request: pytest.FixtureRequest, make_config: Callable[..., Any]
+) -> None:
+    name = request.node.callspec.params["model"]["name"]
+    assert make_config("model", name).d_model == model.output_weight.size(1)
+
+
+def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """`nmt translate --attention` shows them, around any kernel."""
+    if not isinstance(model, ShowsAttention):
+        pytest.skip("this model does not show its attention")
+    batch = make_batch([2])
+    S, T = batch.source.size(1), batch.target_in.size(1)
+    weights = model.attention_weights(batch.source, batch.target_in)
+    layers, heads = weights["cross"].shape[:2]
+    for kind, shape in {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}.items():
+        assert weights[kind].shape == (layers, heads, *shape)
+        close(weights[kind].sum(-1), torch.ones(weights[kind].shape[:-1]))
+    assert not weights["decoder"].triu(1).any()
+    again = model.attention_weights(batch.source, batch.target_in)
+    assert all(torch.equal(weights[kind], again[kind]) for kind in weights)
+
+
+def test_flops_are_optional(model: Any) -> None:
+    """They grow with the sentences, and those of two updates add up."""
+    if not isinstance(model, CountsFlops):
+        pytest.skip("this model does not count its operations")
+    short, long = (sum(model.training_flops(np.array([n]), np.array([n])).values()) for n in (5, 9))
+    both = sum(model.training_flops(np.array([5, 9]), np.array([5, 9])).values())
+    assert 0 < short < long
+    assert both == pytest.approx(short + long)
 
 
 @torch.no_grad()

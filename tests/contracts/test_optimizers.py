@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from nmt_cli import registry
 from nmt_cli.training import optimizer_state
 
-registry.discover()
 RATE = 0.01
 
 
