@@ -60,7 +60,7 @@ def make_model() -> Callable[..., Any]:
         model = registry.build(
             small("model", name, **fields),
             attention=small("attention", attention),
-            source_vocabulary_size=VOCABULARY,
+            source_vocabulary_size=VOCABULARY if shared_vocabulary else VOCABULARY + 5,
             target_vocabulary_size=VOCABULARY,
             shared_vocabulary=shared_vocabulary,
         )

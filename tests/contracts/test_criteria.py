@@ -1,4 +1,4 @@
-"""Every registered criterion: sums over real tokens, which nothing but the sentences themselves can change."""
+"""Every registered criterion: sums over real tokens, independent of padding, order and batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measure(
         loss.total.backward()
         return loss, {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
-    loss_and_gradients.model = model  # type: ignore[attr-defined]
+    loss_and_gradients.model, loss_and_gradients.criterion = model, criterion  # type: ignore[attr-defined]
     return loss_and_gradients
 
 
@@ -72,7 +72,7 @@ def test_a_sentence_twice_counts_twice(measure: Any, make_batch: Callable[..., B
 
 
 def test_nll_is_the_likelihood_of_the_real_tokens(measure: Any, make_batch: Callable[..., Batch]) -> None:
-    """Perplexity is made of it, whatever is minimised."""
+    """Perplexity is made of it, whatever the loss is."""
     batch = make_batch()
     loss, _ = measure(batch)
     with torch.no_grad():
@@ -83,12 +83,15 @@ def test_nll_is_the_likelihood_of_the_real_tokens(measure: Any, make_batch: Call
     assert loss.num_tokens == batch.num_tokens == 3 + 15 + 5
 
 
-def test_it_works_without_gradients(measure: Any, make_batch: Callable[..., Batch]) -> None:
-    """Validation asks for the same numbers."""
+def test_validation_computes_the_same_loss_without_gradients(measure: Any, make_batch: Callable[..., Batch]) -> None:
     batch = make_batch()
-    with_gradients, _ = measure(batch)
-    assert with_gradients.total.requires_grad
-    assert not with_gradients.nll.requires_grad
+    training, _ = measure(batch)
+    assert training.total.requires_grad
+    assert not training.nll.requires_grad
+    with torch.no_grad():
+        validation = measure.criterion(measure.model, batch)
+    assert not validation.total.requires_grad
+    assert (validation.total.item(), validation.nll.item()) == (training.total.item(), training.nll.item())
 
 
 def test_descent_on_it_makes_the_targets_likelier(measure: Any, make_batch: Callable[..., Batch]) -> None:

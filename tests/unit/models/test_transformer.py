@@ -1,4 +1,4 @@
-"""The Transformer's own business: widths of heads, its state, its weights at the start, its attention to look at."""
+"""Widths of heads, initialisation, the decoder state and the choice of kernels."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])
 TARGET = torch.tensor([[2, 10, 11], [2, 12, 13]])
 
 
-def made(attention: Any = None, sizes: tuple[int, int, bool] = (20, 20, True), **fields: Any) -> Transformer:
+def made(attention: Any = None, **fields: Any) -> Transformer:
     registry.discover()
     torch.manual_seed(0)
     config = TransformerConfig(**{"num_layers": 2, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0, **fields})
     return Transformer(
         config,
         attention=attention or FullAttentionConfig(),
-        source_vocabulary_size=sizes[0],
-        target_vocabulary_size=sizes[1],
-        shared_vocabulary=sizes[2],
+        source_vocabulary_size=20,
+        target_vocabulary_size=20,
+        shared_vocabulary=True,
     )
 
 
@@ -64,25 +64,6 @@ def test_both_self_attentions_use_the_chosen_kernel_and_the_source_is_seen_in_fu
     assert (weights["cross"] > 0).all()
     assert (weights["encoder"][:, :, 0, 2:] == 0).all()
     assert (weights["decoder"][:, :, 2, 0] == 0).all()
-
-
-def test_attention_weights() -> None:
-    model = made()
-    weights = model.attention_weights(SOURCE[:1], TARGET[:1])
-    assert {name: tuple(w.shape) for name, w in weights.items()} == {
-        "encoder": (2, 2, 5, 5), "decoder": (2, 2, 3, 3), "cross": (2, 2, 3, 5)
-    }  # fmt: skip
-    for w in weights.values():
-        torch.testing.assert_close(w.sum(-1), torch.ones(w.shape[:-1]))
-    assert all(layer.self_attention.recorded is None for layer in model.encoder)
-
-
-def test_different_vocabularies() -> None:
-    model = made(sizes=(30, 20, False))
-    assert model.source_embedding.weight.shape == (30, 8)
-    assert model.output_weight.shape == (20, 8)
-    assert model(torch.tensor([[29, 3]]), TARGET[:1]).shape == (1, 3, 20)
-    assert model.vocabulary_size == 20
 
 
 def bound_of(name: str, shape: torch.Size) -> float:
