@@ -65,7 +65,7 @@ def test_order_changes_nothing(measure: Any, make_batch: Callable[..., Batch]) -
     same(measure(make_batch([2, 0, 1])), measure(make_batch([0, 1, 2])))
 
 
-def test_a_sentence_twice_counts_twice(measure: Any, make_batch: Callable[..., Batch]) -> None:
+def test_a_repeated_sentence_counts_twice(measure: Any, make_batch: Callable[..., Batch]) -> None:
     once, twice = measure(make_batch([0])), measure(make_batch([0, 0]))
     same(added([once, once]), twice)
     assert twice[0].num_tokens == 6

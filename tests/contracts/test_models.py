@@ -117,7 +117,7 @@ def test_a_cached_step_equals_the_full_pass(model: Any, make_batch: Callable[...
 
 
 @torch.no_grad()
-def test_selected_rows_go_on_as_if_alone(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_selected_rows_continue_independently(model: Any, make_batch: Callable[..., Batch]) -> None:
     """Rows expanded to beams, reordered, repeated and dropped, each with its own continuation, against full passes."""
     batch = make_batch()
     random = torch.Generator().manual_seed(1)
@@ -174,7 +174,7 @@ def test_the_rest_of_the_batch_changes_nothing(model: Any, make_batch: Callable[
     close(full_pass(model, swapped.source, swapped.target_in), all_rows[[2, 0, 1]])
 
 
-def test_no_position_sees_the_future(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_no_position_attends_to_later_ones(model: Any, make_batch: Callable[..., Batch]) -> None:
     batch = make_batch([1])
     changed = batch.target_in.clone()
     changed[:, 6:] = 5

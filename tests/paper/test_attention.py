@@ -1,4 +1,4 @@
-"""Sections 3.2.1 to 3.2.3: scaled dot-product attention, several heads, and who sees whom."""
+"""Sections 3.2.1 to 3.2.3: scaled dot-product attention, multi-head attention, and masks."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_by_hand() -> None:
     assert FullAttention()(query, key, value, AttentionMask()).flatten().tolist() == pytest.approx([3.0, 2.0])
 
 
-def test_the_decoder_sees_nothing_to_its_right() -> None:
+def test_the_decoder_does_not_attend_to_later_positions() -> None:
     """Section 3.2.3: illegal connections are masked out, inside of the softmax."""
     query, key, value = draw(B, H, S, d_k), draw(B, H, S, d_k), draw(B, H, S, d_v)
     out = FullAttention()(query, key, value, AttentionMask(causal=True))
     np.testing.assert_allclose(out, equation_1(query, key, value, lambda b, i, j: j <= i), atol=1e-6)
 
 
-def test_padding_is_not_seen() -> None:
+def test_padding_is_masked() -> None:
     query, key, value = draw(B, H, S, d_k), draw(B, H, S, d_k), draw(B, H, S, d_v)
     lengths = [4, 7]
     padding = torch.arange(S)[None] >= torch.tensor(lengths)[:, None]

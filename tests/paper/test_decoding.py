@@ -36,7 +36,7 @@ def test_output_limit_is_input_plus_50() -> None:
 
 
 class Endless:
-    """A model that never wants to end."""
+    """A model that never predicts EOS."""
 
     vocabulary_size = 8
 

@@ -25,7 +25,7 @@ def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def smoothed(targets: Tensor, epsilon: float) -> Tensor:
-    """q: what is left of the one-hot distribution, plus a uniform share of epsilon (Szegedy et al., section 7)."""
+    """q: the one-hot distribution times 1 - epsilon, plus epsilon spread uniformly (Szegedy et al., section 7)."""
     return (1 - epsilon) * F.one_hot(targets, V).double() + epsilon / V
 
 
@@ -45,8 +45,8 @@ def test_loss_is_the_kl_divergence_plus_the_entropy_of_q(seed: int, epsilon: flo
     torch.testing.assert_close(got, torch.autograd.grad(divergence, [hidden, weight]), atol=2e-6, rtol=1e-4)
 
 
-def test_a_perfect_model_still_pays_the_entropy() -> None:
-    """Smoothing hurts perplexity: p = q is the best there is, and its loss is H(q)."""
+def test_the_loss_of_a_perfect_model_is_the_entropy_of_q() -> None:
+    """Smoothing hurts perplexity: the best model has p = q, and its loss is H(q)."""
     epsilon = 0.1
     targets = torch.tensor([4])
     weight = smoothed(targets, epsilon).log().float().T  # logits for a feature of 1

@@ -1,4 +1,4 @@
-"""The batch plan: every sentence once, within the budget, and a function of nothing but its arguments."""
+"""The batch plan: every sentence once, within the budget, and a function of its arguments alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_epochs_and_seeds_differ() -> None:
     assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
-def test_buckets_hold_sentences_of_like_length() -> None:
+def test_buckets_hold_sentences_of_similar_length() -> None:
     random = np.random.default_rng(0)
     source = random.integers(5, 100, 5000)
     groups = length_buckets(source, source + random.integers(-4, 5, 5000), 1000)

@@ -9,17 +9,6 @@ from nmt_cli.decoding.loading import task_options
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.errors import UsageError
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
-
-
-def test_the_papers_search_of_each_task() -> None:
-    """Sections 6.1 and 6.3."""
-    translation, parsing = (
-        task_options(TranslationTask(TranslationConfig()), {}),
-        task_options(ParsingTask(ParsingConfig()), {}),
-    )
-    assert (translation.search.beam, translation.search.alpha) == (4, 0.6)
-    assert (parsing.search.beam, parsing.search.alpha) == (21, 0.3)
 
 
 def test_choices_of_the_user_replace_the_defaults_of_the_task() -> None:

@@ -71,7 +71,7 @@ def test_each_line_gets_its_own_result_in_order(
     assert [t.outputs[0].score for t in together] == pytest.approx([t.outputs[0].score for t in alone], abs=1e-5)
 
 
-def test_poison_neither_stops_nor_disturbs_its_neighbours(translator: Translator) -> None:
+def test_odd_lines_do_not_change_their_neighbours(translator: Translator) -> None:
     poison = ["", "   \t", "\x00", "\ufffd" * 50, "a" * 100_000, "\u2028", "\U0010ffff", "b" * 2000 + " "]
     good = ["abc", "hgfedcba", "a", "cab"]
     mixed = [line for pair in zip(poison, good * 2, strict=True) for line in pair]
@@ -81,7 +81,7 @@ def test_poison_neither_stops_nor_disturbs_its_neighbours(translator: Translator
     assert [t.truncated for t in results[0::2]] == [False, False, False, False, True, False, False, True]
 
 
-def test_a_line_is_read_up_to_its_limit(translator: Translator) -> None:
+def test_a_line_is_truncated_to_max_source_length(translator: Translator) -> None:
     limited = with_options(translator, max_source_length=5)
     long, short = detailed(limited, ["abcdefgh", "abcde"])
     assert long.truncated
@@ -131,7 +131,7 @@ def test_output_limit(translator: Translator, toy: Callable[..., Any]) -> None:
     assert [len(text) for text in endless.translate(["abc", "a"], max_length_offset=0)] == [3, 1]
 
 
-def test_batches_keep_to_their_budget_and_hold_lines_of_like_length(translator: Translator) -> None:
+def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translator: Translator) -> None:
     model: Any = translator.model
     shapes = []
 
@@ -157,7 +157,7 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_like_length(translator: 
     assert [rows for rows, _ in shapes] == [LARGEST_BATCH, LARGEST_BATCH, 300 - 2 * LARGEST_BATCH]
 
 
-def test_it_reads_no_further_ahead_than_it_says(translator: Translator) -> None:
+def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) -> None:
     taken = 0
 
     def endless() -> Iterator[str]:
@@ -189,7 +189,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(translator: Translator) -
     assert peak(3000) - peak(300) < 2700 * 100
 
 
-def test_n_best_and_what_is_told_of_each_output(translator: Translator) -> None:
+def test_n_best_outputs(translator: Translator) -> None:
     (translation,) = translator.translate_detailed(["abc"], beam=3, nbest=3)
     assert len(translation.outputs) == 3
     assert translation.text == translation.outputs[0].text
@@ -216,12 +216,12 @@ def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -
     assert replace(translator, model=Small()).translate(lines) == translator.translate(lines)
 
 
-def test_a_task_without_a_constraint_says_so(translator: Translator) -> None:
+def test_constrained_needs_a_task_with_a_constraint(translator: Translator) -> None:
     with pytest.raises(UsageError, match="letters"):
         with_options(translator, constrained=True)
 
 
-def test_a_task_with_a_constraint_is_asked_for_it(translator: Translator) -> None:
+def test_constrained_outputs_keep_the_constraint_of_the_task(translator: Translator) -> None:
     class OnlyFirstLetter:
         def __init__(self, rows: int) -> None:
             self.rows = rows
@@ -255,7 +255,7 @@ def test_a_task_with_a_constraint_is_asked_for_it(translator: Translator) -> Non
         MemoryError(),
     ],
 )
-def test_memory_that_does_not_hold_one_line_is_told(
+def test_out_of_memory_on_one_line_is_an_error(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     sizes: list[int] = []
@@ -270,7 +270,7 @@ def test_memory_that_does_not_hold_one_line_is_told(
     assert sizes == [3, 1]
 
 
-def test_other_errors_are_not_taken_for_want_of_memory(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_caught(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     def search(*_: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 
