@@ -33,7 +33,7 @@ def test_it_translates_as_it_did(schema: Path) -> None:
     translator = load_translator([folder], "cpu")
     lines = (schema / "input.txt").read_text(encoding="utf-8").split("\n")[:-1]
     expected = [line.split("\t") for line in (schema / "expected.tsv").read_text(encoding="utf-8").split("\n")[:-1]]
-    found = list(translator.translate_detailed(lines))
+    found = list(translator.translate(lines))
     assert [translation.text for translation in found] == [text for _, text in expected]
     for translation, (score, _) in zip(found, expected, strict=True):
         assert translation.outputs[0].score == pytest.approx(float(score), abs=1e-3)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,27 +18,16 @@ def translator(tiny_checkpoint: Path) -> nmt_cli.Translator:
     return nmt_cli.load(tiny_checkpoint, device="cpu", max_length_offset=5)
 
 
-def test_translate_gives_one_string_a_line(translator: nmt_cli.Translator) -> None:
-    texts = translator.translate(LINES)
-    assert [bool(text) for text in texts] == [True, True, False, True, True]
-    assert texts == [translator.translate([line])[0] for line in LINES]
-
-
 def test_options_of_load_are_defaults(translator: nmt_cli.Translator, tiny_checkpoint: Path) -> None:
     default, narrow = translator.translate(LINES), translator.translate(LINES, beam=1, max_length_offset=1)
     assert [len(text) for text in default] != [len(text) for text in narrow]
     other = nmt_cli.load(str(tiny_checkpoint), device="cpu", beam=1, max_length_offset=1)
     assert other.translate(LINES) == narrow
+    ensemble = nmt_cli.load([tiny_checkpoint, tiny_checkpoint], device="cpu", beam=1, max_length_offset=1)
+    assert ensemble.translate(LINES) == narrow
     assert translator.translate(LINES) == default
     with pytest.raises(UsageError, match="beam"):
         nmt_cli.load(tiny_checkpoint, beam=0)
-
-
-def test_several_checkpoints_are_an_ensemble(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
-    paths = [make_checkpoint(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
-    together = next(nmt_cli.load(paths, device="cpu").translate_detailed(["abc"]))
-    alone = [next(nmt_cli.load(path, device="cpu").translate_detailed(["abc"])) for path in paths]
-    assert together.outputs[0].score not in [one.outputs[0].score for one in alone]
 
 
 def test_threads_may_share_a_translator(translator: nmt_cli.Translator) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gc
-import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -170,23 +168,6 @@ def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) ->
     for number in range(50):
         next(results)
         assert taken == (number // 7 + 1) * 7
-
-
-def test_memory_does_not_grow_with_the_number_of_lines(translator: Translator) -> None:
-    small = with_options(translator, read_ahead=50, search=SearchOptions(beam=1), max_length_offset=0)
-
-    def peak(lines: int) -> int:
-        gc.collect()
-        tracemalloc.start()
-        for _ in small.translate_detailed("abcdefgh"[: 1 + i % 3] for i in range(lines)):
-            translator.model.rows_seen.clear()
-        result = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return result
-
-    peak(100)
-    # A line and its translation take about a kilobyte; 100 bytes are left to what else the interpreter does.
-    assert peak(3000) - peak(300) < 2700 * 100
 
 
 def test_n_best_outputs(translator: Translator) -> None:

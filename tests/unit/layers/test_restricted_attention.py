@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.layers.attention import AttentionMask, FullAttention
+from nmt_cli.layers.attention import AttentionMask
 from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 
 B, H, WIDTH = 3, 2, 4
@@ -62,14 +62,6 @@ def test_it_is_full_attention_with_a_band_mask(
     (expected * weight).sum().backward()
     for mine, reference in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine.grad, reference.grad, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("n", [1, 5, 9])
-def test_a_neighbourhood_of_twice_the_length_is_full_attention(n: int, causal: bool) -> None:
-    query, key, value = drawn(n)
-    mask = AttentionMask(padding_of([n, max(1, n - 2), 1], n), causal)
-    torch.testing.assert_close(restricted(2 * n)(query, key, value, mask), FullAttention()(query, key, value, mask))
 
 
 @pytest.mark.parametrize("r", [2, 3, 6, 40])

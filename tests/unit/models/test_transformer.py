@@ -30,20 +30,6 @@ def made(attention: Any = None, **fields: Any) -> Transformer:
     )
 
 
-@pytest.mark.parametrize(
-    ("fields", "widths"),
-    [
-        ({}, (64, 64)),
-        ({"num_heads": 16}, (32, 32)),
-        ({"d_k": 16}, (16, 64)),
-        ({"d_v": 5}, (64, 5)),
-        ({"num_heads": 7, "d_k": 9, "d_v": 3}, (9, 3)),
-    ],
-)
-def test_widths_of_heads(fields: dict[str, int], widths: tuple[int, int]) -> None:
-    assert TransformerConfig(**fields).head_widths() == widths
-
-
 @pytest.mark.parametrize("fields", [{"num_heads": 7}, {"num_heads": 7, "d_k": 4}, {"num_heads": 7, "d_v": 4}])
 def test_heads_that_do_not_divide_the_width_are_refused(fields: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"--num-heads 7 does not divide --d-model 512.*--d-k and --d-v"):
@@ -95,11 +81,6 @@ def test_learned_positions_are_one_table_a_side() -> None:
     )
     assert learned.keys() - plain.keys() == {"source_positions.weight", "target_positions.weight"}
     assert learned["source_positions.weight"].shape == (30, 8)
-
-
-def test_pre_norm_has_a_norm_after_each_stack() -> None:
-    post, pre = (dict(made(norm=norm).named_parameters()) for norm in ("post", "pre"))
-    assert {name.partition(".")[0] for name in pre.keys() - post.keys()} == {"encoder_norm", "decoder_norm"}
 
 
 @torch.no_grad()
