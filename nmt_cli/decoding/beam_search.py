@@ -134,13 +134,13 @@ class _Search:
             rows = candidates.rows[:, :K][at_end]
             ended[rows] = True
             scores = candidates.scores[:, :K][at_end] / self._penalty(length)
-            places = self.sentences.unsqueeze(1).expand_as(at_end)[at_end].tolist()
+            sentences = self.sentences.unsqueeze(1).expand_as(at_end)[at_end].tolist()
             end_scores = candidates.token_scores[:, :K][at_end]
-            for place, hypothesis in zip(places, self._hypotheses(rows, scores, end_scores), strict=True):
-                self.finished[place].append(hypothesis)
-            for place in set(places):  # the sort is stable: of equal scores, the first to end comes first
-                self.finished[place].sort(key=lambda hypothesis: -hypothesis.score)
-                del self.finished[place][self.options.nbest :]
+            for sentence, hypothesis in zip(sentences, self._hypotheses(rows, scores, end_scores), strict=True):
+                self.finished[sentence].append(hypothesis)
+            for sentence in set(sentences):  # the sort is stable: of equal scores, the first to end comes first
+                self.finished[sentence].sort(key=lambda hypothesis: -hypothesis.score)
+                del self.finished[sentence][self.options.nbest :]
         return ended.view_as(self.scores)
 
     def _live(self, candidates: _Candidates) -> _Candidates:
@@ -158,7 +158,7 @@ class _Search:
             )
         done = best_live.isneginf() | (length > self.limits)
         nbest = self.options.nbest
-        finished = (self.finished[place] for place in self.sentences.tolist())
+        finished = (self.finished[sentence] for sentence in self.sentences.tolist())
         worst = [each[-1].score if len(each) == nbest else -torch.inf for each in finished]
         worst_finished = torch.tensor(worst, device=best_live.device)
         if self.options.beam == 1:
@@ -171,14 +171,14 @@ class _Search:
         """Fill up the outputs of `done` sentences [A] with the hypotheses that are live but not `ended` [A, W]."""
         cut = (done.unsqueeze(1) & ~ended & ~self.scores.isneginf()).nonzero()
         nbest = self.options.nbest
-        places = self.sentences[cut[:, 0]].tolist()
-        if all(len(self.finished[place]) == nbest for place in places):
+        sentences = self.sentences[cut[:, 0]].tolist()
+        if all(len(self.finished[sentence]) == nbest for sentence in sentences):
             return
         rows = cut[:, 0] * self.scores.shape[1] + cut[:, 1]
         hypotheses = self._hypotheses(rows, self.scores.flatten()[rows] / self._penalty(length - 1))
-        for place, hypothesis in zip(places, hypotheses, strict=True):
-            if len(self.finished[place]) < nbest:
-                self.finished[place].append(hypothesis)
+        for sentence, hypothesis in zip(sentences, hypotheses, strict=True):
+            if len(self.finished[sentence]) < nbest:
+                self.finished[sentence].append(hypothesis)
 
     def _hypotheses(self, rows: Tensor, scores: Tensor, end_scores: Tensor | None = None) -> list[Hypothesis]:
         """The hypotheses in `rows` of N, with their length-normalised scores."""
