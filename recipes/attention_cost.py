@@ -16,13 +16,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from nmt_cli.layers.attention import (
-    FullAttention,
-    Kernel,
-    Places,
-    RestrictedAttention,
-    RestrictedAttentionConfig,
-)
+from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel
+from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 
 HEADS, WIDTH = 8, 64
 
@@ -33,7 +28,7 @@ def seconds(kernel: Kernel, length: int, rounds: int) -> float:
     times = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        kernel(query, key, value, Places(causal=True)).sum().backward()
+        kernel(query, key, value, AttentionMask(causal=True)).sum().backward()
         times.append(time.perf_counter() - began)
     return statistics.median(times[1:])
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nmt_cli.decoding.translator import Output, Translation, Translator
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, ShowsAttention
 
 MOST_SENTENCES = 20
 """Of the input's sentences, the first so many are shown: more would make a page that no browser likes."""
@@ -32,17 +32,6 @@ _MARKS = {PAD: "padding", UNK: "unknown", BOS: "start", EOS: "end"}
 _WORD_BEGINS = "▁"  # SentencePiece's mark before a piece
 _WORD_GOES_ON = "@@"  # subword-nmt's mark after a piece
 _PLACE_OF_DATA = "{{data}}"
-
-
-@runtime_checkable
-class AttentiveModel(Protocol):
-    """A model that tells what it looks at."""
-
-    def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
-        """For `source` [1, S] and `target_in` [1, T]: `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and
-        `cross` [layers, H, T, S]; rows sum to 1.
-        """
-        ...
 
 
 class Token(NamedTuple):
@@ -65,12 +54,12 @@ class AttentionPage:
     """
 
     def __init__(self, translator: Translator, name: str, warn: Callable[[str], None]) -> None:
-        if not isinstance(translator.model, AttentiveModel):
+        if not isinstance(translator.model, ShowsAttention):
             raise UsageError(
                 f"--attention: {name} is a {type(translator.model).__name__}, a model that does not tell what it looks "
                 "at (it has no method attention_weights); leave out --attention"
             )
-        self._model: AttentiveModel = translator.model
+        self._model: ShowsAttention = translator.model
         self._translator, self._name, self._warn = translator, name, warn
         self._sentences: list[dict[str, Any]] = []
         self._too_many = 0

@@ -129,7 +129,7 @@ def test_an_endless_input_is_read_as_it_is_needed(model: Path) -> None:
             yield NAMES[taken % len(NAMES)]
 
     translator = load_translator([model], "cpu", {"beam": 1, "read_ahead": 16})
-    results = translator.translate(endless())
+    results = translator.translate_detailed(endless())
     for _ in range(40):
         next(results)
     assert taken <= 48

@@ -137,7 +137,7 @@ def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
     assert [sentence["source"] for sentence in data["sentences"]] == ["abc", "hg"]
     assert [sentence["place"] for sentence in data["sentences"]] == ["in:1", "in:3"]
     sentence = data["sentences"][0]
-    (translation,) = translator.translate(["abc"])
+    (translation,) = translator.translate_window(["abc"])
     output = translation.outputs[0]
     assert sentence["target"] == output.text
     ended = len(output.token_scores) > len(output.ids)
@@ -159,7 +159,7 @@ def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
 
 def test_an_output_that_was_cut_has_no_end(translator: Translator) -> None:
     cut = replace(translator, options=replace(translator.options, max_length_offset=0))
-    (translation,) = cut.translate(["abcdefgh"])
+    (translation,) = cut.translate_window(["abcdefgh"])
     output = translation.outputs[0]
     assert len(output.token_scores) == len(output.ids)
     tokens = data_of(page_of(cut, ["abcdefgh"]).html())["sentences"][0]["tokens"]
