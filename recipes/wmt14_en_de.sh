@@ -13,5 +13,5 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/wmt14_stages.sh"
 
-wmt14_define de --subwords bpe --vocab-size 37000
+wmt14_define en de --subwords bpe --vocab-size 37000
 wmt14_main wmt14-en-de transformer_base transformer_big "$@"

@@ -14,6 +14,6 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/wmt14_stages.sh"
 
-wmt14_define fr --subwords wordpiece --vocab-size 32000 --character-coverage 0.9999 \
+wmt14_define en fr --subwords wordpiece --vocab-size 32000 --character-coverage 0.9999 \
   --max-words 175 --max-ratio 1.5 --ratio-unit words
 wmt14_main wmt14-en-fr transformer_base transformer_big_en_fr "$@"
