@@ -6,6 +6,7 @@ export LC_ALL=C.UTF-8
 
 checkout="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 caller="$PWD"
+out="" # the directory of all results
 
 say() { printf '\n== %s\n' "$*" >&2; }
 

@@ -32,8 +32,9 @@ done
 [[ "$target" == de || "$target" == fr ]] || usage_error "--target is de or fr, not $target"
 declare -A files=()
 for name in {train,val,test_2016_flickr}.{en,"$target"}; do
-  files[$name]="$(ls -d "$text/$name" "$text/$name.gz" 2>/dev/null | head -n 1)" || true
-  [[ -n "${files[$name]}" ]] || die "$text/$name: there is no such file, nor $name.gz"
+  files[$name]="$text/$name"
+  [[ -f "${files[$name]}" ]] || files[$name]+=.gz
+  [[ -f "${files[$name]}" ]] || die "$text/$name: there is no such file, nor $name.gz"
 done
 begin_stages "$checkout/runs/multi30k-en-$target"
 export PROCESSES="${PROCESSES:-1}"

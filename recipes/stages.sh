@@ -23,11 +23,12 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-out="" train_flags=()
+train_flags=()
 stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list="" flags_checked=""
 declare -A stage_title stage_needs stage_results stage_command stage_resumes
 
 # stage_flag FLAG ...: read a flag that all recipes have. stage_flag_words is then the number of words that it took.
+# shellcheck disable=SC2034  # the recipes read it
 stage_flag() {
   stage_flag_words=2
   case "$1" in
