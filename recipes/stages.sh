@@ -24,7 +24,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 train_flags=()
-stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list="" flags_checked=""
+stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list=""
 declare -A stage_title stage_needs stage_results stage_command stage_resumes
 
 # stage_flag FLAG ...: read a flag that all recipes have. stage_flag_words is then the number of words that it took.
@@ -67,14 +67,9 @@ stage() {
 }
 
 # train_stage NAME RUN TITLE FLAGS OF nmt train...: a stage that trains on data/ with these flags and those of the user.
-# Wrong flags end the recipe at once.
 train_stage() {
-  set -- "$@" "${train_flags[@]}"
-  if [[ -z "$stage_only_list$flags_checked" && ! -e "$out/stages/$1" ]]; then
-    check_flags train "${@:4}"
-    flags_checked=yes # the flags of a recipe's further models differ in the preset
-  fi
-  stage --resumes "$1" "$3" prepare "$2/checkpoints/step-*/model.safetensors" train_everywhere data --out "$2" "${@:4}"
+  stage --resumes "$1" "$3" prepare "$2/checkpoints/step-*/model.safetensors" \
+    train_everywhere data --out "$2" "${@:4}" "${train_flags[@]}"
 }
 
 run_stages() {
@@ -95,7 +90,7 @@ run_stages() {
     [[ "$name" != "${selected[0]}" ]] || break
     [[ -e "$out/stages/$name" ]] || die "--from $stage_from: stage $name is not done in $(short "$out")" 2
   done
-  ((${NODE_RANK:-0} > 0)) || lock_directory
+  ((${NODE_RANK:-0} > 0)) || { check_training; lock_directory; }
   for name in "${selected[@]}"; do
     find_stage_state "$name"
     [[ "$name" != "$stage_redo" ]] || stage_state="again: --redo"
@@ -108,6 +103,17 @@ run_stages() {
     fi
   done
   [[ -z "$stage_to" ]] || { say "stopped after $stage_to" && exit; }
+}
+
+# Wrong flags of nmt train end the recipe before its first stage. One model is enough: the others differ in the preset.
+check_training() {
+  local name command
+  for name in "${stage_names[@]}"; do
+    eval "command=(${stage_command[$name]})"
+    [[ "${command[0]}" == train_everywhere && ! -e "$out/stages/$name" ]] || continue
+    check_flags train "${command[@]:4}"
+    return
+  done
 }
 
 # The stages' commands inherit the lock's open file, so it also holds while a command outlives a killed recipe.

@@ -59,20 +59,20 @@ wmt14_data_stages() {
     prepare_flags+=(--vocab-size 300 --character-coverage 0.995)
     table_needs=smoke
   fi
-  set -- --source-lang "$source_language" --target-lang "$target_language"
+  prepare_flags+=(--source-lang "$source_language" --target-lang "$target_language" --keep-duplicates)
+  [[ -n "$stage_only_list" || -e "$out/stages/prepare" ]] || check_flags prepare "${prepare_flags[@]}"
+  set --
   corpora="$("$python" "$checkout/recipes/corpora.py" list "$table")"
   while read -r split corpus; do
     text[$split]="text/$corpus"
     set -- "$@" "--$split" "text/$corpus"
   done <<<"$corpora"
-  set -- "$@" --keep-duplicates "${prepare_flags[@]}" --out data
-  [[ -n "$stage_only_list" || -e "$out/stages/prepare" ]] || check_flags prepare "$@"
   [[ -z "$smoke" ]] || table="smoke/$table"
   stage --resumes download "the public archives, or links to --local" "$table_needs" downloads \
     recipe_script corpora.py fetch "$table"
   stage extract "text out of the archives, lines counted" "$table_needs download" text \
     recipe_script corpora.py extract "$table"
-  stage prepare "text to ids" extract data nmt prepare "$@"
+  stage prepare "text to ids" extract data nmt prepare "$@" "${prepare_flags[@]}" --out data
 }
 
 # translate_stage NAME TITLE NEEDS CHECKPOINT SPLIT HYPOTHESES

@@ -83,7 +83,9 @@ def test_english_german_from_archives_to_the_table_through_a_stop_and_damage(tmp
     assert "step-00000007" in recipe(*command, code=1).stderr  # a damaged checkpoint is not averaged
     for step in ("7", "8"):
         shutil.rmtree(checkpoints / f"step-0000000{step}")
-    assert stages_run(recipe(*command, "--to", "average-base")) == ["train-base"]  # the average is the same as before
+    mended = recipe(*command)
+    assert stages_run(mended) == ["train-base", "average-base"]  # the average is bit for bit the one from before
+    assert mended.stdout == continued.stdout
 
 
 def test_a_recipe_for_another_language_pair(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_a_recipe_for_another_language_pair(tmp_path: Path) -> None:
     lines = (tmp_path / "corpus" / "train.en").read_text(encoding="utf-8").count("\n")
     assert rows["lines, giga-fren (train)"][1:] == [str(min(2000, lines) // 5), "0"]
     assert rows["checkpoints averaged"] == ["20", "20", "0"]
-    assert [cells[0] for name, cells in rows.items() if name.startswith("BLEU")] == [""] * 7  # the paper has none
+    assert {cells[0] for name, cells in rows.items() if name.startswith("BLEU")} == {""}  # the paper has none
     assert "--preset transformer_big_en_fr" in done.stderr
     assert "--subwords wordpiece" in done.stderr
     (copy / "wmt14_en_cs.json").unlink()
