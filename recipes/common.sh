@@ -66,8 +66,8 @@ check_flags() {
   ((status == 0)) || [[ "$1$status" == prepare1 ]] || die "these flags of nmt $1 are wrong: ${*:2}"$'\n'"$message" 2
 }
 
-# micro_batches PROCESSES RUN: print the --micro-batches to give, if any. A run keeps its number. A new one has 8, as on the
-# paper's machine, or the next multiple of PROCESSES that 8 micro-batches cannot be shared by.
+# micro_batches PROCESSES RUN: print the --micro-batches to give, if any. A run keeps its number. A new one has 8, as
+# on the paper's machine, or the next multiple of PROCESSES that 8 micro-batches cannot be shared by.
 micro_batches() {
   if [[ -e "$2/config.json" ]]; then
     sed -n 's/.*"micro_batches": *\([0-9]\+\).*/\1/p' "$2/config.json"
@@ -76,8 +76,8 @@ micro_batches() {
   fi
 }
 
-# train_everywhere DATA --out RUN FLAG...: run nmt train on all GPUs of this machine ($PROCESSES: as many processes), or of
-# $NNODES machines, on each of which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT).
+# train_everywhere DATA --out RUN FLAG...: run nmt train on all GPUs of this machine ($PROCESSES: as many processes),
+# or of $NNODES machines, on each of which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT).
 # $TORCHRUN_FLAGS are passed to torchrun. Files in the flags are relative to the caller's directory.
 train_everywhere() {
   local processes total number extra=() launcher

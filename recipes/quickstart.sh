@@ -31,7 +31,8 @@ metrics=(--metric sacrebleu-char --metric chrf)
 stage corpus "number names, $source to $target" "" corpus \
   recipe_script number_names.py --source "$source" --target "$target" --out corpus
 stage prepare "text to ids" corpus data nmt prepare --source-lang "$source" --target-lang "$target" \
-  --train corpus/train --valid corpus/valid --test corpus/test --keep-duplicates --subwords bpe --vocab-size 240 --out data
+  --train corpus/train --valid corpus/valid --test corpus/test \
+  --keep-duplicates --subwords bpe --vocab-size 240 --out data
 train_stage train run "train" --preset quickstart --seed 1
 stage average "the mean of the last 5 checkpoints" train averaged nmt average run --last 5 --out averaged
 stage translate "the held-out numbers" "corpus average" hypotheses \

@@ -12,11 +12,12 @@
 #
 # NEEDS     the earlier stages whose results this one reads, and files of recipes/
 # RESULTS   the files and directories that it makes in $out; patterns, no spaces
-# COMMAND   nmt, train_everywhere (nmt train on all GPUs), recipe_script (a Python file of recipes/), to_file FILE COMMAND, or
-#           a function of the recipe. It runs in $out. What changes the result belongs in its arguments, and nothing else.
+# COMMAND   nmt, train_everywhere (nmt train on all GPUs), recipe_script (a Python file of recipes/), to_file FILE
+#           COMMAND, or a function of the recipe. It runs in $out. Its arguments are all that changes the result.
 #
-# $out/stages/NAME records the command and the SHA-256 of what the stage needed and of its results. The stage runs again
-# when one of them differs. Its results are removed first, except with --resumes: that command continues from what it finds.
+# $out/stages/NAME records the command and the SHA-256 of what the stage needed and of its results. The stage runs
+# again when one of them differs. Its results are removed first, except with --resumes: that command continues from
+# what it finds.
 #
 # One recipe at a time works in $out. On TERM, INT, HUP and USR1, the stage's command gets TERM and time to save. With
 # NODE_RANK above 0, on a further machine that shares $out, nothing is locked, removed or recorded.
@@ -122,7 +123,7 @@ lock_directory() {
   mkdir -p "$out/stages"
   exec {lock}>"$out/stages/.lock"
   flock -w 3 "$lock" ||
-    die "$(short "$out") is in use by another recipe, or by a command of a killed one: fuser $out/stages/.lock shows it" 2
+    die "$(short "$out") is in use by another recipe, or a killed one's command: see fuser $out/stages/.lock" 2
 }
 
 list_stages() {
@@ -157,7 +158,8 @@ find_stage_state() {
   elif [[ "$(sed '/^results$/q' "$record")" != "$(stage_header "$1")" ]]; then
     stage_state="changed: its settings or inputs are different"
   else
-    damage="$(diff <(sed '1,/^results$/d' "$record") <(stage_checksums "$1") | sed -n 's/^[<>] [^ ]* .//p' | sort -u)" || true
+    damage="$(diff <(sed '1,/^results$/d' "$record") <(stage_checksums "$1"))" || true
+    damage="$(sed -n 's/^[<>] [^ ]* .//p' <<<"$damage" | sort -u)"
     [[ -z "$damage" ]] && stage_state="done" || stage_state="damaged: $(head -n 3 <<<"$damage" | tr '\n' ' ')"
   fi
 }

@@ -4,16 +4,17 @@
 #   recipes/table3.sh [--rows "ROW ..."] [FLAG ...] [-- FLAGS OF nmt train]
 #   recipes/table3.sh --multi30k DIR [--steps N] [--rows "ROW ..."] [FLAG ...] [-- FLAGS OF nmt train]
 #
-# Each row is trained (100,000 steps; big 300,000), translates the dev set with beam 4 and alpha 0.6 without averaging, and
-# is scored; dev perplexity is that of the last step. Text and base model are shared with recipes/wmt14_en_de.sh, in the
-# same directory. Ends with a table: the paper, this run, the difference. Run it again to continue after a stop.
+# Each row is trained (100,000 steps; big 300,000), translates the dev set with beam 4 and alpha 0.6 without
+# averaging, and is scored; dev perplexity is that of the last step. Text and base model are shared with
+# recipes/wmt14_en_de.sh, in the same directory. Ends with a table: the paper, this run, the difference. Run it again
+# to continue after a stop.
 #
-# With --multi30k, the rows are made small enough for a CPU: d_model, d_ff, d_k and d_v are a quarter, N is half; h, dropout,
-# label smoothing and positions are the paper's; 4,000 BPE pieces; 2048 tokens a batch; dev set val. The table then compares
-# each row's difference to the base model with that in the paper.
+# With --multi30k, the rows are made small enough for a CPU: d_model, d_ff, d_k and d_v are a quarter, N is half; h,
+# dropout, label smoothing and positions are the paper's; 4,000 BPE pieces; 2048 tokens a batch; dev set val. The
+# table then compares each row's difference to the base model with that in the paper.
 #
-#   --rows LIST     of these (default: all): base A_h1 A_h4 A_h16 A_h32 B_dk16 B_dk32 C_N2 C_N4 C_N8 C_d256 C_d1024 C_dff1024
-#                   C_dff4096 D_dropout0.0 D_dropout0.2 D_smoothing0.0 D_smoothing0.2 E big
+#   --rows LIST     of these (default: all): base A_h1 A_h4 A_h16 A_h32 B_dk16 B_dk32 C_N2 C_N4 C_N8 C_d256 C_d1024
+#                   C_dff1024 C_dff4096 D_dropout0.0 D_dropout0.2 D_smoothing0.0 D_smoothing0.2 E big
 #   --multi30k DIR  has train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   --steps N       with --multi30k: steps of each row; 400 by default, and big three times as many
 
@@ -60,9 +61,10 @@ done
 [[ -z "$row_steps" || " ${rows[*]} " == *" base "* ]] || rows=(base "${rows[@]}")
 
 scored=() scale=full
+[[ -z "$row_steps" ]] || scale=small
 for row in "${rows[@]}"; do
   small_flags=()
-  [[ -z "$row_steps" ]] || { scale=small && mapfile -t small_flags < <(recipe_script paper_tables.py flags "$row" "$row_steps"); }
+  [[ -z "$row_steps" ]] || mapfile -t small_flags < <(recipe_script paper_tables.py flags "$row" "$row_steps")
   [[ -z "$smoke" ]] || small_flags+=(--batch-tokens 512 --device cpu)
   preset="table3_$row"
   [[ "$row" != base && "$row" != big ]] || preset="transformer_$row"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the recipes for WMT14 share. A recipe gives the text and vocabulary (wmt14_define) and the models (wmt14_main). It works for
-# any language pair that has a table recipes/wmt14_SOURCE_TARGET.json.
+# What the recipes for WMT14 share. A recipe gives the text and vocabulary (wmt14_define) and the models (wmt14_main). It
+# works for any language pair that has a table recipes/wmt14_SOURCE_TARGET.json.
 
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 
@@ -24,9 +24,9 @@ HELP
   cat <<'HELP'
   -- FLAG ...    further flags of nmt train
 
-Environment: NMT_MIRROR, where the archives are instead of https://www.statmt.org (several are tried in turn); PROCESSES, the
-number of training processes on this machine (default: one for each GPU); NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT, to
-train on several machines (example: recipes/slurm); TORCHRUN_FLAGS.
+Environment: NMT_MIRROR, where the archives are instead of https://www.statmt.org (several are tried in turn); PROCESSES,
+the number of training processes on this machine (default: one for each GPU); NNODES, NODE_RANK, MASTER_ADDR,
+MASTER_PORT, to train on several machines (example: recipes/slurm); TORCHRUN_FLAGS.
 HELP
 }
 
@@ -47,14 +47,15 @@ wmt14_flag() {
   esac
 }
 
-# wmt14_data_stages NAME: the stages from the archives to ids, in runs/NAME. A smoke test makes small archives first, with a
-# table of their own.
+# wmt14_data_stages NAME: the stages from the archives to ids, in runs/NAME. A smoke test makes small archives first,
+# with a table of their own.
 wmt14_data_stages() {
   local split corpus corpora
   begin_stages "$checkout/runs/$1${smoke:+-smoke}"
   table_needs="$table"
   if [[ -n "$smoke" ]]; then
-    stage smoke "small archives" "$table" smoke recipe_script corpora.py small "$table" smoke ${smoke_corpus:+"$smoke_corpus"}
+    stage smoke "small archives" "$table" smoke \
+      recipe_script corpora.py small "$table" smoke ${smoke_corpus:+"$smoke_corpus"}
     export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
     prepare_flags+=(--vocab-size 300 --character-coverage 0.995)
     table_needs=smoke
@@ -88,7 +89,9 @@ score_stage() {
 }
 
 # table_stage NAME NEEDS ARGUMENTS OF paper_tables.py...
-table_stage() { stage "$1" "paper, this run, difference" "$2" "$1.md" to_file "$1.md" recipe_script paper_tables.py "${@:3}"; }
+table_stage() {
+  stage "$1" "paper, this run, difference" "$2" "$1.md" to_file "$1.md" recipe_script paper_tables.py "${@:3}"
+}
 
 # show_table NAME: print the table.
 show_table() { say "$(short "$out")/$1.md" && cat "$out/$1.md"; }
@@ -110,8 +113,8 @@ wmt14_main() {
   [[ "$model" == base || "$model" == big ]] || usage_error "--model is base or big, not '$model'"
   [[ "$model" == base ]] || { last=20 && preset="$big_preset"; }
   if [[ -n "$smoke" ]]; then
-    small_flags=(--num-layers 1 --d-model 32 --d-ff 64 --num-heads 2 --batch-tokens 512 --micro-batches 2 --warmup-steps 4)
-    small_flags+=(--max-steps "$((last + 3))" --save-every 1 --validate-every 4 --log-every 2 --device cpu)
+    small_flags=(--num-layers 1 --d-model 32 --d-ff 64 --num-heads 2 --batch-tokens 512 --micro-batches 2)
+    small_flags+=(--warmup-steps 4 --max-steps "$((last + 3))" --save-every 1 --validate-every 4 --log-every 2 --device cpu)
     note="A smoke test, with a tiny model on a little text: it shows that the recipe works, and nothing about quality."
   fi
   wmt14_data_stages "$name"
