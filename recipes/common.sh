@@ -57,6 +57,9 @@ recipe_script() { "$python" "$checkout/recipes/$1" "${@:2}"; }
 # to_file FILE COMMAND...: write standard output to FILE, which appears only if the command succeeds.
 to_file() { "${@:2}" >"$1.unfinished" && mv "$1.unfinished" "$1"; }
 
+# with_log FILE COMMAND...: write standard error to FILE, too.
+with_log() { "${@:2}" 2>&1 | tee "$1" >&2; }
+
 # check_flags prepare|train FLAG...: exit with nmt's message if it rejects the flags.
 check_flags() {
   local status=0 message command=(train --dry-run --vocab-size 1000)

@@ -13,7 +13,7 @@
 # NEEDS     the earlier stages whose results this one reads, and files of recipes/
 # RESULTS   the files and directories that it makes in $out; patterns, no spaces
 # COMMAND   nmt, train_everywhere (nmt train on all GPUs), recipe_script (a Python file of recipes/), to_file FILE
-#           COMMAND, or a function of the recipe. It runs in $out. Its arguments are all that changes the result.
+#           COMMAND, with_log FILE COMMAND, or a function of the recipe. It runs in $out. Its arguments are all that changes the result.
 #
 # $out/stages/NAME records the command and the SHA-256 of what the stage needed and of its results. The stage runs
 # again when one of them differs. Its results are removed first, except with --resumes: that command continues from
@@ -141,6 +141,7 @@ show_command() {
   local command file=""
   eval "command=(${stage_command[$1]})"
   [[ "${command[0]}" != to_file ]] || { file=" > ${command[1]}" && command=("${command[@]:2}"); }
+  [[ "${command[0]}" != with_log ]] || { file=" 2> ${command[1]}" && command=("${command[@]:2}"); }
   case "${command[0]}" in
     nmt) ;;
     train_everywhere) command=(nmt train "${command[@]:1}") ;;
