@@ -61,6 +61,8 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     data, out = options.data, options.out
     if options.vocab_size is not None and not options.dry_run:
         raise UsageError("--vocab-size is for --dry-run; the vocabulary of a training is that of DATA")
+    if options.vocab_size is not None and data is not None:
+        raise UsageError(f"--vocab-size excludes DATA, here {str(data)!r}: leave one of them out")
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the figures of a training are in metrics.jsonl")
     if options.list_presets:
