@@ -203,12 +203,19 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
 ) -> None:
     (tmp_path / "my_sgd.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
+
+    def forget_the_plugin() -> None:
+        monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in components.items()})
+        sys.modules.pop("my_sgd", None)
+
+    components = registry._components
+    forget_the_plugin()
     plugin = ("--import", "my_sgd", "--optimizer", "my_sgd", "--push", 0.5)
     data, out = tmp_path / "data", tmp_path / "run"
     shutil.copytree(tiny_data, data)
     code, _, err = train(data, "--out", out, *TINY, *plugin)
     assert (code, "next: nmt translate" in err) == (0, True), err  # there is only one checkpoint to average
-    forget("my_sgd")
+    forget_the_plugin()
     code, _, err = train("--resume", out, "--max-steps", 4)
     assert (code, "resuming from" in err) == (0, True), err
     assert train(tiny_data, "--out", tmp_path / "whole", *TINY, *plugin, "--max-steps", 4)[0] == 0
@@ -240,14 +247,6 @@ class Config:
 def build(config, *, parameters):
     return torch.optim.SGD(parameters, lr=config.push)
 """
-
-
-def forget(module: str) -> None:
-    """Unload a module and its components, as in a new process."""
-    sys.modules.pop(module)
-    for components in registry._components.values():
-        for name in [name for name, component in components.items() if component.module == module]:
-            del components[name]
 
 
 def test_a_model_that_cannot_be_built_leaves_no_folder(train: Run, tiny_data: Path, tmp_path: Path) -> None:
