@@ -56,7 +56,7 @@ def test_a_damaged_newest_checkpoint(
         started = forks.train(tiny_data, run)
         started.code(0)
         assert str(newest / (name or "checksums.json")) in started.err
-        assert f"going back to {run / 'checkpoints' / 'step-00000010'}" in started.err
+        assert "newest undamaged checkpoint" in started.err
         check_same("a damaged newest checkpoint", whole, run)
     kept = [path.name for path in (run / "checkpoints").glob("damaged-*")]
     assert len(kept) == len(list(DAMAGES)[:: rounds(4, 1)])  # put aside, not deleted
@@ -67,7 +67,7 @@ def test_every_checkpoint_is_damaged(forks: Any, tiny_data: Path, run: Path, tal
         truncate(weights)
     started = forks.train(tiny_data, run)
     started.code(1)
-    assert "every checkpoint is damaged; move the folder away" in started.err
+    assert "all checkpoints are damaged" in started.err
     assert len(list((run / "checkpoints").glob("step-*"))) == 3
     tally.add("every checkpoint damaged: refused, nothing deleted")
 

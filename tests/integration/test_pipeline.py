@@ -108,4 +108,4 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(nmt: Nmt, data: Path, tm
     assert weights(tmp_path / "whole" / last) == weights(tmp_path / "halves" / last)
     assert weights(tmp_path / "whole" / last) != weights(tmp_path / "whole" / "checkpoints/step-00000015")
     done = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "halves")
-    assert "already at step 30 of 30" in done.stderr
+    assert "already finished at step 30" in done.stderr
