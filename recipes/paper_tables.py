@@ -133,7 +133,7 @@ def last_perplexity(run: Path) -> float | None:
 
 
 def score_of(scores: Path, metric: str) -> float | None:
-    found = [score["score"] for score in read_json(scores).get("scores", []) if score["id"] == metric]
+    found = [score["score"] for score in read_json(scores).get("scores", []) if score["metric"] == metric]
     return found[0] if found else None
 
 
@@ -163,8 +163,8 @@ def wmt14_figures(target: str, model: str, averaged: int) -> Iterator[Figure]:
     )
     yield Figure("checkpoints averaged", paper.averaged, averaged)
     for score in read_json(Path(model) / "score.json")["scores"]:
-        known = paper.bleu[target] if score["id"] == PAPERS_MEASURE[target] else None
-        yield Figure(f"BLEU, {score['id']}", known, score["score"], ".2f")
+        known = paper.bleu[target] if score["metric"] == PAPERS_MEASURE[target] else None
+        yield Figure(f"BLEU, {score['metric']}", known, score["score"], ".2f")
 
 
 def training_figures(paper: PaperModel, run: Path) -> Iterator[Figure]:
@@ -262,7 +262,7 @@ def print_wmt14(target: str, model: str, averaged: str, note: str) -> None:
     )
     print(f"\nThe paper's BLEU stands beside {PAPERS_MEASURE[target]}, the nearest measure. {REMARKS[target]}\n")
     for score in read_json(Path(model) / "score.json")["scores"]:
-        print(f"- {score['id']}: {score['metric']}; `{score['signature']}`")
+        print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
 
 
 def print_table3(scale: str, note: str, *rows: str) -> None:

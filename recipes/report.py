@@ -89,9 +89,9 @@ def stages(made: Made, parameters: str, train: int, test: int) -> Iterator[Row]:
 def score_rows(made: Made, expected: dict[str, float]) -> Iterator[Row]:
     """Every score by its short name; `show_names` says what they stand for."""
     for score in made.scores:
-        least = expected.get(score["id"])
+        least = expected.get(score["metric"])
         good = None if least is None else score["score"] >= least
-        name = score["id"] if score["id"].startswith(("chrf", "ter")) else f"BLEU, {score['id']}"
+        name = score["metric"] if score["metric"].startswith(("chrf", "ter")) else f"BLEU, {score['metric']}"
         yield Row(name, f"{score['score']:.2f}", "" if least is None else f"at least {least:g}", good)
 
 
@@ -125,7 +125,7 @@ def show(rows: list[Row], title: str, console: Console) -> None:
 def show_names(made: Made, console: Console) -> None:
     """What each score is, so that nobody has to guess which BLEU it was."""
     for score in made.scores:
-        console.print(f"  {score['id']}: {score['metric']}", markup=False, soft_wrap=True)
+        console.print(f"  {score['metric']}: {score['name']}", markup=False, soft_wrap=True)
         console.print(f"      {score['signature']}", markup=False, soft_wrap=True)
 
 

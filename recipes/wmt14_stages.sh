@@ -130,7 +130,7 @@ average_stages() {
   stage "translate-$1" "the test set, with the averaged model" "extract average-$1" "$1/test.$target_language" \
     translate_split test "$1/averaged" "$1/test.$target_language"
   stage "score-$1" "every BLEU, by its full name" "extract translate-$1" "$1/score.json" \
-    score_split test "$1/test.$target_language" "$1/score.json" bleu
+    score_split test "$1/test.$target_language" "$1/score.json" decomposition
 }
 
 average_run() { run "$nmt" average "$out/$1/run" --last "$2" --out "$out/$1/averaged"; }

@@ -33,7 +33,7 @@ def write_run(run: Path, perplexity: float, parameters: int) -> None:
 
 
 def score(identity: str, value: float) -> dict[str, Any]:
-    return {"id": identity, "score": value, "metric": f"the full name of {identity}", "signature": "nrefs:1"}
+    return {"metric": identity, "score": value, "name": f"the full name of {identity}", "signature": "nrefs:1"}
 
 
 @pytest.fixture
