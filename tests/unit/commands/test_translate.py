@@ -4,6 +4,7 @@ import fcntl
 import gzip
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,11 +12,13 @@ import termios
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nmt_cli import registry
 from nmt_cli.cli import main
 from nmt_cli.commands.translate import TranslateCommandOptions, format_translation, translate
 from nmt_cli.decoding.translator import Output, Translation
@@ -322,3 +325,28 @@ def test_closed_streams(tiny_checkpoint: Path, tmp_path: Path, closed: str, code
     assert message in done.stderr
     assert b"Traceback" not in done.stderr
     assert done.stdout.count(b"\n") == (1 if closed == "2>&-" else 0)
+
+
+PLUGIN = """
+from nmt_cli import registry
+registry.discover()
+full = registry.find("attention", "full")
+registry.register("attention", "mine", full.config)(lambda *config, **values: full.build(*config, **values))
+"""
+
+
+def test_a_component_from_an_imported_module(
+    settings: TranslateCommandOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in registry._components.items()})
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "plugin_of_translate.py").write_text(PLUGIN)
+    copy = shutil.copytree(settings.checkpoints[0], tmp_path / "copy")
+    config, sums = copy / "config.json", copy / "checksums.json"
+    before = sha256(config.read_bytes()).hexdigest()
+    config.write_text(config.read_text().replace('"full"', '"mine"'))
+    sums.write_text(sums.read_text().replace(before, sha256(config.read_bytes()).hexdigest()))
+    with pytest.raises(CheckpointError, match="mine"):
+        run(replace(settings, checkpoints=(copy,)), b"abc")
+    imported = replace(settings, checkpoints=(copy,), imports=("plugin_of_translate",))
+    assert run(imported, b"abc") == run(settings, b"abc")
