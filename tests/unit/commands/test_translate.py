@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gzip
 import os
@@ -217,9 +218,10 @@ def test_interactive(ending: bytes, code: int, tiny_checkpoint: Path) -> None:
         shown = read_until(controller, b"> ")
         os.write(controller, b"abc [x]\n")
         shown += read_until(controller, b"> ", after=b"score")
-        while process.poll() is None:  # Python loses a Ctrl-C that comes just before it waits for input
+        while process.returncode is None:  # Python loses a Ctrl-C that comes just before it waits for input
             os.write(controller, ending)
-            time.sleep(0.2)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
         assert process.returncode == code
         shown += os.read(controller, 1000)
     os.close(controller)
