@@ -54,7 +54,7 @@ def test_unseen_numbers_are_translated(corpus: Path, hypotheses: Path) -> None:
 def test_score_reports_what_the_files_say(nmt: Nmt, corpus: Path, hypotheses: Path) -> None:
     metrics = ("--metric", "sacrebleu-char", "--metric", "chrf", "--json")
     scores = json.loads(nmt("score", hypotheses, "--ref", corpus / "test.de", *metrics).stdout)["scores"]
-    assert [score["id"] for score in scores] == ["sacrebleu-char", "chrf"]
+    assert [score["metric"] for score in scores] == ["sacrebleu-char", "chrf"]
     assert all(95 < score["score"] <= 100 and score["signature"] for score in scores)
     perfect = json.loads(nmt("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout)["scores"]
     assert [score["score"] for score in perfect] == [100, 100]
