@@ -18,6 +18,7 @@ from nmt_cli.commands.train_parts import TrainOptions, build_model, build_parts,
 from nmt_cli.config import resolve
 from nmt_cli.device import World, choose_device
 from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import CountsFlops
 from nmt_cli.training.reporter import figures_table
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
@@ -67,7 +68,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
     figures["vocabulary"] = dict(zip(("source", "target", "shared"), vocabulary, strict=True))
     figures["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    if hasattr(model, "training_flops"):
+    if isinstance(model, CountsFlops):
         by_part = model.training_flops(source, target)
         figures["training_step_flops"] = {"total": sum(by_part.values()), "by_part": by_part}
     return figures

@@ -16,7 +16,7 @@ from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.interfaces import Task
+from nmt_cli.interfaces import CountsFlops, Task
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.rates import device_rates
@@ -89,7 +89,7 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
         costs=CostMeter(
             device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
-        flops=getattr(model, "training_flops", None),
+        flops=model.training_flops if isinstance(model, CountsFlops) else None,
         validate=None if valid is None else validate,
     )
 

@@ -44,7 +44,7 @@ class Parts:
     plan: BatchPlan
     costs: CostMeter
     validate: Callable[[], dict[str, float]] | None  # returns the loss that chooses the best checkpoint first
-    flops: Callable[[Indices, Indices], dict[str, float]] | None = None  # of source and target lengths, by part
+    flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part
 
 
 class Sums(NamedTuple):
