@@ -22,7 +22,7 @@ from nmt_cli.config import DEFAULT_COMPONENTS, RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, corpus_plan, derived_micro_batches
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
-from nmt_cli.device import World, alike_everywhere, join_world, product_type
+from nmt_cli.device import World, check_precision, join_world, main_rank_reports, product_type
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.interfaces import Task
@@ -86,7 +86,7 @@ def train(
     imports: Sequence[str],
 ) -> None:
     """Trains on the prepared folder `data` into the run's folder `out`, or goes on where an earlier start stopped."""
-    with alike_everywhere():
+    with main_rank_reports():
         config = resolve(TrainingConfig, flags, preset=preset, file=config_file)
     settings: TrainingConfig = config.training
     with join_world(settings.device, settings.timeout_minutes) as world:
@@ -100,6 +100,7 @@ def train(
             parts = build_parts(config, task, corpus, valid, world)
             check_validation(settings, flags, valid is not None, data)
             check_shares(parts.plan.micro_batches, world.size, reporter.note)
+            check_precision(world.device, settings.precision, reporter.note)
             if world.is_main:
                 whole = {**config.to_json(), "data": corpus.fingerprint, "imports": list(imports)}
                 run.claim(whole, MAY_CHANGE, about["run"], defaults(config))

@@ -22,7 +22,9 @@ class TrainingConfig:
     )
     max_steps: int = option(100_000, "updates to train for", minimum=1)
     seed: int = option(1, "seed of weights, batches and dropout", minimum=0, maximum=2**63 - 1)
-    precision: str = option("auto", "of matrix products: auto is bfloat16 on GPUs, float32 on CPUs", choices=PRECISIONS)
+    precision: str = option(
+        "auto", "of matrix products: auto is bfloat16 on GPUs that have it, else float32", choices=PRECISIONS
+    )
     clip_norm: float = option(0.0, "largest norm of the gradient, 0 for no clipping, as in the paper", minimum=0.0)
     save_every: str | int = option("1500", "steps between checkpoints, or minutes as in 10m")
     keep_last: int = option(20, "checkpoints to keep, besides the best", minimum=1)
@@ -48,9 +50,7 @@ class TrainingConfig:
     non_finite_budget: int = option(
         10, "updates with a loss or gradient that is not finite, before the run stops", minimum=0
     )
-    timeout_minutes: float = option(
-        10.0, "after how long a silent process ends a run of several", minimum=0.01, maximum=10080
-    )
+    timeout_minutes: float = option(10.0, "minutes to wait for an unresponsive rank", minimum=0.01, maximum=10080)
 
     def __post_init__(self) -> None:
         """Refuses intervals that are none before anything is written."""

@@ -114,7 +114,7 @@ class Forks:
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TORCH_CPP_LOG_LEVEL": "FATAL"}
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         environment.pop(name, None)
     server = subprocess.Popen(
