@@ -23,7 +23,7 @@ class TrainingConfig:
     max_steps: int = option(100_000, "updates to train for", minimum=1)
     seed: int = option(1, "seed of weights, batches and dropout", minimum=0, maximum=2**63 - 1)
     precision: str = option(
-        "auto", "of matrix products: auto is bfloat16 on GPUs that have it, else float32", choices=PRECISIONS
+        "auto", "of matrix products: auto is bfloat16 on GPUs with it, else float32", choices=PRECISIONS
     )
     clip_norm: float = option(0.0, "largest norm of the gradient, 0 for no clipping, as in the paper", minimum=0.0)
     save_every: str | int = option("1500", "steps between checkpoints, or minutes as in 10m")
