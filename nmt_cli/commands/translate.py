@@ -259,7 +259,7 @@ def _opened_attention(
         write(content)
     if not settings.quiet:
         sentences = f"{len(page)} sentence{'' if len(page) == 1 else 's'}"
-        _say(f"attention of {sentences}: {path} ({len(content) / 1e6:.1f} MB); open it in a browser")
+        _say(f"attention of {sentences}: {path} ({len(content) / 1000:,.0f} kB); open it in a browser")
 
 
 def _check_interactive(settings: TranslateCommandOptions) -> None:
