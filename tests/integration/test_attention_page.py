@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
+from nmt_cli.decoding.attention_page import AttentionPage
+from nmt_cli.decoding.loading import load_translator
 from nmt_cli.interfaces import BOS, EOS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
@@ -151,9 +153,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(model: Path, nmt: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    translator = load_translator([model], "cpu", {"max_length_offset": 2})
+    page = AttentionPage(translator, "model", pytest.fail)
+    for translation in translator.translate(LINES):
+        page.add(translation, "line")
     path = tmp_path_factory.mktemp("page") / "attention.html"
-    nmt("translate", model, "--attention", path, "--max-length-offset", 2, stdin="".join(f"{x}\n" for x in LINES))
+    path.write_bytes(page.html())
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -219,7 +220,7 @@ def test_the_command_writes_the_page_besides_the_translations(
     captured = capfd.readouterr()
     assert captured.out == ""
     assert str(settings.attention) in captured.err
-    assert " 0.0 " not in captured.err
+    assert re.search(r"\([1-9]\d* kB\)", captured.err)
 
 
 @pytest.mark.parametrize(
