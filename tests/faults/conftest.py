@@ -1,10 +1,10 @@
-"""Faults are really made, on real commands. `make faults` makes many (NMT_FAULTS=long), other test runs a few."""
+"""Real faults in real commands: many with `make faults` (NMT_FAULTS=long), a few in other test runs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +36,7 @@ CLOCK = {
 }
 """What is measured with a clock, and so differs from run to run."""
 
+
 TINY = (
     "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 500 --micro-batches 4 --warmup-steps 20 "
     "--max-steps 12 --save-every 2 --validate-every 4 --log-every 3 --keep-last 3 --device cpu "
@@ -45,7 +46,7 @@ TINY = (
 
 @dataclass
 class Started:
-    """A command that runs."""
+    """A command that was started."""
 
     folder: Path
 
@@ -78,15 +79,13 @@ class Started:
         return int((self.folder / "changes").read_text())
 
     def send(self, number: int) -> None:
-        """A signal, unless the command has ended."""
-        if not self.ended:
-            try:
+        """Send a signal, unless the command has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            if not self.ended:
                 os.kill(self.pid, number)
-            except ProcessLookupError:
-                return
 
     def code(self, expected: int | None = None) -> int:
-        """Waits for the end; no command ever shows a traceback."""
+        """Wait for the end, and return the exit code. No command may print a traceback."""
         code = int(self._wait("code"))
         assert "Traceback" not in self.err, self.err
         assert expected is None or code == expected, f"exit code {code}, expected {expected}\n{self.err}"
@@ -95,10 +94,11 @@ class Started:
 
 @dataclass
 class Forks:
-    """Starts commands quickly; see forks.py."""
+    """Starts commands as forks of one process that has imported everything; see forks.py."""
 
     server: subprocess.Popen[str]
     folder: Path
+    tiny = TINY
 
     def start(self, *arguments: object, **order: Any) -> Started:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
@@ -115,8 +115,6 @@ class Forks:
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TORCH_CPP_LOG_LEVEL": "FATAL"}
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        environment.pop(name, None)
     server = subprocess.Popen(
         [sys.executable, str(HERE / "forks.py")],
         stdin=subprocess.PIPE,
@@ -133,14 +131,14 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 
 
 def timeless(value: Any) -> Any:
-    """`value` without what a clock measured."""
+    """Remove measured times from `value`."""
     if isinstance(value, dict):
         return {name: timeless(inner) for name, inner in value.items() if name not in CLOCK}
     return value
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    """Every file of a run's folder by its name, as far as a clock has no part in it."""
+    """Every file of a run by its name, without measured times."""
     found: dict[str, bytes] = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
@@ -157,7 +155,7 @@ def contents(run: Path) -> dict[str, bytes]:
 
 
 def lost_bytes(expected: dict[str, bytes], found: dict[str, bytes]) -> int:
-    """Bytes of files that are missing, that are other, or that should not be there."""
+    """Bytes of missing, different and additional files."""
     return sum(
         max(len(expected.get(name, b"")), len(found.get(name, b"")), 1)
         for name in expected.keys() | found.keys()
@@ -167,7 +165,7 @@ def lost_bytes(expected: dict[str, bytes], found: dict[str, bytes]) -> int:
 
 @dataclass
 class Tally:
-    """How many faults were made, and what came of them, by kind."""
+    """Numbers of faults, of survived ones and of lost bytes, by kind."""
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
@@ -201,7 +199,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def whole(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing disturbed."""
+    """An undisturbed run."""
     run = tmp_path_factory.mktemp("whole") / "run"
     began = time.monotonic()
     started = forks.train(tiny_data, run, watched=str(run))
@@ -213,13 +211,13 @@ def whole(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def rounds() -> Callable[[int, int], int]:
-    """How often to do something: (in continuous integration, in the long form)."""
+    """Choose a number of repetitions: (in a normal test run, with NMT_FAULTS=long)."""
     return lambda few, many: many if LONG else few
 
 
 @pytest.fixture
 def check_same(tally: Tally) -> Callable[..., None]:
-    """Compares a run's folder with that of the undisturbed one, bit for bit, and counts."""
+    """Compare a run with the undisturbed one, bit for bit, and count the fault."""
 
     def check(kind: str, expected: Path, run: Path, faults: int = 1) -> None:
         before, after = contents(expected), contents(run)
@@ -230,6 +228,3 @@ def check_same(tally: Tally) -> Callable[..., None]:
         assert different == []
 
     return check
-
-
-SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "USR1": signal.SIGUSR1}

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt_cli.device import autocast, check_precision, choose_device, join_world, product_type
+from nmt_cli.device import autocast, check_precision, choose_device, is_out_of_memory, join_world, product_type
 from nmt_cli.errors import UsageError
 
 CPU = torch.device("cpu")
@@ -71,6 +71,19 @@ def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch, compute_capability:
         check_precision(torch.device("cuda", 0), precision, notes.append)
     check_precision(CPU, "auto", notes.append)
     assert len(notes) == (0 if low else 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (MemoryError(), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("shapes cannot be multiplied"), False),
+    ],
+)
+def test_out_of_memory_errors(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) == expected
 
 
 def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
