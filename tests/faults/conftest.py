@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -154,49 +154,6 @@ def contents(run: Path) -> dict[str, bytes]:
     return found
 
 
-def lost_bytes(expected: dict[str, bytes], found: dict[str, bytes]) -> int:
-    """Bytes of missing, different and additional files."""
-    return sum(
-        max(len(expected.get(name, b"")), len(found.get(name, b"")), 1)
-        for name in expected.keys() | found.keys()
-        if expected.get(name) != found.get(name)
-    )
-
-
-@dataclass
-class Tally:
-    """Numbers of faults, of survived ones and of lost bytes, by kind."""
-
-    rows: dict[str, list[int]] = field(default_factory=dict)
-
-    def add(self, kind: str, faults: int = 1, survived: int | None = None, lost: int = 0) -> None:
-        row = self.rows.setdefault(kind, [0, 0, 0])
-        for place, count in enumerate((faults, faults if survived is None else survived, lost)):
-            row[place] += count
-
-
-TALLY = Tally()
-
-
-@pytest.fixture(scope="session")
-def tally() -> Tally:
-    return TALLY
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table for docs/reliability.md."""
-    if not TALLY.rows:
-        return
-    terminalreporter.section("faults")
-    terminalreporter.write_line(f"| {'fault':58} | made | survived | bytes lost |")
-    terminalreporter.write_line(f"|{'-' * 60}|-----:|---------:|-----------:|")
-    for kind, row in [
-        *TALLY.rows.items(),
-        ("together", [sum(column) for column in zip(*TALLY.rows.values(), strict=True)]),
-    ]:
-        terminalreporter.write_line(f"| {kind:58} | {row[0]:4} | {row[1]:8} | {row[2]:10} |")
-
-
 @pytest.fixture(scope="session")
 def whole(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
@@ -215,16 +172,13 @@ def rounds() -> Callable[[int, int], int]:
     return lambda few, many: many if LONG else few
 
 
-@pytest.fixture
-def check_same(tally: Tally) -> Callable[..., None]:
-    """Compare a run with the undisturbed one, bit for bit, and count the fault."""
+@pytest.fixture(scope="session")
+def check_same() -> Callable[..., None]:
+    """Compare a run with the undisturbed one, bit for bit."""
 
-    def check(kind: str, expected: Path, run: Path, faults: int = 1) -> None:
+    def check(fault: str, expected: Path, run: Path) -> None:
         before, after = contents(expected), contents(run)
         after = {name: content for name, content in after.items() if "/damaged-" not in name}
-        lost = lost_bytes(before, after)
-        tally.add(kind, faults, faults if not lost else 0, lost)
-        different = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-        assert different == []
+        assert sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)) == [], fault
 
     return check

@@ -35,7 +35,7 @@ def test_killed_before_any_change_of_a_file(
 def test_killed_at_random_moments_again_and_again(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None]
 ) -> None:
-    chance, seconds, kills = random.Random(2), float((whole.parent / "seconds").read_text()), 0
+    chance, seconds = random.Random(2), float((whole.parent / "seconds").read_text())
     for number in range(rounds(1, 12)):
         run = tmp_path / str(number)
         while True:
@@ -46,9 +46,7 @@ def test_killed_at_random_moments_again_and_again(
             started.send(signal.SIGKILL)
             if started.code() == 0:
                 break
-            kills += 1
-        check_same("SIGKILL at a random moment", whole, run, faults=kills)
-        kills = 0
+        check_same("SIGKILL at a random moment", whole, run)
         shutil.rmtree(run)
 
 
@@ -97,16 +95,14 @@ def test_torn_files_of_a_run(
     (run / "config.json").write_bytes(config[: len(config) // 2])
     started = forks.train(tiny_data, run)
     started.code(0)
-    check_same("a torn file of the run", whole, run, faults=2)
+    check_same("a torn file of the run", whole, run)
     (run / "config.json").write_bytes(b"{")
     other = forks.train(tiny_data, run, "--seed", "2")
     other.code(2)
     assert "no checkpoint shows that it is this command's" in other.err
 
 
-def test_a_killed_average_leaves_the_former_one(
-    forks: Any, whole: Path, tmp_path: Path, rounds: Any, tally: Any
-) -> None:
+def test_a_killed_average_leaves_the_former_one(forks: Any, whole: Path, tmp_path: Path, rounds: Any) -> None:
     """Killed at every single change of a file: the former checkpoint is there, or is named, or the new one is whole."""
     out = tmp_path / "averaged"
     arguments = ("average", whole, "--last", "2", "--out", out, "--overwrite")
@@ -123,7 +119,6 @@ def test_a_killed_average_leaves_the_former_one(
             tried.code(1)
             assert "rename it" in tried.err
         forks.start(*arguments).code(0)
-        tally.add("SIGKILL while an averaged checkpoint is replaced")
         assert (out / "model.safetensors").read_bytes() == weights
         assert json.loads((out / "config.json").read_text())["step"] == 12
         assert [path.name for path in tmp_path.iterdir()] == ["averaged"]

@@ -55,7 +55,7 @@ def losses(run: Path) -> list[tuple[int, float, int]]:
 
 
 def test_the_number_of_processes_may_change(
-    forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, rounds: Any, tally: Any
+    forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, rounds: Any
 ) -> None:
     """Each part of a run by another number of processes: the same batches, and the same losses up to rounding."""
     forks.train(tiny_data, tmp_path / "one", *LOGGED).code(0)
@@ -67,20 +67,18 @@ def test_the_number_of_processes_may_change(
     assert len(several) == 4 * len(sizes)
     for (step, loss, tokens), expected in zip(several, one, strict=False):
         assert (step, pytest.approx(loss, rel=1e-4), tokens) == expected
-    tally.add("resumed with another number of processes", len(sizes) - 1)
 
 
 @pytest.mark.parametrize("poisoned", [1, pytest.param(0, marks=only_long)])
-def test_a_rank_is_killed(ranks: Any, tiny_data: Path, tmp_path: Path, tally: Any, poisoned: int) -> None:
+def test_a_rank_is_killed(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned: int) -> None:
     """The other ranks end with one message, long before the timeout."""
     started = ranks(3, tiny_data, tmp_path / "run", poison="dies", poisoned=poisoned)
     assert [process.code() for process in started] == [-signal.SIGKILL if i == poisoned else 1 for i in range(3)]
     (message,) = messages(started)
     assert "another rank failed" in message
-    tally.add("a rank is killed: the others end")
 
 
-def test_a_rank_stops(ranks: Any, tiny_data: Path, tmp_path: Path, tally: Any) -> None:
+def test_a_rank_stops(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     """A rank that does not respond ends the run at the timeout."""
     started = ranks(2, tiny_data, tmp_path / "run", "--timeout-minutes", 0.1, poison="is_stopped")
     assert started[0].code() == 1
@@ -88,19 +86,17 @@ def test_a_rank_stops(ranks: Any, tiny_data: Path, tmp_path: Path, tally: Any) -
     assert "did not respond" in message
     started[1].send(signal.SIGKILL)
     started[1].code()
-    tally.add("a rank stops: the others end")
 
 
 @pytest.mark.parametrize("poisoned", [0, 1])
-def test_a_rank_fails(ranks: Any, tiny_data: Path, tmp_path: Path, tally: Any, poisoned: int) -> None:
+def test_a_rank_fails(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned: int) -> None:
     """Its error is printed once, whichever rank it is; the others are quiet."""
     started = ranks(2, tiny_data, tmp_path / "run", poison="mistaken", poisoned=poisoned)
     assert [process.code() for process in started] == [1, 1]
     assert messages(started) == [f"nmt: {'rank 1: ' if poisoned else ''}shard.ids: damaged"]
-    tally.add("a rank fails: one message, the others end")
 
 
-def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path: Path, tally: Any) -> None:
+def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     for run, more, data, code in (
@@ -113,17 +109,15 @@ def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path:
         assert started[0].code() == code or started[1].code() == code
         assert all(process.code() > 0 for process in started)
         assert len([process for process in started if process.err]) == 1
-        tally.add("a wrong command on several ranks: one message")
 
 
-def test_a_signal_to_one_process_stops_all(ranks: Any, tiny_data: Path, tmp_path: Path, tally: Any) -> None:
+def test_a_signal_to_one_process_stops_all(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     started = ranks(2, tiny_data, tmp_path / "run", "--max-steps", 100_000, "--save-every", 50)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         time.sleep(0.01)
     started[1].send(signal.SIGTERM)
     assert [process.code() for process in started] == [128 + signal.SIGTERM] * 2
     assert "Run the same command again to go on." in started[0].err
-    tally.add("a signal to one process of several: all save and stop")
 
 
 def torchrun(*arguments: object) -> subprocess.Popen[str]:
@@ -136,7 +130,7 @@ def torchrun(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path, tally: Any) -> None:
+def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
     arguments = ("train", tiny_data, "--out", tmp_path / "run", *forks.tiny, *LOGGED, "--max-steps", 8)
     process = torchrun("--max-restarts", 1, HERE / "rank.py", "dies_once", *arguments)
     _, err = process.communicate(timeout=300)
@@ -144,11 +138,10 @@ def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path, 
     assert err.count("nmt: ") <= 1  # torchrun may end the other rank before its message
     assert "resuming from" in err
     assert [step for step, _, _ in losses(tmp_path / "run")] == list(range(1, 9))
-    tally.add("torchrun --max-restarts after a killed process")
 
 
 @only_long
-def test_torchrun_passes_on_a_signal(forks: Any, tiny_data: Path, tmp_path: Path, tally: Any) -> None:
+def test_torchrun_passes_on_a_signal(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
     arguments = ("train", tiny_data, "--out", tmp_path / "run", *forks.tiny, *LOGGED, "--max-steps", 100_000)
     process = torchrun("-m", "nmt_cli", *arguments)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
@@ -157,4 +150,3 @@ def test_torchrun_passes_on_a_signal(forks: Any, tiny_data: Path, tmp_path: Path
     process.terminate()
     _, err = process.communicate(timeout=300)
     assert err.count("nmt: ") == 1, err
-    tally.add("SIGTERM to torchrun: all save and stop")
