@@ -89,14 +89,14 @@ class World:
             TrainingError: a rank failed, or did not respond in time.
         """
         if dist.is_initialized():
-            with _other_ranks_needed():
+            with _lost_ranks_named():
                 dist.all_reduce(tensor)
         return tensor
 
     def barrier(self) -> None:
         """Wait for all ranks. Rank 0 names those that do not come."""
         if dist.is_initialized():
-            with _other_ranks_needed():
+            with _lost_ranks_named():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
 
 
@@ -112,7 +112,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         yield World(rank, size, _own_device(device_name))
         return
     timeout = timedelta(minutes=timeout_minutes)
-    with _other_ranks_needed():
+    with _lost_ranks_named():
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     store = PrefixStore(f"nmt/{restart}", store)  # torchrun may keep one store for all restarts
@@ -120,7 +120,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" else "gloo"
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
-        with _other_ranks_needed():
+        with _lost_ranks_named():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
             gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
         world = World(rank, size, device, timeout, gloo)
@@ -150,13 +150,13 @@ def main_rank_reports() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _other_ranks_needed() -> Iterator[None]:
+def _lost_ranks_named() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise TrainingError(
             "another rank failed or did not respond. Run the same command again to resume from the last checkpoint. "
-            f"(torch: {str(error).splitlines()[0]})"
+            f"(torch: {str(error).splitlines()[0].split('. ')[0]})"
         ) from error
 
 

@@ -33,20 +33,20 @@ class _IgnoreErrors:
         try:
             self._stream.write(text)
         except OSError:
-            discard(self._stream)
+            silence(self._stream)
         return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError:
-            discard(self._stream)
+            silence(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def discard(stream: Any) -> None:
+def silence(stream: Any) -> None:
     """Send everything that is still written to `stream` to /dev/null."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)

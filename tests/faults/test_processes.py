@@ -103,17 +103,17 @@ def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path:
         (tmp_path / "mine", (), tiny_data, 2),  # only rank 0 looks there
         (tmp_path / "run", (), tmp_path / "absent", 1),
         (tmp_path / "run", ("--preset", "bse"), tiny_data, 2),
-        (tmp_path / "run", ("--no-such-flag",), tiny_data, 2),
     ):
         started = ranks(2, data, run, *more)
-        assert started[0].code() == code or started[1].code() == code
-        assert all(process.code() > 0 for process in started)
+        assert started[0].code() == code
+        assert started[1].code() > 0
         assert len([process for process in started if process.err]) == 1
 
 
 def test_a_signal_to_one_process_stops_all(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     started = ranks(2, tiny_data, tmp_path / "run", "--max-steps", 100_000, "--save-every", 50)
     while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert not started[0].ended, started[0].err
         time.sleep(0.01)
     started[1].send(signal.SIGTERM)
     assert [process.code() for process in started] == [128 + signal.SIGTERM] * 2
