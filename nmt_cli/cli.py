@@ -17,7 +17,7 @@ import typer
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError
 from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
-from nmt_cli.streams import silence, safe_streams
+from nmt_cli.streams import safe_streams, silence
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
 COMMANDS = {

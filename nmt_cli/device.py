@@ -139,17 +139,6 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def main_rank_reports() -> Iterator[None]:
-    """A context for errors that all ranks have alike, before they join: only rank 0 raises them."""
-    try:
-        yield
-    except NmtError as error:
-        if int(os.environ.get("RANK", 0)):
-            raise SystemExit(error.exit_code) from error
-        raise
-
-
-@contextlib.contextmanager
 def _lost_ranks_named() -> Iterator[None]:
     try:
         yield

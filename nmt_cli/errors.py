@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class NmtError(Exception):
@@ -40,6 +42,18 @@ class Interrupted(NmtError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+@contextmanager
+def main_rank_reports() -> Iterator[None]:
+    """A context for errors that all ranks meet before they join: only rank 0 raises them, the others exit."""
+    try:
+        yield
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if code is None or int(os.environ.get("RANK", 0)) == 0:
+            raise
+        raise SystemExit(code) from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

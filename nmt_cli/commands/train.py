@@ -22,8 +22,8 @@ from nmt_cli.config import DEFAULT_COMPONENTS, RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, corpus_plan, derived_micro_batches
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
-from nmt_cli.device import World, check_precision, join_world, main_rank_reports, product_type
-from nmt_cli.errors import UsageError
+from nmt_cli.device import World, check_precision, join_world, product_type
+from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.interfaces import Task
 from nmt_cli.presets import PRESETS

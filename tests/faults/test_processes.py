@@ -103,6 +103,7 @@ def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path:
         (tmp_path / "mine", (), tiny_data, 2),  # only rank 0 looks there
         (tmp_path / "run", (), tmp_path / "absent", 1),
         (tmp_path / "run", ("--preset", "bse"), tiny_data, 2),
+        (tmp_path / "run", ("--no-such-flag",), tiny_data, 2),
     ):
         started = ranks(2, data, run, *more)
         assert started[0].code() == code
