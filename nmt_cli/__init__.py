@@ -8,9 +8,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nmt_cli.api import Translator, score
-
-    load = Translator.load
+    from nmt_cli.api import Translator, load, score
 
 __version__ = "0.1.0"
 __all__ = ["Translator", "__version__", "load", "score"]
@@ -21,7 +19,7 @@ def __getattr__(name: str) -> object:
     if name in ("Translator", "load", "score"):
         from nmt_cli import api
 
-        return api.Translator.load if name == "load" else getattr(api, name)
+        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,6 +1,6 @@
-"""What passes between the rooms of the house: the data types and the protocols.
+"""The data types and protocols that components share.
 
-Letters: B sentences, S source length, T target length, V vocabulary, N live hypotheses, d the model's width.
+Letters: B sentences, S source length, T target length, V vocabulary, N live hypotheses, d the width of the model.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    Lengths = NDArray[np.int64]
+
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""The ids of padding, unknown, begin and end of sentence: the same in every vocabulary of this project."""
+"""Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
 
 SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
-"""Their written forms, in the order of their ids."""
+"""Their symbols, in the order of their ids."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as ids, padded on the right with `PAD`; every mask follows from the padding."""
+    """Sentence pairs as ids, padded on the right with `PAD`. Masks are derived from the padding."""
 
     source: Tensor  # [B, S], each row ends in EOS
     target_in: Tensor  # [B, T], BOS and the target
     target_out: Tensor  # [B, T], the target and EOS
-    indices: Tensor  # [B], which sentences of the corpus these are
-    num_tokens: int  # real tokens of target_out
-    num_source_tokens: int  # real tokens of source
+    num_tokens: int  # tokens of target_out without padding
 
     def to(self, device: Any) -> Batch:
-        """The same batch on `device`."""
+        """Return the batch on `device`."""
         return replace(
             self,
             source=self.source.to(device, non_blocking=True),
@@ -44,61 +46,61 @@ class Batch:
 
 @dataclass
 class Loss:
-    """Sums over target tokens; the one division by `num_tokens` happens globally, over micro-batches and ranks."""
+    """Sums over target tokens. The trainer divides them by the tokens of the whole update, over all ranks."""
 
-    total: Tensor  # scalar: what is minimised
-    nll: Tensor  # scalar: negative log-likelihood in nats, whose mean's exponential is the perplexity
+    total: Tensor  # scalar: the loss to minimise
+    nll: Tensor  # scalar without gradient: negative log-likelihood in nats, of which the perplexity is made
     num_tokens: int
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One finished output sentence: ids without BOS and EOS, and its score, the length-normalised log-probability."""
+    """One output: ids without BOS and EOS, and the length-normalised log-probability."""
 
     tokens: list[int]
     score: float
-    token_scores: list[float]  # log-probability of each token, EOS included where the search ended with one
+    token_scores: list[float]  # log-probability of each token, and of EOS unless the output was cut at its limit
 
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """What a model remembers between two steps. Opaque but for one verb."""
+    """What a model keeps between two decoding steps, one row for each of N live hypotheses."""
 
     def select(self, rows: Tensor) -> DecoderState:
-        """The state whose row i is this state's row `rows[i]`: expands to beams, reorders, drops finished sentences.
+        """Return a state whose row i is row `rows[i]` of this one, which stays as it is.
 
         Args:
-            rows: [N'] indices into the current N rows; repeated and missing ones allowed.
+            rows: [N'] indices into the N rows; they may repeat and leave rows out.
         """
         ...
 
 
 @runtime_checkable
 class Decodable(Protocol):
-    """What the search needs. An ensemble is another one."""
+    """What beam search needs of a model. An ensemble is one, too."""
 
     vocabulary_size: int
 
     def start(self, source: Tensor) -> DecoderState:
-        """Encodes `source` [B, S] (padded, each row ending in EOS); the state has B rows."""
+        """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
         ...
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """One step: `tokens` [N] are the last ids; returns log-probabilities [N, V] (float32) and the next state."""
+        """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next state."""
         ...
 
 
 @runtime_checkable
 class Model(Decodable, Protocol):
-    """A trainable `Decodable` (a `torch.nn.Module` besides)."""
+    """A trainable `Decodable`; also a `torch.nn.Module`."""
 
-    def features(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Decoder output before the vocabulary projection: [B, T, d]."""
+    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """The hidden states [B, T, d] of which the logits are made."""
         ...
 
     @property
     def output_weight(self) -> Tensor:
-        """The projection to the vocabulary, [V, d]: logits = features @ output_weight^T."""
+        """The projection [V, d] to the vocabulary: logits = decoder output x output_weight^T."""
         ...
 
     def __call__(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -106,16 +108,48 @@ class Model(Decodable, Protocol):
         ...
 
 
-class Criterion(Protocol):
-    """What is minimised."""
+@runtime_checkable
+class ShowsAttention(Protocol):
+    """Optional for a model: its attention weights, which `nmt translate --attention` shows."""
 
-    def __call__(self, model: Any, batch: Batch) -> Loss: ...
+    def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
+        """The weights of each head of each layer, in evaluation mode, for one sentence.
+
+        Args:
+            source, target_in: [1, S] and [1, T].
+
+        Returns:
+            `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S]; rows sum to 1.
+        """
+        ...
+
+
+@runtime_checkable
+class CountsFlops(Protocol):
+    """Optional for a model: the operations of a training step, which costs and utilisation are computed from."""
+
+    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> Mapping[str, float]:
+        """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths: [sentences]."""
+        ...
+
+
+class Criterion(Protocol):
+    """The training loss."""
+
+    def __call__(self, model: Model, batch: Batch) -> Loss:
+        """Sums over the target tokens of `batch`, padding left out."""
+        ...
 
 
 class Schedule(Protocol):
-    """A pure function from the step (the first is 1) to the learning rate."""
+    """The learning rate as a pure function of the step.
 
-    def __call__(self, step: int) -> float: ...
+    Optional: an attribute `peak`, the highest learning rate, which the dry run and the summary show.
+    """
+
+    def __call__(self, step: int) -> float:
+        """The learning rate of `step`; the first step is 1."""
+        ...
 
 
 class Constraint(Protocol):

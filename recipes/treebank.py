@@ -1,17 +1,14 @@
 """The splits of a treebank, for recipes/wsj_parsing.sh.
 
-treebank.py collect wsj|named MOST OUT PATH...   write OUT/{train,dev,test}.ptb: cleaned trees, one a line, at most MOST
-                                                 of each split (0: all)
-treebank.py state wsj|named|all PATH...          print a fingerprint of the files
+treebank.py wsj|named MOST OUT PATH...   write OUT/{train,dev,test}.ptb: cleaned trees, one a line, at most MOST of each
+                                         split (0: all)
 
 wsj     PATH is the Penn Treebank (LDC99T42), or its directory that holds the sections 00 to 24
 named   PATHs are files and directories of trees, or one directory of them, named train, dev (or valid) and test
-all     PATHs are files or directories without splits
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 import sys
@@ -19,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.files.text import fingerprint
 from nmt_cli.parsing.trees import TREEBANK_ENDINGS, read_clean_trees, tree_line, treebank_files
 
 SECTIONS = {"train": range(2, 22), "dev": [22], "test": [23]}
@@ -72,11 +68,6 @@ def named_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
     return files
 
 
-def all_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return all files as one split."""
-    return {"all": [path for name in paths for path in treebank_files(str(name))]}
-
-
 def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
     """Write the trees of each split."""
     out.mkdir(parents=True, exist_ok=True)
@@ -89,22 +80,12 @@ def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
         print(f"{split}: {len(lines):,} trees of {len(paths):,} files", file=sys.stderr)
 
 
-def state(files: dict[str, list[Path]]) -> str:
-    """Return a fingerprint of the names and contents of the files."""
-    contents = [(split, path.name, fingerprint(path)) for split, paths in files.items() for path in paths]
-    return hashlib.sha256(repr(contents).encode()).hexdigest()[:16]
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
-    command, kind, *rest = arguments
-    find = {"wsj": wsj_files, "named": named_files, "all": all_files}[kind]
+    kind, most, out, *names = arguments
+    find = {"wsj": wsj_files, "named": named_files}[kind]
     try:
-        if command == "state":
-            print(state(find([Path(name) for name in rest])))
-        else:
-            most, out, *names = rest
-            collect(find([Path(name) for name in names]), int(most), Path(out))
+        collect(find([Path(name) for name in names]), int(most), Path(out))
     except NmtError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 _LINE_EVERY = 10.0  # seconds
 _REFRESH_EVERY = 0.1
@@ -35,15 +35,10 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
     done = 0
     bar = None
     if sys.stderr.isatty():
-        left = (TextColumn("left:"), TimeRemainingColumn()) if total is not None else ()
-        share = (BarColumn(), TaskProgressColumn()) if total is not None else ()
-        columns = (
-            TextColumn("{task.description}"),
-            *share,
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            *left,
-        )
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), TextColumn("{task.fields[rate]}")]
+        if total is not None:
+            columns[1:1] = [BarColumn(), TaskProgressColumn()]
+            columns += [TextColumn("left"), TimeRemainingColumn()]
         # Without a thread that refreshes it: a process that forks should have only one.
         bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
         task = bar.add_task(title, total=total, rate="")
@@ -51,7 +46,8 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
 
     def rate() -> str:
         per_second = done / max(time.monotonic() - start, 1e-6)
-        return f"{per_second / 1e6:.1f} MB/s" if unit == "bytes" else f"{per_second:,.0f} {unit}/s"
+        shown = f"{per_second / 1e6:.1f} MB/s" if unit == "bytes" else f"{per_second:,.0f} {unit}/s"
+        return shown if total is not None else f"{done:,} {unit}, {shown}"
 
     def advance(amount: int) -> None:
         nonlocal done, last
@@ -63,10 +59,11 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
         if bar:
             bar.update(task, completed=done, rate=rate(), refresh=True)
         elif total is None:
-            print(f"{title}: {done:,} {unit}, {rate()}", file=sys.stderr, flush=True)
+            print(f"{title}: {rate()}", file=sys.stderr, flush=True)
         else:
-            left = (now - start) * (total / done - 1) if done else 0.0
-            print(f"{title}: {done / max(total, 1):.0%}, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
+            share = min(1.0, done / total) if total else 1.0
+            left = (now - start) * (1 / share - 1) if share else 0.0
+            print(f"{title}: {share:.0%}, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
 
     try:
         yield advance

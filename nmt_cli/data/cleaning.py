@@ -114,6 +114,6 @@ class Overlap:
             return None
         pairs = sum(pair in self._seen for _, pair, _ in lines)
         return (
-            f"{len(places):,} of {len(lines):,} {split} source lines also occur in the training text, {pairs:,} with "
-            f"the same target; first: {places[0]}"
+            f"{len(places):,} of {len(lines):,} {split} source lines are also training text, {pairs:,} with the "
+            f"same target; first: {places[0]}"
         )

@@ -9,16 +9,16 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nmt_cli.decoding.translator import Translation, Translator
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, ShowsAttention
 
 MAX_SENTENCES = 20
 """Sentences on a page. Browsers are slow with more."""
@@ -29,18 +29,6 @@ MAX_TOKENS = 128
 KINDS = ("encoder", "decoder", "cross")
 
 _SPECIAL = {PAD: "padding", UNK: "unknown", BOS: "start", EOS: "end"}
-
-
-@runtime_checkable
-class AttentiveModel(Protocol):
-    """A model that returns its attention weights."""
-
-    def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
-        """Return the weights for `source` [1, S] and `target_in` [1, T]; rows sum to 1.
-
-        They are `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S].
-        """
-        ...
 
 
 class Token(NamedTuple):
@@ -63,12 +51,12 @@ class AttentionPage:
     """
 
     def __init__(self, translator: Translator, name: str, warn: Callable[[str], None]) -> None:
-        if not isinstance(translator.model, AttentiveModel):
+        if not isinstance(translator.model, ShowsAttention):
             raise UsageError(
                 f"--attention: the model of {name}, a {type(translator.model).__name__}, has no method "
                 "attention_weights; leave out --attention"
             )
-        self._model: AttentiveModel = translator.model
+        self._model: ShowsAttention = translator.model
         self._translator, self._name, self._warn = translator, name, warn
         self._sentences: list[dict[str, Any]] = []
         self._too_many = 0

@@ -35,6 +35,9 @@ class Input:
         self._content: io.BufferedIOBase | None = None
         self._consumed = consumed
         self._position = 0
+        self._length = 0  # bytes of content returned by `read`
+        status = os.fstat(raw.fileno())
+        self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def ready(self) -> bool:
         """Whether `read` can return bytes now or within `PAUSE` seconds."""
@@ -61,7 +64,12 @@ class Input:
             position = self._raw.tell()
             self._consumed(position - self._position)
             self._position = position
+        self._length += len(block)
         return block
+
+    def file_position(self, length: float) -> float:
+        """Return about how many bytes of the file hold the first `length` bytes of the content, read already."""
+        return self._raw.tell() * length / max(1, self._length) if self.size else 0.0
 
 
 @contextmanager

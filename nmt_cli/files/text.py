@@ -7,6 +7,7 @@ two sides of a corpus would lose their alignment. So lines are split as bytes.
 from __future__ import annotations
 
 import codecs
+import difflib
 import hashlib
 import os
 import stat
@@ -128,14 +129,14 @@ def find_file(prefix: str, ending: str) -> Path:
         if path.exists():
             check_regular(path)
             return path
-    shorter = os.path.splitext(prefix.removesuffix(".gz"))[0]
-    beside = sorted(p.name for p in plain.parent.glob("*") if p.name.startswith(f"{Path(prefix).name}."))
-    if Path(prefix).is_file() and any(Path(f"{shorter}.{ending}{end}").exists() for end in ("", ".gz")):
-        hint = f"Leave out the ending: did you mean {shorter}?"
-    elif beside:
-        hint = f"Found: {', '.join(beside[:8])}."
+    name, directory = Path(prefix).name.removesuffix(".gz"), plain.parent
+    others = {p.name.removesuffix(".gz").removesuffix(f".{ending}") for p in directory.glob(f"*.{ending}*")}
+    close = [Path(name).stem] if Path(name).stem in others else difflib.get_close_matches(name, others, n=1)
+    beside = sorted(p.name for p in directory.glob("*") if p.name.startswith(f"{name}."))
+    if close:
+        hint = f"Did you mean the prefix {directory / close[0]}?"
     else:
-        hint = f"No file name starts with {prefix}."
+        hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
     raise DataError(f"{plain}: no such file, nor {plain.name}.gz. {hint}")
 
 

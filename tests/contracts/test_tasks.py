@@ -17,8 +17,6 @@ from nmt_cli.checkpoint import load_task
 from nmt_cli.errors import DataError
 from nmt_cli.interfaces import EOS, PAD, TASK_FILE, Task
 
-registry.discover()
-
 
 class Sample(NamedTuple):
     """A small task of one kind."""

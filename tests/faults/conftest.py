@@ -16,26 +16,12 @@ from typing import Any
 
 import pytest
 
+from nmt_cli.commands.verify_resume import contents
+
 HERE = Path(__file__).resolve().parent
 LONG = os.environ.get("NMT_FAULTS") == "long"
 PATIENCE = 300.0
 """Seconds for one command; it takes one or two on a machine that has nothing else to do."""
-
-CLOCK = {
-    "target_tokens_per_second",
-    "source_tokens_per_second",
-    "training_seconds",
-    "training_hours",
-    "flops_as_table2",
-    "model_flop_utilisation",
-    "seconds",
-    "spent",
-    "device_hours",
-    "sustained_tflops_of_a_device",
-    "peak_tflops_of_a_device",
-}
-"""What is measured with a clock, and so differs from run to run."""
-
 
 TINY = (
     "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 500 --micro-batches 4 --warmup-steps 20 "
@@ -128,30 +114,6 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     yield Forks(server, tmp_path_factory.mktemp("commands"))
     server.terminate()
     server.wait()
-
-
-def timeless(value: Any) -> Any:
-    """Remove measured times from `value`."""
-    if isinstance(value, dict):
-        return {name: timeless(inner) for name, inner in value.items() if name not in CLOCK}
-    return value
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """Every file of a run by its name, without measured times."""
-    found: dict[str, bytes] = {}
-    for path in sorted(run.rglob("*")):
-        name = str(path.relative_to(run))
-        if path.is_symlink():
-            found[name] = os.readlink(path).encode()
-        elif path.is_file() and path.name == "metrics.jsonl":
-            lines = [timeless(json.loads(line)) for line in path.read_text().split("\n")[:-1]]
-            found[name] = json.dumps(lines).encode()
-        elif path.is_file() and path.name in ("training.json", "summary.json"):
-            found[name] = json.dumps(timeless(json.loads(path.read_text())), sort_keys=True).encode()
-        elif path.is_file() and path.name not in ("checksums.json", ".lock"):
-            found[name] = path.read_bytes()
-    return found
 
 
 @pytest.fixture(scope="session")

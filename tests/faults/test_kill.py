@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, and the same command again: the result is that of a run that nobody disturbed."""
+"""SIGKILL at any moment, and the same command again: the result is that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def test_killed_at_random_moments_again_and_again(
 ) -> None:
     chance, seconds = random.Random(2), float((whole.parent / "seconds").read_text())
     for number in range(rounds(1, 12)):
-        run = tmp_path / str(number)
-        while True:
+        run, kills = tmp_path / str(number), 0
+        for _ in range(4):
             started = forks.train(tiny_data, run)
             end = time.monotonic() + chance.uniform(0.1, 0.9) * seconds
             while time.monotonic() < end and not started.ended:
                 time.sleep(0.002)
             started.send(signal.SIGKILL)
-            if started.code() == 0:
-                break
+            kills += started.code() != 0
+        forks.train(tiny_data, run).code(0)
         check_same("SIGKILL at a random moment", whole, run)
         shutil.rmtree(run)
 
 
-def test_killed_while_the_best_and_the_old_are_seen_to(
+def test_killed_after_a_save(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
-    """What a save does after its rename is made up for, also where no step was left to train."""
+    """The best checkpoint, old ones and the summary are seen to, even if no update is left to make."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     (run / "best").unlink()
@@ -69,7 +69,7 @@ def test_killed_while_the_best_and_the_old_are_seen_to(
 def test_what_a_kill_leaves_is_recovered(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None], leftover: str
 ) -> None:
-    """`.old` alone is the only copy of a checkpoint: it comes back. Beside it, all are rubbish."""
+    """`.old` alone is the only copy of a checkpoint and comes back; everything else is deleted."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     newest = run / "checkpoints" / "step-00000012"
@@ -86,20 +86,17 @@ def test_what_a_kill_leaves_is_recovered(
 def test_torn_files_of_a_run(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
-    """A power cut may tear what is appended; the configuration is vouched for by the newest checkpoint."""
+    """A power cut may tear a line of metrics; a configuration that is not one is refused."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 13, "lo\xff')
-    config = (run / "config.json").read_bytes()
-    (run / "config.json").write_bytes(config[: len(config) // 2])
-    started = forks.train(tiny_data, run)
-    started.code(0)
+    forks.train(tiny_data, run).code(0)
     check_same("a torn file of the run", whole, run)
     (run / "config.json").write_bytes(b"{")
-    other = forks.train(tiny_data, run, "--seed", "2")
+    other = forks.train(tiny_data, run)
     other.code(2)
-    assert "no checkpoint shows that it is this command's" in other.err
+    assert str(run / "config.json") in other.err
 
 
 def test_a_killed_average_leaves_the_former_one(forks: Any, whole: Path, tmp_path: Path, rounds: Any) -> None:

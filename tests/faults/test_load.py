@@ -17,15 +17,16 @@ import nmt_cli
 from nmt_cli.decoding.loading import load_translator
 
 QUICK = ("--beam", 1, "--max-length-offset", 1, "--device", "cpu")
-SCHEMA1 = Path(__file__).resolve().parent / "schema1"
 NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "twelve", "seventeen", "twenty-one"]
 
 
-@pytest.fixture
-def model() -> Path:
-    """A model that translates its few words correctly."""
-    (folder,) = SCHEMA1.glob("step-*")
-    return folder
+@pytest.fixture(scope="module")
+def model(forks: Any, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model, trained for so long that its outputs are decided."""
+    run = tmp_path_factory.mktemp("model") / "run"
+    once = ("--save-every", 150, "--validate-every", 150, "--log-every", 150)
+    forks.train(tiny_data, run, "--max-steps", 150, "--warmup-steps", 100, "--d-model", 32, *once).code(0)
+    return run / "checkpoints" / "step-00000150"
 
 
 def translated(forks: Any, model: Path, lines: list[str], folder: Path) -> tuple[list[str], int]:
@@ -91,7 +92,8 @@ def test_a_closed_pipe(model: Path, tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         timeout=300,
     )
-    assert done.stdout == "eins\n"
+    expected = nmt_cli.load(model, device="cpu").translate(["one"], beam=1)
+    assert done.stdout.split("\n") == [*expected, ""]
     assert done.stderr == "141\n"
 
 
@@ -99,7 +101,7 @@ def test_threads_can_share_a_translator(model: Path, rounds: Any) -> None:
     translator = nmt_cli.load(model, device="cpu")
     chance = random.Random(7)
     lines = [" ".join(chance.choices(NAMES, k=chance.randint(1, 6))) for _ in range(rounds(60, 600))]
-    alone = translator.translate(lines)
+    alone = translator.translate(lines, beam=4)
     found: dict[int, list[str]] = {}
     threads = [
         threading.Thread(target=lambda i=i: found.__setitem__(i, translator.translate(lines, beam=4))) for i in range(4)
@@ -122,7 +124,7 @@ def test_an_endless_input_is_read_lazily(model: Path) -> None:
             yield NAMES[taken % len(NAMES)]
 
     translator = load_translator([model], "cpu", {"beam": 1, "read_ahead": 16})
-    results = translator.translate(endless())
+    results = translator.translate_detailed(endless())
     for _ in range(40):
         next(results)
     assert taken <= 48

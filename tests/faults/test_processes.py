@@ -118,7 +118,7 @@ def test_a_signal_to_one_process_stops_all(ranks: Any, tiny_data: Path, tmp_path
         time.sleep(0.01)
     started[1].send(signal.SIGTERM)
     assert [process.code() for process in started] == [128 + signal.SIGTERM] * 2
-    assert "Run the same command again to go on." in started[0].err
+    assert len(messages(started)) == 1
 
 
 def torchrun(*arguments: object) -> subprocess.Popen[str]:

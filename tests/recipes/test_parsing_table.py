@@ -66,3 +66,19 @@ def test_another_treebank_stands_alone(folder: Path) -> None:
     assert "cannot be compared" in text
     assert "\n| train, trees | | 39 | |\n" in text
     assert "LDC99T42" not in text
+
+
+def test_the_best_point_of_the_sweep_is_chosen(tmp_path: Path) -> None:
+    points = {"dropout-0.1-scale-0.5": 70.0, "dropout-0.2-scale-1": 80.0, "dropout-0.3-scale-2": 75.0}
+    for point, f1 in points.items():
+        (tmp_path / "sweep" / point).mkdir(parents=True)
+        (tmp_path / "sweep" / point / "dev.json").write_text(json.dumps({"f1": f1}))
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, str(SCRIPT), *arguments]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120).stdout
+
+    chosen = run("choose", *points)
+    assert json.loads(chosen)["f1"] == points
+    (tmp_path / "chosen.json").write_text(chosen)
+    assert run("flags", "chosen.json").strip() == "--dropout 0.2 --attention-dropout 0.2 --learning-rate-scale 1"

@@ -44,7 +44,7 @@ def collected(out: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("inner", ["", "parsed/mrg/wsj"])
 def test_the_papers_sections(inner: str, tmp_path: Path) -> None:
     top = penn_treebank(tmp_path / "ldc")
-    done = treebank("collect", "wsj", 0, tmp_path / "out", top / inner)
+    done = treebank("wsj", 0, tmp_path / "out", top / inner)
     assert done.returncode == 0, done.stderr
     assert collected(tmp_path / "out") == {"train": [f"w{n}" for n in range(2, 22)], "dev": ["w22"], "test": ["w23"]}
     assert (tmp_path / "out/dev.ptb").read_text() == "(TOP (NP (NN w22)))\n"
@@ -56,13 +56,13 @@ def test_splits_by_name(tmp_path: Path) -> None:
     write(bank / "my.valid.ptb", "d")
     write(bank / "test/one.mrg", "e")
     write(bank / "readme", "f")
-    assert treebank("collect", "named", 2, tmp_path / "out", bank).returncode == 0
+    assert treebank("named", 2, tmp_path / "out", bank).returncode == 0
     assert collected(tmp_path / "out") == {"train": ["a", "b"], "dev": ["d"], "test": ["e"]}
 
 
 def test_without_a_test_set_dev_is_used_with_a_message(tmp_path: Path) -> None:
     files = [write(tmp_path / "x.train.ptb", "a"), write(tmp_path / "x.dev.ptb", "b")]
-    done = treebank("collect", "named", 0, tmp_path / "out", *files)
+    done = treebank("named", 0, tmp_path / "out", *files)
     assert "dev set is also the test set" in done.stderr
     assert collected(tmp_path / "out")["test"] == ["b"]
 
@@ -80,22 +80,7 @@ def test_without_a_test_set_dev_is_used_with_a_message(tmp_path: Path) -> None:
 def test_unknown_splits_are_named(kind: str, names: list[str], message: str, tmp_path: Path) -> None:
     files = [write(tmp_path / name, "a") for name in names]
     paths = files if kind == "named" or message.startswith("23") else [tmp_path]
-    done = treebank("state", kind, *paths)
+    done = treebank(kind, 0, tmp_path / "out", *paths)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_state_follows_the_files_and_not_their_place(tmp_path: Path) -> None:
-    def state(folder: str, *words: str) -> str:
-        bank = write(tmp_path / folder / "x.train.ptb", *words).parent
-        write(bank / "x.dev.ptb", "b")
-        states = [treebank("state", kind, bank).stdout.strip() for kind in ("named", "all")]
-        assert [len(found) for found in states] == [16, 16]
-        return " ".join(states)
-
-    first = state("here", "a")
-    assert state("there", "a") == first
-    changed = [*state("there", "a", "b").split(), *state("there", "c").split()]  # the last of the same size
-    assert len({*first.split(), *changed}) == 6
-    assert treebank("state", "all", tmp_path / "absent").returncode == 1

@@ -60,8 +60,8 @@ def test_repairs_of_all_the_n_best_are_counted(translate: Any) -> None:
 def test_a_drawing_is_complete_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(command, "_to_terminal", lambda _: True)
-    form = command._form(translator(output(DEEP)), command.TranslateCommandOptions(checkpoints=()))
-    shown = form(Translation("", [output(DEEP)], 2, truncated=False), 1)
+    translation = Translation("", [output(DEEP)], 2, truncated=False)
+    shown = command._format(translator(output(DEEP)), translation, 1, command.TranslateCommandOptions(checkpoints=()))
     assert shown.count("S\n") == 20
     assert shown.endswith("VBZ sleeps\n")
 
