@@ -17,7 +17,7 @@ import typer
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError
 from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
-from nmt_cli.streams import silence, sound_streams
+from nmt_cli.streams import safe_streams, silence
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
 COMMANDS = {
@@ -32,9 +32,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `nmt`. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # our own message reports a broken connection
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # our own message reports a broken connection
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with sound_streams(), exit_codes():
+    with safe_streams(), exit_codes():
         application(completed_words() if "_NMT_COMPLETE" in os.environ else words)(words, prog_name="nmt")
 
 

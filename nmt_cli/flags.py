@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from nmt_cli.config import COMMAND_LINE, construct, fields, flag
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.foreign_flags import FOREIGN_FLAGS
 
 IMPORTS_HELP = "Import a Python module that registers components."
@@ -78,6 +78,7 @@ class CommandWithSections(TyperCommand):
             with formatter.section(title[0].upper() + title[1:]):
                 formatter.write_dl(rows, col_max=34)
 
+    @main_rank_reports()
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`; the message for another toolkit's flag names ours."""
         known = {name for param in self.params for name in [*param.opts, *param.secondary_opts]}

@@ -45,7 +45,6 @@ FLOORS = {
     "registry": 1,
     "presets": 1,
     "device": 1,
-    "lookout": 0,
     "errors": 0,
     "streams": 0,
 }

@@ -18,8 +18,8 @@ from nmt_cli.commands.dry_run import dry_run, show
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, describe, open_data
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, resolve
-from nmt_cli.device import alike_everywhere, join_world
-from nmt_cli.errors import UsageError
+from nmt_cli.device import check_precision, join_world
+from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import utilisation
@@ -38,7 +38,7 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
     if options.resume is not None:
-        with alike_everywhere():
+        with main_rank_reports():
             options = with_settings_of_run(options, options.resume)
     if options.list_presets:
         show_presets(options.as_json)
@@ -73,7 +73,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     data, out = options.data, options.out
     if data is None or out is None:
         raise UsageError(f"{'DATA' if data is None else '--out RUN'} is missing: nmt train DATA --out RUN")
-    with alike_everywhere():
+    with main_rank_reports():
         config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config)
     settings: TrainingConfig = config.training
     with join_world(settings.device, settings.timeout_minutes) as world:
@@ -88,6 +88,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             parts = build_parts(config, task, corpus, valid, world)  # first: an error here leaves no directory behind
             check_validation(settings, flags, valid is not None, data)
             check_shares(parts.plan.micro_batches, world.size, reporter.note)
+            check_precision(world.device, settings.precision, reporter.note)
             if world.is_main:
                 recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
                 directory.claim({**config.to_json(), "data": recorded, "imports": list(options.imports)})

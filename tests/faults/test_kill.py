@@ -46,7 +46,7 @@ def test_killed_at_random_moments_again_and_again(
             started.send(signal.SIGKILL)
             kills += started.code() != 0
         forks.train(tiny_data, run).code(0)
-        check_same("SIGKILL at a random moment", whole, run, faults=kills)
+        check_same("SIGKILL at a random moment", whole, run)
         shutil.rmtree(run)
 
 
@@ -99,9 +99,7 @@ def test_torn_files_of_a_run(
     assert str(run / "config.json") in other.err
 
 
-def test_a_killed_average_leaves_the_former_one(
-    forks: Any, whole: Path, tmp_path: Path, rounds: Any, tally: Any
-) -> None:
+def test_a_killed_average_leaves_the_former_one(forks: Any, whole: Path, tmp_path: Path, rounds: Any) -> None:
     """Killed at every single change of a file: the former checkpoint is there, or is named, or the new one is whole."""
     out = tmp_path / "averaged"
     arguments = ("average", whole, "--last", "2", "--out", out, "--overwrite")
@@ -118,7 +116,6 @@ def test_a_killed_average_leaves_the_former_one(
             tried.code(1)
             assert "rename it" in tried.err
         forks.start(*arguments).code(0)
-        tally.add("SIGKILL while an averaged checkpoint is replaced")
         assert (out / "model.safetensors").read_bytes() == weights
         assert json.loads((out / "config.json").read_text())["step"] == 12
         assert [path.name for path in tmp_path.iterdir()] == ["averaged"]

@@ -15,15 +15,14 @@ from nmt_cli.errors import TrainingError
 from nmt_cli.training.trainer import Trainer
 
 
-@pytest.mark.parametrize("poison", ["no_gpu_memory", "no_memory"])
 def test_out_of_memory(
-    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None], poison: str
+    forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
     run = tmp_path / "run"
-    started = forks.train(tiny_data, run, poison=poison)
+    started = forks.train(tiny_data, run, poison="no_gpu_memory")
     started.code(1)
-    assert "out of memory on a micro-batch of " in started.err
-    assert "try --micro-batches 8" in started.err
+    assert "out of memory" in started.err
+    assert "--micro-batches 8" in started.err
     forks.train(tiny_data, run).code(0)
     check_same("out of memory", whole, run)
 
