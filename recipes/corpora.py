@@ -213,7 +213,7 @@ def main() -> int:
         else:
             text = options.text or options.out / "numbers"
             if options.text is None:
-                write_corpus(text, table["source"], table["target"], train=2000, valid=50, test=50)
+                write_corpus(text, table["source"], table["target"], train=2000, valid=20, test=20)
             write_small(table, text, options.out)
     except (RecipeError, NmtError, OSError) as error:
         say(f"error: {error}")
