@@ -3,20 +3,19 @@
 corpora.py fetch TABLE              downloads/: the archives, checked; from the directory $NMT_LOCAL if it is set
 corpora.py extract TABLE            text/NAME.en and so on, and text/counts.json
 corpora.py list TABLE               print the split and the name of every corpus
-corpora.py small TABLE OUT [TEXT]   OUT/TABLE and small archives with the same layout, of the parallel text in directory
-                                    TEXT, by default number names
+corpora.py small TABLE OUT [TEXT]   OUT/NAME.en and so on: a little text for every corpus, from the parallel text in the
+                                    directory TEXT, by default number names
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import io
+import itertools
 import json
 import os
 import re
+import shutil
 import sys
-import tarfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,12 +23,9 @@ from typing import IO, Any
 
 from downloads import (
     CHUNK,
-    RECORDED,
     Archive,
     RecipeError,
     Recorded,
-    checksum,
-    enough_room,
     fetch,
     open_text,
     read_members,
@@ -41,7 +37,7 @@ from nmt_cli.errors import NmtError
 
 SIDES = ("source", "target")
 SMALL = {"train": 2000, "valid": 100, "test": 50}
-"""Lines of the splits of a small copy."""
+"""Lines of little text."""
 SPLIT_NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test",)}
 """Beginnings of the names of the files of parallel text."""
 
@@ -67,7 +63,9 @@ def fetch_all(table: Table, out: Path, local: Path | None) -> None:
     folder = out / "downloads"
     folder.mkdir(parents=True, exist_ok=True)
     absent = [archive for archive in table["archives"] if not (folder / archive_name(archive)).exists()]
-    enough_room(folder, 0 if local else sum(archive.get("bytes", 0) for archive in absent))
+    needed, free = sum(archive.get("bytes", 0) for archive in absent), shutil.disk_usage(folder).free
+    if free < needed and local is None:
+        raise RecipeError(f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free. Change --out")
     recorded = Recorded(out / "checksums.txt")
     for archive in table["archives"]:
         if not fetch(Archive(**archive), folder, recorded, local):
@@ -101,11 +99,12 @@ def extract_all(table: Table, out: Path) -> None:
         for corpus in corpora_of(table, archive):
             for side in SIDES:
                 name = f"{corpus['name']}.{table[side]}"
-                read = partial(write_text, text / name, counts, (corpus["name"], side), corpus[side])
-                readers[corpus[side]] = read
+                read = partial(write_text, text / name, counts, (corpus["name"], side))
+                readers[corpus[side]] = partial(read, corpus[side])
                 if not (downloads / archive).exists():
-                    with open_text(next(downloads.glob(f"{name}.*")).resolve()) as file:
-                        read(file)
+                    path = next(downloads.glob(f"{name}.*")).resolve()
+                    with open_text(path) as file:
+                        read(path.name, file)
         if (downloads / archive).exists():
             read_members(downloads / archive, readers)
     report_counts(table, counts, text / "counts.json")
@@ -162,70 +161,37 @@ def report_counts(table: Table, counts: dict[tuple[str, str], int], path: Path) 
     path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
-def make_small(table: Table, text: Path, out: Path) -> Table:
-    """Return a copy of the table whose archives, in `out`, are small, and made of the parallel text in `text`."""
-    pairs = read_splits(text, table)
-    archives = out / "archives"
-    archives.mkdir(parents=True, exist_ok=True)
+def write_small(table: Table, text: Path, out: Path) -> None:
+    """Write every corpus of the table to `out`, with the first lines of the parallel text in `text`."""
+    files = find_splits(text, table)
+    out.mkdir(parents=True, exist_ok=True)
     training = [corpus["name"] for corpus in table["corpora"] if corpus["split"] == "train"]
-    parts = {name: pairs["train"][i :: len(training)] for i, name in enumerate(training)}
-    small: Table = {**table, "archives": [], "corpora": []}
     for corpus in table["corpora"]:
-        parts.setdefault(corpus["name"], pairs[corpus["split"]])
-        small["corpora"].append({**corpus, "lines": len(parts[corpus["name"]])})
-    for archive in table["archives"]:
-        path = archives / archive_name(archive)
-        with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as tar:
-            for corpus in corpora_of(table, path.name):
-                for column, side in enumerate(SIDES):
-                    add_member(tar, corpus[side], [pair[column] for pair in parts[corpus["name"]]])
-        known = RECORDED if archive["checksum"] == RECORDED else f"sha256:{checksum(path, 'sha256')}"
-        url = path.resolve().as_uri()
-        small["archives"].append({"url": url, "bytes": path.stat().st_size, "checksum": known})
-    return small
+        split, name = corpus["split"], corpus["name"]
+        part = slice(training.index(name), None, len(training)) if split == "train" else slice(None)
+        for side, path in zip(SIDES, files[split], strict=True):
+            with open_text(path) as file:
+                lines = list(itertools.islice(file, SMALL[split]))
+            (out / f"{name}.{table[side]}").write_bytes(b"".join(lines[part]))
 
 
-def read_splits(text: Path, table: Table) -> dict[str, list[tuple[bytes, bytes]]]:
-    """Read the first pairs of train, valid and test in `text`, or in the first directory below that has all three."""
+def find_splits(text: Path, table: Table) -> dict[str, list[Path]]:
+    """Find both sides of train, valid and test in `text`, or in the first directory below that has them all."""
     for place in [text, *sorted(path for path in text.rglob("*") if path.is_dir())]:
-        files = {split: find_files(place, table, split) for split in SPLIT_NAMES}
-        if all(files.values()):
-            say(f"  small archives of {place}")
-            return {
-                split: list(zip(*(first_lines(file, SMALL[split]) for file in files[split]), strict=True))
-                for split in SPLIT_NAMES
-            }
+        found: dict[str, list[Path]] = {}
+        for source in sorted(place.glob(f"*.{table['source']}*")):
+            prefix = source.name.partition(f".{table['source']}")[0]
+            targets = sorted(place.glob(f"{prefix}.{table['target']}*"))
+            for split, names in SPLIT_NAMES.items():
+                if prefix.startswith(names) and targets:
+                    found.setdefault(split, [source, targets[0]])
+        if len(found) == len(SPLIT_NAMES):
+            say(f"  the text of {place}")
+            return found
     raise RecipeError(
         f"{text}: no directory there has train, valid (or val, dev) and test, each with .{table['source']} and "
         f".{table['target']}, plain or .gz"
     )
-
-
-def find_files(place: Path, table: Table, split: str) -> list[Path]:
-    """Both sides of a split, if `place` has it."""
-    for path in sorted(place.iterdir()):
-        prefix, is_source, _ = path.name.partition(f".{table['source']}")
-        if is_source and prefix.startswith(SPLIT_NAMES[split]):
-            sides = [sorted(place.glob(f"{prefix}.{table[side]}*")) for side in SIDES]
-            if all(sides):
-                return [side[0] for side in sides]
-    return []
-
-
-def first_lines(path: Path, count: int) -> list[bytes]:
-    with open_text(path) as file:
-        return [line.rstrip(b"\r\n") for line, _ in zip(file, range(count), strict=False)]
-
-
-def add_member(tar: tarfile.TarFile, name: str, lines: list[bytes]) -> None:
-    if name.endswith(".sgm"):
-        lines = [b'<doc docid="small">', *(b'<seg id="%d">%s</seg>' % item for item in enumerate(lines, 1)), b"</doc>"]
-    content = b"".join(line + b"\n" for line in lines)
-    if name.endswith(".gz"):
-        content = gzip.compress(content, mtime=0)
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))
 
 
 def main() -> int:
@@ -247,9 +213,8 @@ def main() -> int:
         else:
             text = options.text or options.out / "numbers"
             if options.text is None:
-                write_corpus(text, table["source"], table["target"], train=2000, valid=50, test=50)
-            small = make_small(table, text, options.out)
-            (options.out / options.table.name).write_text(json.dumps(small, indent=2) + "\n", encoding="utf-8")
+                write_corpus(text, table["source"], table["target"], train=2000, valid=20, test=20)
+            write_small(table, text, options.out)
     except (RecipeError, NmtError, OSError) as error:
         say(f"error: {error}")
         return 1

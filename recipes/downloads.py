@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import os
 import posixpath
-import shutil
 import sys
 import tarfile
 import time
@@ -215,10 +214,3 @@ def read_members(archive: Path, members: dict[str, Callable[[IO[bytes]], None]])
 def open_text(path: Path) -> IO[bytes]:
     """Open a file, plain or .gz."""
     return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")  # type: ignore[return-value]
-
-
-def enough_room(folder: Path, needed: int) -> None:
-    """Raise RecipeError if the disk has less than `needed` bytes."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise RecipeError(f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free. Change --out")

@@ -169,26 +169,21 @@ def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> It
     else:
         yield Figure("training pairs", pair.pairs, train["sentences"])
     yield Figure("vocabulary", pair.vocabulary, manifest["task"]["vocabularies"]["source"]["size"])
-    yield from training_figures(MODELS[model], run)
-    yield Figure("dev perplexity a subword, last checkpoint", pair.perplexity.get(model), last_perplexity(run), ".3f")
-    yield Figure("checkpoints averaged", MODELS[model].averaged, averaged)
-    for score in read_scores(Path(model) / "score.json"):
-        known = pair.bleu.get(model) if score["metric"] == pair.measure else None
-        yield Figure(f"BLEU, {score['metric']}", known, score["score"], ".2f")
-
-
-def training_figures(paper: PaperModel, run: Path) -> Iterator[Figure]:
-    """Model and cost, as far as the run's summary gives them."""
-    summary, records = read_json(run / "summary.json"), read_metrics(run)
-    rate = summary.get("peak_learning_rate") or max(record["lr"] for record in records)
+    paper, summary, metrics = MODELS[model], read_json(run / "summary.json"), read_metrics(run)
+    rate = summary.get("peak_learning_rate") or max(record["lr"] for record in metrics)
     yield Figure("parameters", paper.parameters, parameters_of(run))
     yield Figure("peak learning rate", paper.learning_rate, rate, ".2e")
-    yield Figure("steps", paper.steps, records[-1]["step"])
+    yield Figure("steps", paper.steps, metrics[-1]["step"])
     yield Figure("devices", 8, summary.get("devices"))
     yield Figure("hours x devices", paper.device_hours, summary.get("device_hours"), ",.2f")
     yield Figure("FLOPs: hours x devices x sustained rate", paper.flops, summary.get("flops_as_table2"), ".2e")
     yield Figure("FLOPs: counted from the model's shapes", None, summary.get("flops"), ".2e")
     yield Figure("model-FLOP utilisation", None, summary.get("model_flop_utilisation"), ".1%")
+    yield Figure("dev perplexity a subword, last checkpoint", pair.perplexity.get(model), last_perplexity(run), ".3f")
+    yield Figure("checkpoints averaged", paper.averaged, averaged)
+    for score in read_scores(Path(model) / "score.json"):
+        known = pair.bleu.get(model) if score["metric"] == pair.measure else None
+        yield Figure(f"BLEU, {score['metric']}", known, score["score"], ".2f")
 
 
 def shown(value: float | None, form: str) -> str:
@@ -201,18 +196,11 @@ def compared(paper: float | None, got: float | None, form: str) -> list[str]:
     return [shown(paper, form), shown(got, form), "0" if difference == 0 else shown(difference, "+" + form)]
 
 
-class RowResult(NamedTuple):
-    """A row of Table 3 as trained; parameters in millions."""
-
-    perplexity: float | None
-    bleu: float | None
-    parameters: float
-
-
-def row_result(row: str) -> RowResult:
+def row_result(row: str) -> tuple[float | None, float | None, float]:
+    """Perplexity, BLEU and millions of parameters of a row as trained."""
     scores = {score["metric"]: score["score"] for score in read_scores(Path(row) / "dev-score.json")}
     run = Path(row) / "run"
-    return RowResult(last_perplexity(run), scores.get(TABLE3_MEASURE), parameters_of(run) / 1e6)
+    return last_perplexity(run), scores.get(TABLE3_MEASURE), parameters_of(run) / 1e6
 
 
 def full_cells(row: str) -> list[str]:
@@ -226,17 +214,17 @@ def full_cells(row: str) -> list[str]:
 def small_cells(row: str) -> list[str]:
     """This run's figures, and the row's difference to the base model: here, and in the paper."""
     got, base = row_result(row), row_result("base")
-    paper, papers_base = TABLE3[row], TABLE3["base"]
     sizes = PRESETS[preset_of(row)].differs
     small = [f"{name}={value}" for name, value in small_sizes(row).items() if name in sizes]
     kept = [f"{name}={value}" for name, value in sizes.items() if name in ("num_heads", "dropout", "label_smoothing")]
-    cells = [row, paper.differs, ", ".join(small + kept) + ("positions=learned" if row == "E" else "")]
-    for name in ("perplexity", "bleu"):
-        value, base_value = getattr(got, name), getattr(base, name)
+    cells = [row, TABLE3[row].differs, ", ".join(small + kept) + ("positions=learned" if row == "E" else "")]
+    for value, base_value, paper, papers_base in zip(
+        got[:2], base[:2], TABLE3[row][1:3], TABLE3["base"][1:3], strict=True
+    ):
         cells.append(shown(value, ".2f"))
-        cells.append("" if None in (value, base_value) else f"{value - base_value:+.2f}")
-        cells.append(f"{getattr(paper, name) - getattr(papers_base, name):+.2f}")
-    return [*cells, f"{got.parameters:.2f}"]
+        cells.append("" if value is None or base_value is None else f"{value - base_value:+.2f}")
+        cells.append(f"{paper - papers_base:+.2f}")
+    return [*cells, f"{got[2]:.2f}"]
 
 
 def print_table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:

@@ -36,8 +36,8 @@ def read_json(path: Path) -> Any:
 
 def read_scores(path: Path) -> list[dict[str, Any]]:
     """Read the scores of `nmt score --json`: metric, name, score, signature."""
-    scores = read_json(path).get("scores", [])
-    return [{**score, "metric": score["id"], "name": score["metric"]} if "id" in score else score for score in scores]
+    scores: list[dict[str, Any]] = read_json(path).get("scores", [])
+    return scores
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

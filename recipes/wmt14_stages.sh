@@ -4,7 +4,7 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 
-smoke="" smoke_corpus="" table="" table_needs="" source_language="" target_language="" prepare_flags=()
+smoke="" smoke_corpus="" table="" source_language="" target_language="" prepare_flags=()
 declare -A text=() # the prefix of the validation and of the test text
 
 # wmt14_define SOURCE TARGET FLAGS OF nmt prepare...
@@ -47,18 +47,17 @@ wmt14_flag() {
   esac
 }
 
-# wmt14_data_stages NAME: the stages from the archives to ids, in runs/NAME. A smoke test makes small archives first,
-# with a table of their own.
+# wmt14_data_stages NAME: the stages from the archives to ids, in runs/NAME. A smoke test makes the text, as if by --local.
 wmt14_data_stages() {
-  local split corpus corpora
+  local split corpus corpora needs="$table"
   begin_stages "$checkout/runs/$1${smoke:+-smoke}"
-  table_needs="$table"
   if [[ -n "$smoke" ]]; then
-    stage smoke "small archives" "$table" smoke \
+    stage smoke "a little text" "$table" smoke \
       recipe_script corpora.py small "$table" smoke ${smoke_corpus:+"$smoke_corpus"}
     export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
     prepare_flags+=(--vocab-size 300 --character-coverage 0.995)
-    table_needs=smoke
+    needs+=" smoke"
+    export NMT_LOCAL="$out/smoke"
   fi
   prepare_flags+=(--source-lang "$source_language" --target-lang "$target_language" --keep-duplicates)
   [[ -n "$stage_only_list" || -e "$out/stages/prepare" ]] || check_flags prepare "${prepare_flags[@]}"
@@ -68,10 +67,9 @@ wmt14_data_stages() {
     text[$split]="text/$corpus"
     set -- "$@" "--$split" "text/$corpus"
   done <<<"$corpora"
-  [[ -z "$smoke" ]] || table="smoke/$table"
-  stage --resumes download "the public archives, or links to --local" "$table_needs" downloads \
+  stage --resumes download "the public archives, or links to --local" "$needs" downloads \
     recipe_script corpora.py fetch "$table"
-  stage extract "text out of the archives, lines counted" "$table_needs download" text \
+  stage extract "text out of the archives, lines counted" "$table download" text \
     recipe_script corpora.py extract "$table"
   stage prepare "text to ids" extract data nmt prepare "$@" "${prepare_flags[@]}" --out data
 }
@@ -124,7 +122,7 @@ wmt14_main() {
   translate_stage "translate-$model" "the test set, with the averaged model" "average-$model" \
     "$model/averaged" test "$model/test.$target_language"
   score_stage "score-$model" "every BLEU, by its full name" "translate-$model" \
-    "$model/test.$target_language" test "$model/score.json" --metric bleu
+    "$model/test.$target_language" test "$model/score.json" --metric decomposition
   table_stage "table-$model" "extract prepare train-$model score-$model" \
     wmt14 "$source_language" "$target_language" "$model" "$last" "$note"
   run_stages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tarfile
 from pathlib import Path
 
 import corpora
@@ -26,16 +27,6 @@ def numbered(word: str, count: int) -> str:
     return "".join(f"{word} {i}\n" for i in range(count))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Parallel text, two directories deep."""
-    deep = tmp_path / "text" / "deep"
-    write_pair(deep / "train", numbered("house", 30), numbered("Haus", 30))
-    write_pair(deep / "val", numbered("tree", 5), numbered("Baum", 5), packed=True)
-    write_pair(deep / "test_2016", numbered("dog", 4), numbered("Hund", 4))
-    return tmp_path / "text"
-
-
 @pytest.mark.parametrize(
     ("name", "total", "unpublished"),
     [("wmt14_en_de", 4_520_620, ["dev.tgz"]), ("wmt14_en_fr", 40_842_333, ["dev.tgz"])],
@@ -54,25 +45,70 @@ def test_tables_are_complete(name: str, total: int, unpublished: list[str]) -> N
     assert test["checksum"] == "md5:a8cd784e006feb32ac6f3d9ec7eb389a"
 
 
-@pytest.mark.parametrize("name", ["wmt14_en_de", "wmt14_en_fr", "multi30k_en_de"])
-def test_small_archives_are_fetched_and_extracted(recipes: Path, tmp_path: Path, folder: Path, name: str) -> None:
-    table = corpora.read_table(recipes / f"{name}.json")
-    if table["target"] == "fr":
-        for path in folder.rglob("*.de*"):
-            path.rename(path.with_name(path.name.replace(".de", ".fr")))
-    small = corpora.make_small(table, folder, tmp_path)
-    corpora.fetch_all(small, tmp_path / "out", None)
-    corpora.extract_all(small, tmp_path / "out")
+def archive(path: Path, members: dict[str, str]) -> dict[str, object]:
+    """Write a tar archive; return its entry in a table."""
+    with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as tar:
+        for name, text in members.items():
+            if name.endswith(".sgm"):
+                text = "<doc>\n" + "".join(f'<seg id="1">{line}</seg>\n' for line in text.splitlines()) + "</doc>\n"
+            content = text.encode("utf-8")
+            content = gzip.compress(content) if name.endswith(".gz") else content
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return {"url": path.as_uri(), "checksum": "recorded", "bytes": path.stat().st_size}
+
+
+@pytest.mark.parametrize("name", ["wmt14_en_de", "wmt14_en_fr"])
+def test_archives_are_fetched_and_extracted(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    table = corpora.read_table(Path(f"{name}.json"))
+    for index, entry in enumerate(table["archives"]):
+        path = tmp_path / corpora.archive_name(entry)
+        texts = {
+            corpus[side]: f"{corpus['name']} {side}\n" * 2
+            for corpus in table["corpora"]
+            if corpus["archive"] == path.name
+            for side in corpora.SIDES
+        }
+        table["archives"][index] = archive(path, texts)
+    for corpus in table["corpora"]:
+        corpus["lines"] = 2
+    corpora.fetch_all(table, tmp_path / "out", None)
+    corpora.extract_all(table, tmp_path / "out")
+    for corpus in table["corpora"]:
+        for side in corpora.SIDES:
+            text = (tmp_path / "out" / "text" / f"{corpus['name']}.{table[side]}").read_text(encoding="utf-8")
+            assert text == f"{corpus['name']} {side}\n" * 2
+    assert "NOT" not in capsys.readouterr().err
+    counts = json.loads((tmp_path / "out" / "text" / "counts.json").read_text(encoding="utf-8"))
+    assert counts["newstest2014"] == {"split": "test", "lines": 2, "expected": 2}
+
+
+def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
+    table = {"archives": [{"url": "https://nowhere.invalid/a.tgz", "checksum": "recorded", "bytes": 10**18}]}
+    with pytest.raises(RecipeError, match="GB"):
+        corpora.fetch_all(table, tmp_path, None)
+
+
+def test_a_little_text_for_every_corpus(tmp_path: Path) -> None:
+    """The parallel text is two directories deep."""
+    deep = tmp_path / "text" / "deep"
+    write_pair(deep / "train", numbered("house", 30), numbered("Haus", 30))
+    write_pair(deep / "val", numbered("tree", 5), numbered("Baum", 5), packed=True)
+    write_pair(deep / "test_2016", numbered("dog", 4), numbered("Hund", 4))
+    table = corpora.read_table(Path("wmt14_en_de.json"))
+    corpora.write_small(table, tmp_path / "text", tmp_path / "small")
+    corpora.fetch_all(table, tmp_path / "out", tmp_path / "small")
+    corpora.extract_all(table, tmp_path / "out")
     text = tmp_path / "out" / "text"
     train = [line for c in table["corpora"] if c["split"] == "train" for line in (text / f"{c['name']}.en").open()]
     assert sorted(train) == sorted(numbered("house", 30).splitlines(keepends=True))
-    valid = next(c["name"] for c in table["corpora"] if c["split"] == "valid")
-    assert (text / f"{valid}.{table['target']}").read_text(encoding="utf-8") == numbered("Baum", 5)
-    counts = json.loads((text / "counts.json").read_text(encoding="utf-8"))
-    assert sum(count["lines"] for count in counts.values()) == 39
-    assert all(count["lines"] == count["expected"] for count in counts.values())
-    known = {archive["checksum"].split(":")[0] for archive in small["archives"]}
-    assert known == ({"recorded"} if name == "multi30k_en_de" else {"recorded", "sha256"})
+    assert (text / "newstest2013.de").read_text(encoding="utf-8") == numbered("Baum", 5)
+    assert (text / "newstest2014.en").read_text(encoding="utf-8") == numbered(
+        "dog", 4
+    )  # plain, though the archive's is SGML
+    with pytest.raises(RecipeError, match="train, valid"):
+        corpora.write_small(table, tmp_path / "small", tmp_path / "other")
 
 
 def test_unpacked_text_is_used(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,14 +162,9 @@ def test_bytes_that_are_not_utf8_are_replaced_with_a_warning(
     assert "a.en" in capsys.readouterr().err
 
 
-def test_sides_of_unequal_length_are_an_error(recipes: Path, tmp_path: Path, folder: Path) -> None:
-    table = corpora.make_small(corpora.read_table(recipes / "wmt14_en_de.json"), folder, tmp_path)
-    counts = {(corpus["name"], side): corpus["lines"] for corpus in table["corpora"] for side in corpora.SIDES}
+def test_sides_of_unequal_length_are_an_error(recipes: Path, tmp_path: Path) -> None:
+    table = corpora.read_table(recipes / "wmt14_en_de.json")
+    counts = {(corpus["name"], side): 10 for corpus in table["corpora"] for side in corpora.SIDES}
     counts["commoncrawl", "target"] += 1
     with pytest.raises(RecipeError, match="commoncrawl: 10 en lines, 11 de lines"):
         corpora.report_counts(table, counts, tmp_path / "counts.json")
-
-
-def test_a_directory_without_parallel_text_is_an_error(recipes: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="train, valid"):
-        corpora.make_small(corpora.read_table(recipes / "wmt14_en_de.json"), tmp_path, tmp_path / "out")
