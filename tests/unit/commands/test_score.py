@@ -175,7 +175,7 @@ def test_subword_marks_are_rejected_by_file_and_line(line: str, file: str, nmt_s
     [
         (b"Gut.\nGr\xfc\xdfe\n", r"good:2:.*0xfc.*3"),
         (b"", r"good:.*empty"),
-        (gzip.compress(b"Gut.\n")[:-9], r"good:.*gzip"),
+        (gzip.compress(b"Gut.\n", mtime=0)[:-9], r"good:.*gzip"),
         (None, r"good:.*No such file"),
         (b"Gut.\n" * 2, r"good has 2 lines but reference has 3"),
     ],
