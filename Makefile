@@ -1,11 +1,11 @@
-# Each target makes the environment by itself: a virtual environment in .venv, with the tested versions of constraints.txt.
+# Every target first makes the environment: .venv, with the tested versions of constraints.txt.
 #
 #   make quickstart    train a small Transformer on number names and translate with it (English to German)
 #   make test          run the tests
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make docs          build the documentation's site in build/site; a broken link is an error
-#   make faults        make many faults on purpose, and count what is lost: docs/reliability.md
-#   make install       only make the environment
+#   make faults        run the long fault-injection tests: docs/reliability.md
+#   make install       make the environment only
 #   make clean         remove the environment, caches and the quickstart's output
 
 PYTHON ?= python3
@@ -24,9 +24,9 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-		{ echo "error: Python 3.11, 3.12 or 3.13 is needed; $(PYTHON) is not one. Try: make PYTHON=python3.11" >&2; exit 1; }
+		{ echo "error: $(PYTHON) is not Python 3.11, 3.12 or 3.13. Try: make PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv || \
-		{ echo "error: no virtual environment could be made. On Debian: apt install python3-venv" >&2; exit 1; }
+		{ echo "error: cannot create a virtual environment. On Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "Installing the tested versions of constraints.txt into .venv; a few minutes the first time."
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $@
@@ -34,8 +34,8 @@ $(STAMP): pyproject.toml constraints.txt
 quickstart: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" recipes/quickstart.sh
 
-# One thread for each worker: two workers on two cores would otherwise fight over them. A file's tests share what they
-# have trained, so they stay together.
+# One thread for each worker, so that workers do not compete for cores. The tests of a file share trained models, so
+# they run in the same worker.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
@@ -50,7 +50,7 @@ docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo 'built: build/site/index.html'
 
-# One after the other: a fault must meet its own run alone. The few of them that `make test` makes take a minute.
+# Without parallel workers: a fault must hit its own run only. `make test` runs a short selection.
 faults: $(STAMP)
 	OMP_NUM_THREADS=1 NMT_FAULTS=long $(BIN)/python -m pytest tests/faults -p no:xdist --timeout 3600 --durations 10
 

@@ -10,7 +10,7 @@ import typer
 from sphinx.application import Sphinx
 
 from nmt_cli import __version__
-from nmt_cli.cli import COMMANDS, application, further_commands
+from nmt_cli.cli import application, command_names
 
 project = "nmt"
 author = "the authors of nmt"
@@ -37,17 +37,18 @@ def write_command_reference(_: Sphinx) -> None:
 def command_reference() -> Iterator[str]:
     """The lines of the page."""
     yield "# Commands\n\nThis page is made from the code. `nmt COMMAND --help` shows the same.\n"
-    for name, summary in (COMMANDS | further_commands()).items():
-        group: Any = typer.main.get_command(application([name]))
-        yield f"## nmt {name}\n\n{summary}\n"
+    for name in command_names():
+        command = typer.main.get_command(application([name])).commands[name]  # type: ignore[attr-defined]
+        yield f"## nmt {name}\n\n{command.help}\n"
         panels: dict[str, list[Any]] = {}
-        for parameter in group.commands[name].params:
+        for parameter in command.params:
+            if getattr(parameter, "hidden", False):
+                continue
             panels.setdefault(getattr(parameter, "rich_help_panel", None) or "", []).append(parameter)
         for panel, parameters in panels.items():
             yield f"### nmt {name}: {panel}\n" if panel else ""
             for parameter in parameters:
-                text = (parameter.help or "").replace("\\[", "[")  # help texts escape rich's markup
-                yield f"`{written(parameter)}`\n: {text}\n"
+                yield f"`{written(parameter)}`\n: {parameter.help}\n"
 
 
 def written(parameter: Any) -> str:

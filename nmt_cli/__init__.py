@@ -5,16 +5,23 @@
 >>> translator.translate(["A dog runs ."])                # doctest: +SKIP
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nmt_cli.api import Translator, load, score
 
 __version__ = "0.1.0"
 __all__ = ["Translator", "__version__", "load", "score"]
 
 
-def __getattr__(name: str) -> Any:
-    """Hands on the Python API, imported when it is first used, so that `nmt --help` stays light."""
+def __getattr__(name: str) -> object:
+    """Import the Python API when a name of it is first used, so that `nmt --help` needs no PyTorch."""
     if name in ("Translator", "load", "score"):
         from nmt_cli import api
 
-        return api.Translator.load if name == "load" else getattr(api, name)
+        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,27 +1,29 @@
-"""Checkpoints: self-contained folders of plain tensors and JSON. Nothing in one is ever unpickled or run.
+"""Checkpoints: self-contained directories of tensors and JSON; loading one never unpickles or runs anything.
 
-    config.json          schema, what was trained (every section of the configuration), step, the run's fingerprint
+    config.json          schema, configuration, vocabulary sizes, step, run, and the modules of its components
     model.safetensors    the weights
     task/                vocabularies and tokenisation
-    training.json, training.safetensors   optimizer, cursor and counters; only where training can go on from here
+    training.json, training.safetensors    optimizer and state of the run; only where training can be resumed
     checksums.json       SHA-256 of each file above; written last
 
-A folder is written under a hidden name beside its place, flushed to the disk, and renamed: it is whole or absent.
-Whoever reads one trusts nothing in it: names, types and sizes are compared before any memory is taken for them.
+A checkpoint is whole or absent: it is written under a hidden name, flushed to the disk, and renamed. Reading one checks
+names, types and sizes before it allocates memory for them, and raises CheckpointError where anything is missing,
+damaged or does not fit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import torch
 from safetensors import SafetensorError
@@ -29,49 +31,38 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nmt_cli import __version__, registry
-from nmt_cli.config import construct, flatten
-from nmt_cli.data.task_file import TASK_FILE
+from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
-from nmt_cli.interfaces import Task
+from nmt_cli.interfaces import TASK_FILE, Task
 
 SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"
 TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
-_NAME_IN_RUN = r"(step|latest)-\d{8,}"
-_LARGEST_JSON = 1 << 26  # bytes; no such file of ours comes near
+_ANOTHER = "Use another checkpoint, or copy this one again."
+_LARGEST_JSON = 1 << 26  # bytes
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a checkpoint says of its model: configuration sections, vocabulary sizes, step and run."""
+    """The content of a checkpoint's config.json."""
 
-    sections: Mapping[str, Any]
+    sections: dict[str, Any]  # of the configuration
     source_vocabulary_size: int
     target_vocabulary_size: int
     shared_vocabulary: bool
     step: int
-    run: str
+    run: str  # the run's fingerprint
+    modules: dict[str, str] = field(default_factory=dict)  # by kind: the Python module of each component
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "nmt": __version__, **vars(self)}
 
 
-_CONTENTS: dict[str, type[Any]] = {
-    "sections": dict,
-    "source_vocabulary_size": int,
-    "target_vocabulary_size": int,
-    "shared_vocabulary": bool,
-    "step": int,
-    "run": str,
-}
-"""The types of `Contents` as JSON has them."""
-
-
 @dataclass(frozen=True)
 class TrainingState:
-    """What training needs besides the weights: named tensors, and JSON."""
+    """What resuming needs besides the weights: JSON and named tensors."""
 
     values: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -80,17 +71,8 @@ class TrainingState:
 def save(
     folder: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: TrainingState | None = None
 ) -> None:
-    """Writes a checkpoint, whole or not at all.
-
-    Raises:
-        CheckpointError: the disk has no room for it.
-        OSError: it cannot be written; nothing is left behind, and an older checkpoint of that name still stands.
-    """
-    tensors = [*weights.values(), *(training.tensors.values() if training else [])]
-    durable.recover(folder)
-    _check_room(folder, sum(tensor.numel() * tensor.element_size() for tensor in tensors))
-    aside = durable.part_of(folder)
-    try:
+    """Write a checkpoint. On an error nothing is left behind, and an older checkpoint of that name is kept."""
+    with _new(folder) as aside:
         (aside / TASK).mkdir(parents=True)
         task.save(aside / TASK)
         _write_json(aside / CONFIG, contents.to_json())
@@ -98,19 +80,23 @@ def save(
         if training is not None:
             _write_json(aside / TRAINING_JSON, training.values)
             _save_tensors(aside / TRAINING_TENSORS, training.tensors)
-        _write_json(aside / CHECKSUMS, {str(path.relative_to(aside)): _sha256(path) for path in _files(aside)})
-        durable.put_in_place(aside, folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+        files = sorted(path for path in aside.rglob("*") if path.is_file())
+        _write_json(aside / CHECKSUMS, {str(path.relative_to(aside)): _sha256(path) for path in files})
 
 
 def link(original: Path, folder: Path) -> None:
-    """A second checkpoint `folder` with the same files as `original`, sharing their room on the disk where it can."""
+    """Copy the checkpoint `original` to `folder`, as hard links where possible."""
+    with _new(folder) as aside:
+        shutil.copytree(original, aside, copy_function=_link_or_copy)
+
+
+@contextlib.contextmanager
+def _new(folder: Path) -> Iterator[Path]:
+    """Yield the hidden name under which the directory `folder` is written."""
     durable.recover(folder)
     aside = durable.part_of(folder)
     try:
-        shutil.copytree(original, aside, copy_function=_link_or_copy)
+        yield aside
         durable.put_in_place(aside, folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
@@ -118,126 +104,94 @@ def link(original: Path, folder: Path) -> None:
 
 
 def read_contents(folder: Path) -> Contents:
-    """The checkpoint's own description.
-
-    Raises:
-        CheckpointError: the folder is none, or one of a schema that this version does not know.
-    """
-    path = folder / CONFIG
+    """Return the content of a checkpoint's config.json."""
+    path, old = folder / CONFIG, durable.old_of(folder)
     if not folder.is_dir():
-        if durable.old_of(folder).is_dir():
-            raise CheckpointError(
-                f"{folder}: its replacement was cut off; the former checkpoint is {durable.old_of(folder)}: rename it, "
-                "or make the new one again"
-            )
-        raise CheckpointError(
-            f"{folder}: no such checkpoint folder. `nmt train` writes them under RUN/{FOLDER_OF_RUN}, `nmt "
-            f"average` where --out says."
-        )
+        if old.is_dir():
+            raise CheckpointError(f"{folder}: not found, but its earlier version is {old}: rename that one to use it")
+        raise CheckpointError(f"{folder}: no such directory; `nmt train` writes checkpoints to RUN/{FOLDER_OF_RUN}")
     if not path.is_file():
         raise CheckpointError(
-            f"{folder}: not a checkpoint: it has no {CONFIG}. A checkpoint is a folder such as "
+            f"{folder}: not a checkpoint: it has no {CONFIG}. A checkpoint is a directory such as "
             f"RUN/{FOLDER_OF_RUN}/step-00001500."
         )
     content = _read_json(path)
     if content.get("schema") != SCHEMA:
         raise CheckpointError(f"{path}: schema {content.get('schema')!r}; this version of nmt reads schema {SCHEMA}")
-    for name, kind in _CONTENTS.items():
-        value = content.get(name)
-        if type(value) is not kind or (isinstance(value, int) and name.endswith("_size") and value < 1):
+    for name, kind in get_type_hints(Contents).items():
+        value, expected = content.get(name), get_origin(kind) or kind
+        if type(value) is not expected or (isinstance(value, int) and name.endswith("_size") and value < 1):
             raise CheckpointError(
-                f"{path}: {name} is {value!r}; expected {'a positive' if kind is int else 'a'} {kind.__name__}. "
-                "It is not what `nmt train` wrote."
+                f"{path}: {name} is {value!r}; expected a {'positive ' if expected is int else ''}{expected.__name__}"
             )
-    return Contents(**{name: content[name] for name in _CONTENTS})
+    return Contents(**{f.name: content[f.name] for f in fields(Contents)})
 
 
 def fingerprint(description: Mapping[str, Any]) -> str:
-    """A short name for everything that defines a run: the same description gives the same name."""
+    """Return a hash of everything that defines a run."""
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def verify(folder: Path) -> None:
-    """Compares every file with its checksum.
-
-    Raises:
-        CheckpointError: a file is missing, truncated, altered or has no checksum; the message names it.
-    """
+    """Compare every file with its checksum."""
     recorded = _read_json(folder / CHECKSUMS)
     for name in (CONFIG, WEIGHTS, TRAINING_JSON, TRAINING_TENSORS):
-        needed = name in (CONFIG, WEIGHTS) or (folder / name).exists()
-        if needed and name not in recorded:
-            raise CheckpointError(
-                f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. Use another checkpoint."
-            )
+        if name not in recorded and (name in (CONFIG, WEIGHTS) or (folder / name).exists()):
+            raise CheckpointError(f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}")
     for name, expected in recorded.items():
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CheckpointError(f"{folder / CHECKSUMS}: names {name!r}, which is outside the checkpoint")
         if not path.is_file():
-            raise CheckpointError(
-                f"{path}: missing from the checkpoint. Use another checkpoint, or copy this one again."
-            )
+            raise CheckpointError(f"{path}: missing from the checkpoint. {_ANOTHER}")
         if _sha256(path) != expected:
-            raise CheckpointError(
-                f"{path}: damaged: its SHA-256 is not the recorded one. Use another checkpoint, or copy this one again."
-            )
+            raise CheckpointError(f"{path}: damaged: its SHA-256 is not the recorded one. {_ANOTHER}")
 
 
-def load_task(folder: Path) -> Task:
-    """The task whose folder this is (a checkpoint's `task`, or that of prepared data).
+def load_task(folder: Path, module: str = "") -> Task:
+    """Return the task that is saved in `folder`: the `task` of a checkpoint or of prepared data.
 
-    Raises:
-        CheckpointError: the folder holds none.
-        UsageError: no such task is registered.
-    """
+    Args:
+        module: the Python module that registers the task, if known."""
     path = folder / TASK_FILE
     if not path.is_file():
-        raise CheckpointError(f"{folder}: not a task's folder: it has no {TASK_FILE}. `nmt prepare` writes it.")
-    name = str(_read_json(path).get("name"))
+        raise CheckpointError(f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it.")
     registry.discover()
-    try:
-        component = registry.find("task", name)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+    component = _find("task", str(_read_json(path).get("name")), module, str(path))
     task: Task = component.build.load(folder)  # type: ignore[attr-defined]
     return task
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """The checkpoint's weights, verified, by parameter name."""
+    """Return the checkpoint's weights by parameter name, after `verify`."""
     verify(folder)
     return _load_tensors(folder / WEIGHTS)
 
 
 def load_training(folder: Path) -> TrainingState:
-    """What training needs to go on from this checkpoint.
-
-    Raises:
-        CheckpointError: the checkpoint holds weights alone, is damaged, or lacks something.
-    """
+    """Return what resuming from this checkpoint needs."""
     if not (folder / TRAINING_JSON).is_file():
-        raise CheckpointError(f"{folder}: holds weights alone (an averaged checkpoint?); training cannot go on from it")
+        raise CheckpointError(f"{folder}: has weights only (an averaged checkpoint?); training cannot resume from it")
     values = _read_json(folder / TRAINING_JSON)
-    for name, kind in (("progress", dict), ("optimizer", dict), ("left", list)):
-        if not isinstance(values.get(name, [] if name == "left" else None), kind):
-            raise CheckpointError(
-                f"{folder / TRAINING_JSON}: {name} is missing, or no {kind.__name__}. Use another checkpoint."
-            )
+    for name in ("state", "optimizer"):
+        if not isinstance(values.get(name), dict):
+            raise CheckpointError(f"{folder / TRAINING_JSON}: {name} is missing. {_ANOTHER}")
     return TrainingState(values, _load_tensors(folder / TRAINING_TENSORS))
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, Task]:
-    """The model of a checkpoint, ready to translate, and its task.
-
-    Raises:
-        CheckpointError: the folder is no checkpoint, a damaged one, or one whose weights do not fit its configuration.
-    """
+    """Return the model of a checkpoint, in evaluation mode, and its task."""
     contents = read_contents(folder)
     weights = load_weights(folder)
-    task = load_task(folder / TASK)
-    _check_vocabulary(contents, task, str(folder))
-    with torch.device("meta"):  # takes no memory, whatever sizes the configuration claims
+    task = load_task(folder / TASK, contents.modules.get("task", ""))
+    for side in ("source", "target"):
+        ours, theirs = getattr(contents, f"{side}_vocabulary_size"), getattr(task, f"{side}_vocabulary_size")
+        if ours != theirs:
+            raise CheckpointError(
+                f"{folder}: its {side} vocabulary has {theirs} entries, but its model has {ours}: they do not belong "
+                "together"
+            )
+    with torch.device("meta"):  # allocates nothing, whatever the configured sizes
         check_fit(build_model(contents, str(folder)), weights, str(folder))
     model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
@@ -245,10 +199,10 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
 
 
 def build_model(contents: Contents, origin: str) -> nn.Module:
-    """A model of the described shape, with fresh weights."""
+    """Build the configured model, with fresh weights."""
     registry.discover()
     try:
-        model_config, attention = (_component(contents.sections, kind, origin) for kind in ("model", "attention"))
+        model_config, attention = (_component(contents, kind, origin) for kind in ("model", "attention"))
         model: nn.Module = registry.build(
             model_config,
             attention=attention,
@@ -264,16 +218,12 @@ def build_model(contents: Contents, origin: str) -> nn.Module:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The model's parameters by name, each shared one once."""
+    """Return the model's parameters by name, shared ones once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Copies `weights` into the model's parameters.
-
-    Raises:
-        CheckpointError: names or shapes differ.
-    """
+    """Copy `weights` into the model's parameters, after `check_fit`."""
     check_fit(model, weights, origin)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -281,12 +231,12 @@ def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str)
 
 
 def check_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Raises CheckpointError unless `weights` has the names and shapes of the model's parameters."""
+    """Raise CheckpointError unless `weights` has the names and shapes of the model's parameters."""
     parameters = dict(model.named_parameters())
     different = sorted(parameters.keys() ^ weights.keys())
     if different:
         raise CheckpointError(
-            f"{origin}: weights and configuration do not fit: {different[0]} stands in one of them only "
+            f"{origin}: weights and configuration do not fit: {different[0]} is in one of them only "
             f"({len(different)} differ)"
         )
     for name, parameter in parameters.items():
@@ -297,43 +247,23 @@ def check_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> N
             )
 
 
-def _check_vocabulary(contents: Contents, task: Task, origin: str) -> None:
-    """An id of the tokenizer that the model does not know would be found out only in the middle of a translation."""
-    for side in ("source", "target"):
-        ours, theirs = getattr(contents, f"{side}_vocabulary_size"), getattr(task, f"{side}_vocabulary_size")
-        if ours != theirs:
-            raise CheckpointError(
-                f"{origin}: its {side} vocabulary has {theirs} entries where the model has {ours}: the two do not "
-                "belong together"
-            )
-
-
 def checkpoints_of(run: Path) -> list[Path]:
-    """The checkpoints that a run was asked for, by `--save-every` and at its end, the oldest first."""
+    """Return the checkpoints of `--save-every` and of the last step, the oldest first."""
     return [folder for folder in resumable_of(run) if folder.name.startswith("step-")]
 
 
 def resumable_of(run: Path) -> list[Path]:
-    """Every checkpoint of a run, the oldest first: those it was asked for (`step-N`), and the `latest-N` that a signal
-    or a good validation left between them.
-    """
-    found = [path for path in (run / FOLDER_OF_RUN).glob("*-*") if re.fullmatch(_NAME_IN_RUN, path.name)]
-    return sorted(
-        (path for path in found if path.is_dir()), key=lambda path: (step_of(path), path.name.startswith("step-"))
-    )
-
-
-def step_of(folder: Path) -> int:
-    """The step in the name of a run's checkpoint."""
-    return int(folder.name.rpartition("-")[2])
+    """Return all checkpoints of a run, the oldest first: `step-N`, `best-N`, and `latest-N` of a signal."""
+    found = [
+        (path, re.fullmatch(r"(latest|best|step)-(\d{8,})", path.name)) for path in (run / FOLDER_OF_RUN).glob("*")
+    ]
+    kinds = ("latest", "best", "step")  # of one step, the last has the fewest actions pending
+    ordered = sorted((int(match[2]), kinds.index(match[1]), path) for path, match in found if match and path.is_dir())
+    return [path for _, _, path in ordered]
 
 
 def resolve(path: Path) -> Path:
-    """`path` itself where it is a checkpoint; the newest checkpoint where it is a run's folder.
-
-    Raises:
-        CheckpointError: it is neither.
-    """
+    """Return `path` if it is a checkpoint, or the newest checkpoint if it is a run."""
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path
     found = resumable_of(path)
@@ -346,11 +276,7 @@ def resolve(path: Path) -> Path:
 
 
 def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of every weight over the checkpoints, summed in float64 (section 6.1); one is in memory at a time.
-
-    Raises:
-        CheckpointError: one is damaged, or holds other tensors than the first.
-    """
+    """Return the mean of every weight, summed in float64 (section 6.1); one checkpoint is in memory at a time."""
     first = load_weights(folders[0])
     types = {name: tensor.dtype for name, tensor in first.items()}
     totals = {name: tensor.double() for name, tensor in first.items()}
@@ -365,13 +291,20 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     return {name: (total / len(folders)).to(types[name]) for name, total in totals.items()}
 
 
-def _component(sections: Mapping[str, Any], kind: str, origin: str) -> Any:
-    section = sections.get(kind)
+def _component(contents: Contents, kind: str, origin: str) -> Any:
+    section = contents.sections.get(kind)
     if not isinstance(section, Mapping) or "name" not in section:
         raise CheckpointError(f"{origin}: its configuration has no section {kind!r}")
-    component = registry.find(kind, str(section["name"]))
-    values = flatten({kind: section}, origin)
-    return construct(component.config, values, dict.fromkeys(values, origin))
+    component = _find(kind, str(section["name"]), contents.modules.get(kind, ""), origin)
+    return restored(component.config, {name: value for name, value in section.items() if name != "name"}, origin)
+
+
+def _find(kind: str, name: str, module: str, origin: str) -> registry.Component:
+    try:
+        return registry.find(kind, name)
+    except UsageError as error:
+        advice = f"its {kind} {name!r} comes from the module {module}: give --import {module}" if module else error
+        raise CheckpointError(f"{origin}: {advice}") from error
 
 
 def _link_or_copy(original: str, copy: str) -> None:
@@ -381,32 +314,17 @@ def _link_or_copy(original: str, copy: str) -> None:
         shutil.copy2(original, copy)
 
 
-def _check_room(folder: Path, needed: int) -> None:
-    existing = next(parent for parent in folder.absolute().parents if parent.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed * 1.02 + (1 << 20):
-        raise CheckpointError(
-            f"{folder}: no room for this checkpoint: it needs {needed / 1e6:.0f} MB and the disk has "
-            f"{free / 1e6:.0f} MB free. "
-            "Make room and run the same command again; earlier checkpoints are untouched."
-        )
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
 def _sha256(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot read: {error.strerror}. Use another checkpoint.") from error
+        raise CheckpointError(f"{path}: cannot read: {error.strerror}. {_ANOTHER}") from error
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.touch()
-    mode = path.stat().st_mode  # the user's own umask; the library takes reading from everyone else
+    mode = path.stat().st_mode  # the user's umask; safetensors ignores it
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
@@ -431,9 +349,9 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
-            raise CheckpointError(f"{path}: missing, or no regular file. Use another checkpoint.")
+            raise CheckpointError(f"{path}: missing, or not a regular file. {_ANOTHER}")
         if path.stat().st_size > _LARGEST_JSON:
-            raise CheckpointError(f"{path}: damaged: more than {_LARGEST_JSON >> 20} MiB. Use another checkpoint.")
+            raise CheckpointError(f"{path}: damaged: more than {_LARGEST_JSON >> 20} MiB. {_ANOTHER}")
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot read: {error.strerror}") from error

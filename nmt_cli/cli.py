@@ -1,22 +1,23 @@
-"""The command line: the commands, their exit codes. The body of a command is imported when the command is called."""
+"""The `nmt` command: its subcommands and exit codes. A subcommand's module is imported when it is called."""
 
 from __future__ import annotations
 
 import errno
-import functools
 import importlib
 import importlib.metadata
-import inspect
+import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError
-from nmt_cli.streams import silence, sound_streams
+from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
+from nmt_cli.streams import safe_streams, silence
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
 COMMANDS = {
@@ -26,76 +27,66 @@ COMMANDS = {
     "translate": "Translate lines from standard input to standard output.",
     "score": "Score translations against references: BLEU, chrF2, TER.",
 }
-"""Each is a module of `nmt_cli.commands` with a `command`; the entry points `nmt.commands` name further ones."""
-IMPORT = "--import"
+"""Each is the `command` of a module of `nmt_cli.commands`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The `nmt` command. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a broken connection is told by us, in words
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    with sound_streams():
-        with_exit_codes(lambda: application(given)(given, prog_name="nmt"))
+    """Run `nmt`. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # our own message reports a broken connection
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with safe_streams(), exit_codes():
+        application(completed_words() if "_NMT_COMPLETE" in os.environ else words)(words, prog_name="nmt")
 
 
-def application(arguments: Sequence[str]) -> typer.Typer:
-    """The commands. Only the one that `arguments` call is imported, with the flags of its components."""
-    called = next((argument for argument in arguments if not argument.startswith("-")), "")
+def application(words: Sequence[str]) -> typer.Typer:
+    """Return the commands. Only the one that `words` call is imported and has flags, those of its components too."""
+    wide = {"max_content_width": 120}
     app = typer.Typer(
-        help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
+        help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=wide
     )
     app.callback()(common)
-    for name, summary in (COMMANDS | further_commands()).items():
-        function: Callable[..., None] = common
-        epilog = None
-        if name == called:
-            from nmt_cli.flags import function_of
-
+    called = next((word for word in words if not word.startswith("-")), None)
+    for name in command_names():
+        if name == called or (called is None and name not in COMMANDS):  # `nmt --help` shows a line about each
             command = load(name)
-            function = guarded(function_of(command, imports_of(arguments)))
-            epilog = "\n\n".join(["Examples:", *command.examples]) if command.examples else None
-        app.command(name, help=summary, no_args_is_help=True, epilog=epilog)(function)
+            function = exit_codes()(function_of(command, imports_of(words)))
+            app.command(name, cls=CommandWithSections, no_args_is_help=True, epilog=epilog(command))(function)
+        else:
+            app.command(name, help=COMMANDS.get(name))(lambda: None)
     return app
 
 
-def load(name: str) -> Any:
-    """The `Command` called `name`."""
+def command_names() -> list[str]:
+    """Return the names of all commands; the entry points of the group `nmt.commands` add some."""
+    return [*COMMANDS, *sorted(importlib.metadata.entry_points(group="nmt.commands").names)]
+
+
+def load(name: str) -> Command:
+    """Import the command `name`."""
     if name in COMMANDS:
-        return importlib.import_module(f"nmt_cli.commands.{name}").command
-    return _entry_points()[name].load()
+        command: Command = importlib.import_module(f"nmt_cli.commands.{name}").command
+    else:
+        command = importlib.metadata.entry_points(group="nmt.commands")[name].load()
+    return command
 
 
-def further_commands() -> dict[str, str]:
-    """The commands that entry points name, with a line about each."""
-    return {name: (inspect.getdoc(load(name).options) or "").split("\n")[0] for name in _entry_points()}
+def completed_words() -> list[str]:
+    """Return the words before the one that the shell wants completed."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")  # zsh and fish; bash
+    return line.split()[1:-1]
 
 
-def _entry_points() -> Mapping[str, importlib.metadata.EntryPoint]:
-    return {entry.name: entry for entry in importlib.metadata.entry_points(group="nmt.commands")}
+def imports_of(words: Sequence[str]) -> list[str]:
+    """Return the modules of `--import MODULE`, which add flags and are therefore imported before flags are read."""
+    modules = [following for word, following in itertools.pairwise(words) if word == "--import"]
+    return modules + [word.removeprefix("--import=") for word in words if word.startswith("--import=")]
 
 
-def imports_of(arguments: Sequence[str]) -> list[str]:
-    """The modules of `--import MODULE`, which must be known before the flags that they bring can be read."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    return [after for argument, after in pairs if argument == IMPORT] + [
-        argument.removeprefix(f"{IMPORT}=") for argument in arguments if argument.startswith(f"{IMPORT}=")
-    ]
-
-
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with our exit codes, before the command-line library can meet its errors."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **values: Any) -> None:
-        with_exit_codes(lambda: command(*args, **values))
-
-    return run
-
-
-def with_exit_codes(run: Callable[[], Any]) -> None:
-    """Runs, and turns every error that a user can meet into one message on stderr and the right exit code."""
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Turn the errors that a user can meet into a message on stderr and an exit code."""
     try:
-        run()
+        yield
         sys.stdout.flush()
     except NmtError as error:
         leave(str(error), error.exit_code)
@@ -107,22 +98,21 @@ def with_exit_codes(run: Callable[[], Any]) -> None:
     except OSError as error:
         if error.errno == errno.EBADF:
             silence(sys.stdout)
-            leave("standard output is closed: there is nowhere for the results", 1)
+            leave("standard output is closed", 1)
         place = f"{error.filename}: " if error.filename else ""
-        advice = "; make room on the disk and run the command again" if error.errno == errno.ENOSPC else ""
+        advice = "; free some space and run the command again" if error.errno == errno.ENOSPC else ""
         leave(f"{place}{error.strerror or error}{advice}", 1)
     except MemoryError:
         leave("out of memory; use smaller batches", 1)
 
 
 def leave(message: str, code: int) -> None:
-    """Ends the process with a message for the user."""
+    """Print `message` to stderr and exit with `code`."""
     print(f"nmt: {message}", file=sys.stderr)
     sys.exit(code)
 
 
 def print_version(wanted: bool) -> None:
-    """Prints the version and ends, where it is wanted."""
     if wanted:
         print(f"nmt {__version__}")
         raise typer.Exit
@@ -130,7 +120,7 @@ def print_version(wanted: bool) -> None:
 
 def common(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
     """The flags of `nmt` itself."""

@@ -1,7 +1,7 @@
 """Configuration: defaults < preset < file < flags, typed, and JSON both ways.
 
-A run's configuration is one frozen dataclass a section: `training`, and one for every kind of component. On the command
-line, in presets and in files the fields of all sections share one flat namespace, so `--d-model` needs no prefix.
+A run's configuration has a section for the training loop and one for each kind of component, all frozen dataclasses. A
+setting is named by its field, `d_ff`. `model.d_ff` is the same, and is needed only where two sections have the field.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 import tomllib
 import types
 import typing
@@ -29,12 +28,13 @@ DEFAULT_COMPONENTS = {
     "optimizer": "adam",
     "schedule": "inverse_sqrt",
 }
-"""What a run uses unless told otherwise: the paper's choice of every kind."""
+"""The component of each kind that a run uses by default: the paper's."""
+COMMAND_LINE = "the command line"
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that defines a training run but its data: the loop's settings and one configuration for each kind."""
+    """The configuration of a training run: the settings of the loop, and a configuration for each kind of component."""
 
     training: Any
     components: Mapping[str, Any]  # kind -> instance of the component's dataclass
@@ -43,7 +43,7 @@ class RunConfig:
         return self.components[kind]
 
     def to_json(self) -> dict[str, Any]:
-        """Sections as plain objects; a component's has its `name` besides its fields."""
+        """Return the sections as plain objects; a component's has its `name` besides its fields."""
         sections: dict[str, Any] = {"training": dataclasses.asdict(self.training)}
         for kind, config in self.components.items():
             sections[kind] = {"name": registry.component_of(config).name, **dataclasses.asdict(config)}
@@ -57,30 +57,86 @@ def resolve(
     preset: str | None = None,
     file: Path | None = None,
 ) -> RunConfig:
-    """The configuration that the layers give: defaults < `preset` < `file` < `flags`.
+    """Return the configuration of a run: defaults < `preset` < `file` < `flags`.
 
     Args:
         training: the dataclass of the loop's own settings.
-        flags: what the user gave, by field name, and by kind for the choice of a component.
+        flags: the settings that the user gave; the name of a kind selects a component.
 
     Raises:
-        UsageError: an unknown name, a value of another type, or a field of a component that was not selected.
+        UsageError: an unknown or ambiguous name, or a value that does not fit.
     """
-    layers = [(f"preset {preset}", preset_values(preset)), (str(file), file_values(file)), ("the command line", flags)]
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for origin, layer in layers:
-        for name, value in layer.items():
-            values[name] = value
-            origins[name] = origin
-    sections = _sections(training, values, origins)
-    _check_known(sections, values, origins)
-    built = {kind: construct(cls, _own(cls, values), origins) for kind, cls in sections.items()}
-    return RunConfig(built.pop("training"), built)
+    paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
+    own = {}  # the preset's settings, with the sections of the components that presets are written for
+    for name, value in preset_values(preset).items():
+        owners = _owners(name, {"training": training, **paper})
+        own[f"{owners[0]}.{name}" if owners else name] = value
+    layers = {f"preset {preset}": own, str(file): file_values(file), COMMAND_LINE: flags}
+    sections = configure(layers, DEFAULT_COMPONENTS, training=training)
+    return RunConfig(sections.pop("training"), sections)
+
+
+def configure(
+    layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str], **sections: type[Any]
+) -> dict[str, Any]:
+    """Return an instance of each section's dataclass, and of the selected component's of each kind.
+
+    Args:
+        layers: settings by their origin, which messages name; later layers override earlier ones.
+        defaults: the component of each kind that is used unless a layer selects another.
+        sections: the dataclasses of the other sections.
+
+    Raises:
+        UsageError: an unknown or ambiguous name, or a value that does not fit.
+    """
+    classes = dict(sections)
+    for kind, name in defaults.items():
+        selected = {origin: str(layer[kind]) for origin, layer in layers.items() if kind in layer}
+        origin, name = list(selected.items())[-1] if selected else ("", name)
+        try:
+            classes[kind] = registry.find(kind, name).config
+        except UsageError as error:
+            raise UsageError(f"{origin}: {error}") from error
+    values: dict[str, dict[str, Any]] = {section: {} for section in classes}
+    origins: dict[str, dict[str, str]] = {section: {} for section in classes}
+    for origin, layer in layers.items():
+        for name in [name for name in layer if name not in defaults]:
+            section, field = _place(name, classes, origin)
+            values[section][field] = layer[name]
+            origins[section][field] = origin
+    return {section: construct(cls, values[section], origins[section]) for section, cls in classes.items()}
+
+
+def _place(name: str, classes: Mapping[str, type[Any]], origin: str) -> tuple[str, str]:
+    """Return the section and the field that `name` is the setting of.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    section, _, field = name.rpartition(".")
+    owners = [owner for owner in _owners(field, classes) if section in ("", owner)]
+    if len(owners) == 1:
+        return owners[0], field
+    if owners:
+        dotted = " or ".join(flag(f"{owner}.{field}") for owner in owners)
+        raise UsageError(f"{origin}: {flag(field)} is ambiguous; give {dotted}")
+    for kind in [kind for kind in classes if kind in registry.KINDS]:
+        for component in registry.components(kind):
+            if section in ("", kind) and _owners(field, {kind: component.config}):
+                raise UsageError(
+                    f"{origin}: {flag(name)} belongs to the {kind} {component.name}, which is not selected; add "
+                    f"--{kind} {component.name}"
+                )
+    known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
+    raise UsageError(f"{origin}: there is no setting called {name!r}. {nearest(field, known or classes)}")
+
+
+def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
+    return [section for section, cls in classes.items() if field in cls.__dataclass_fields__]
 
 
 def preset_values(name: str | None) -> dict[str, Any]:
-    """The fields in which preset `name` differs from the base model.
+    """Return the settings in which preset `name` differs from the base model.
 
     Raises:
         UsageError: there is no such preset.
@@ -95,171 +151,118 @@ def preset_values(name: str | None) -> dict[str, Any]:
 
 
 def file_values(path: Path | None) -> dict[str, Any]:
-    """The fields of a configuration file, TOML or JSON: flat, or in sections; a run's or a checkpoint's config.json
-    is one.
+    """Return the settings of a configuration file, TOML or JSON, flat or in sections.
+
+    The config.json of a run or a checkpoint is such a file.
 
     Raises:
-        UsageError: the file is missing, or is neither.
+        UsageError: the file cannot be read or parsed.
     """
     if path is None:
         return {}
+    if path.suffix in (".yaml", ".yml"):
+        raise UsageError(f"{path}: YAML is not supported; use TOML or JSON")
+    form = "TOML" if path.suffix == ".toml" else "JSON"
     try:
         text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        content = tomllib.loads(text) if form == "TOML" else json.loads(text)
     except OSError as error:
         raise UsageError(f"{path}: cannot read this configuration file: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a {'TOML' if path.suffix == '.toml' else 'JSON'} file: {error}") from error
-    return flatten(_settings_in(content), str(path))
-
-
-def _settings_in(content: Any) -> Any:
-    """The settings alone: a checkpoint has them among facts about itself, a run beside the names of its data and
-    plug-ins.
-    """
-    if not isinstance(content, Mapping):
-        return content
-    if "schema" in content and "sections" in content:
-        return content["sections"]
-    if isinstance(content.get("training"), Mapping):
-        return {name: value for name, value in content.items() if name not in ("data", "imports")}
-    return content
+        raise UsageError(f"{path}: not a {form} file: {error}") from error
+    if isinstance(content, Mapping):
+        if "schema" in content and "sections" in content:  # a checkpoint's
+            content = content["sections"]
+        elif isinstance(content.get("training"), Mapping):  # a run's
+            content = {name: value for name, value in content.items() if name not in ("data", "imports")}
+    return flatten(content, str(path))
 
 
 def flatten(content: Any, origin: str) -> dict[str, Any]:
-    """Sections folded into the flat namespace: {"model": {"name": "x", "d_ff": 1}} is {"model": "x", "d_ff": 1}.
+    """Return sections as flat settings: {"model": {"name": "x", "d_ff": 1}} is {"model": "x", "model.d_ff": 1}.
 
     Raises:
-        UsageError: `content` is no object, or a section holds something else than fields.
+        UsageError: `content` is not an object.
     """
     if not isinstance(content, Mapping):
         raise UsageError(f"{origin}: expected an object of settings by name, found {type(content).__name__}")
     flat: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
-        if isinstance(value, Mapping):
-            flat.update(
-                {(name if field == "name" else str(field).replace("-", "_")): inner for field, inner in value.items()}
-            )
-        else:
-            flat[name] = value
+        for field, inner in value.items() if isinstance(value, Mapping) else [("name", value)]:
+            flat[name if field == "name" else f"{name}.{field}".replace("-", "_")] = inner
     return flat
 
 
 def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
-    """An instance of the dataclass `cls` from loosely typed values.
+    """Return an instance of the dataclass `cls` made of `values`.
+
+    Args:
+        origins: the origin of each value, which messages name.
 
     Raises:
-        UsageError: a value is of another type, not among the choices, or out of bounds; the message names its origin.
+        UsageError: a name is unknown, or a value is of another type, not among the choices, or out of bounds.
     """
-    hints = typing.get_type_hints(cls)
+    known = {field.name: (field, hint) for field, hint in fields(cls)}
     checked = {}
-    for field in dataclasses.fields(cls):
-        if field.name in values:
-            place = f"{origins.get(field.name, cls.__name__)}: {flag(field.name)}"
-            checked[field.name] = _checked(field, hints[field.name], values[field.name], place)
+    for name, value in values.items():
+        if name not in known:
+            raise UsageError(f"{origins[name]}: there is no setting called {name!r}. {nearest(name, known)}")
+        checked[name] = _checked(*known[name], value, f"{origins[name]}: {flag(known[name][0])}")
     try:
         return cls(**checked)
-    except UsageError as error:
-        raise UsageError(f"{_origins_named(str(error), checked, origins)}{error}") from error
-
-
-def _origins_named(message: str, names: Iterable[str], origins: Mapping[str, str]) -> str:
-    """Where the fields were set that `message`, a dataclass's own refusal, speaks of; else where any of `names` was."""
-    given = [name for name in names if name in origins]
-    spoken_of = [name for name in given if re.search(re.escape(flag(name)) + r"(?![\w-])", message)]
-    places = dict.fromkeys(origins[name] for name in spoken_of or given)
-    return "".join(f"{place}: " for place in places)
+    except UsageError as error:  # by the dataclass itself, about some of its fields
+        places = [origins[name] for name in checked if flag(known[name][0]) in str(error)]
+        raise UsageError(": ".join([*dict.fromkeys(places), str(error)])) from error
 
 
 def restored(cls: type[Any], values: Any, origin: str) -> Any:
-    """The instance of the dataclass `cls` that `dataclasses.asdict` made `values` of.
+    """Return the instance of the dataclass `cls` of which `dataclasses.asdict` made `values`.
 
     Raises:
-        UsageError: a name is unknown, or a value is none that the field may have; the message begins with `origin`.
+        UsageError: as `construct`; the message begins with `origin`.
     """
     if not isinstance(values, Mapping):
         raise UsageError(f"{origin}: expected an object of settings by name, found {type(values).__name__}")
-    unknown = sorted(map(str, values.keys() - {field.name for field in dataclasses.fields(cls)}))
-    if unknown:
-        raise UsageError(f"{origin}: unknown settings: {', '.join(unknown)}")
     return construct(cls, values, dict.fromkeys(values, origin))
 
 
 def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collection[str], source: str) -> Any:
-    """The dataclass `own` with the fields `names` as in `saved`, an instance of the same class.
+    """Return the dataclass `own` with the fields `names` of `saved`, an instance of the same class.
 
     Args:
-        chosen: the fields of `own` that were set on purpose; so were, surely, those that are not at their defaults.
-        source: what `saved` comes from, for the message.
+        chosen: the fields of `own` that the user set, as are those that are not at their defaults.
+        source: the origin of `saved`, for the message.
 
     Raises:
-        UsageError: one of the fields was set on purpose, to something else than in `saved`.
+        UsageError: the user set one of the fields to another value than it has in `saved`.
     """
     defaults = type(own)()
-    taken = {name: getattr(saved, name) for name in names}
-    for name, value in taken.items():
-        wanted = getattr(own, name)
+    for name in names:
+        wanted, value = getattr(own, name), getattr(saved, name)
         if wanted != value and (name in chosen or wanted != getattr(defaults, name)):
             raise UsageError(f"{flag(name)} {wanted} contradicts {source}, which was made with {value}")
-    return dataclasses.replace(own, **taken)
+    return dataclasses.replace(own, **{name: getattr(saved, name) for name in names})
 
 
 def check_values(config: Any) -> None:
-    """Raises UsageError where a field of the dataclass instance `config` has a value that it may not have."""
+    """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit."""
     for field, hint in fields(type(config)):
-        if "help" in field.metadata:
-            _checked(field, hint, getattr(config, field.name), flag(field.name))
+        _checked(field, hint, getattr(config, field.name), flag(field))
 
 
 def fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    """The fields of a configuration dataclass with their resolved types."""
+    """Yield the fields of a dataclass that are made by `option` or `argument`, with their types."""
     hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        yield field, hints[field.name]
+    return ((field, hints[field.name]) for field in dataclasses.fields(cls) if "help" in field.metadata)
 
 
-def flag(name: str) -> str:
-    """How the field `name` is written on the command line."""
-    return "--" + name.replace("_", "-")
-
-
-def _sections(training: type[Any], values: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, type[Any]]:
-    sections = {"training": training}
-    for kind, default in DEFAULT_COMPONENTS.items():
-        try:
-            sections[kind] = registry.find(kind, str(values.get(kind, default))).config
-        except UsageError as error:
-            raise UsageError(f"{origins[kind]}: {error}") from error
-    owners: dict[str, str] = {}
-    for section, cls in sections.items():
-        for field in dataclasses.fields(cls):
-            if field.name in owners:
-                raise UsageError(
-                    f"{flag(field.name)} belongs to {owners[field.name]} and to {section}: one component must "
-                    f"rename its field"
-                )
-            owners[field.name] = section
-    return sections
-
-
-def _own(cls: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
-
-
-def _check_known(sections: Mapping[str, type[Any]], values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
-    known = {field.name for cls in sections.values() for field in dataclasses.fields(cls)} | set(DEFAULT_COMPONENTS)
-    for name in values:
-        if name in known:
-            continue
-        for kind in DEFAULT_COMPONENTS:
-            for component in registry.components(kind):
-                if any(field.name == name for field in dataclasses.fields(component.config)):
-                    raise UsageError(
-                        f"{origins[name]}: {flag(name)} belongs to the {kind} {component.name}, which is not "
-                        f"selected; add --{kind} {component.name}"
-                    )
-        raise UsageError(f"{origins[name]}: there is no setting called {name!r}. {nearest(name, known)}")
+def flag(field: str | dataclasses.Field[Any]) -> str:
+    """Return the flag of a field, given by itself or by its name: `--d-ff`, or `--model.d-ff` for `model.d_ff`."""
+    if isinstance(field, dataclasses.Field):
+        names = field.metadata.get("names") or [flag(field.name)]
+        return str(names[0])
+    return "--" + field.replace("_", "-")
 
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -> Any:
@@ -271,24 +274,19 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{place} must be a finite number, not {value!r}")
     if value is not None and minimum is not None and not value >= minimum:
-        raise UsageError(f"{place} must be at least {minimum:g}, not {value!r}")
+        raise UsageError(f"{place} must be at least {minimum:,}, not {value!r}")
     if value is not None and maximum is not None and not value <= maximum:
-        raise UsageError(f"{place} must be at most {maximum:g}, not {value!r}")
+        raise UsageError(f"{place} must be at most {maximum:,}, not {value!r}")
     return value
 
 
 def _typed(hint: Any, value: Any, place: str) -> Any:
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in accepted:
-        return None
     for wanted in accepted:
-        if type(value) is wanted or (wanted is Path and isinstance(value, Path)):
-            return value
-        if typing.get_origin(wanted) is tuple and isinstance(value, tuple):
-            return value
         if wanted is float and type(value) is int:
             return float(value)
-    wanted_names = " or ".join(
-        getattr(wanted, "__name__", str(wanted)) for wanted in accepted if wanted is not type(None)
-    )
-    raise UsageError(f"{place} must be of type {wanted_names}, not {value!r}")
+        kind = typing.get_origin(wanted) or wanted
+        if type(value) is kind or (kind is Path and isinstance(value, Path)):
+            return value
+    names = [getattr(wanted, "__name__", str(wanted)) for wanted in accepted if wanted is not type(None)]
+    raise UsageError(f"{place} must be of type {' or '.join(names)}, not {value!r}")

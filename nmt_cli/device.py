@@ -1,32 +1,29 @@
-"""The machine: this process's rank, its device and precision, and sums over all ranks."""
+"""Devices, precision, and the ranks of a distributed run."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
-from nmt_cli.lookout import Failure, Lookout, told
 
-DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("auto", "float32", "bfloat16")
-_LAST_EXIT = 30  # seconds
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """The device called `auto`, `cpu`, `cuda` or `cuda:N`; auto is the rank's GPU where there is one.
+    """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`. `auto` is the rank's GPU if there is one.
 
     Raises:
         UsageError: the name is none of these, or there is no such GPU.
@@ -38,131 +35,118 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdigit()):
         raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {name!r}")
     index = int(name[5:]) if ":" in name else local_rank
-    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
-        raise UsageError(
-            f"--device {name}: this process sees {torch.cuda.device_count()} GPUs; use --device cpu, or fewer processes"
-        )
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= count:
+        raise UsageError(f"--device {name}: this process sees {count} GPUs; use --device cpu, or fewer processes")
     return torch.device("cuda", index)
 
 
 def product_type(device_type: str, precision: str) -> torch.dtype:
-    """The type of matrix products as `precision` says; `auto` is bfloat16 on GPUs and float32 on CPUs."""
-    low = precision == "bfloat16" or (precision == "auto" and device_type == "cuda")
+    """Return the dtype of matrix products: `auto` is bfloat16 on GPUs with bfloat16 arithmetic, else float32."""
+    if precision == "auto":
+        low = device_type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        low = precision == "bfloat16"
     return torch.bfloat16 if low else torch.float32
 
 
+def check_precision(device: torch.device, precision: str, note: Callable[[str], None]) -> None:
+    """Call `note` with a message if `auto` is float32 because the GPU has no bfloat16 arithmetic."""
+    if device.type == "cuda" and precision == "auto" and product_type("cuda", "auto") == torch.float32:
+        note("this GPU has no bfloat16 arithmetic: --precision auto is float32")
+
+
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Matrix products of the `product_type`."""
+    """Return a context in which matrix products have the `product_type`."""
     low = product_type(device.type, precision) == torch.bfloat16
     return torch.autocast(device.type, torch.bfloat16, enabled=low)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether PyTorch raised `error` because the device, or this machine, has not the memory."""
+    """Return whether `error` means that the device or the machine is out of memory."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
-class LostProcess(TrainingError):
-    """Another process of the run failed, died or hangs."""
-
-    def __init__(self, failure: Failure, rank: int) -> None:
-        super().__init__(told(failure, rank))
-        self.exit_code = failure.exit_code
 
 
 @dataclass(frozen=True)
 class World:
-    """All processes of a run, seen from one of them."""
+    """The ranks of a run, as one of them sees them."""
 
     rank: int
     size: int
     device: torch.device
-    lookout: Lookout | None = None  # in a world of several
+    timeout: timedelta | None = None
+    gloo: dist.ProcessGroup | None = None  # for barriers on GPUs; None is the default group
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this rank writes the files and the messages."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Adds `tensor` over all ranks, in place.
+        """Add `tensor` over all ranks, in place.
 
         Raises:
-            LostProcess: a rank died, hung or failed; the message names it.
+            TrainingError: a rank failed, or did not respond in time.
         """
-        if self.lookout is not None:
-            with self._watched(self.lookout):
+        if dist.is_initialized():
+            with _lost_ranks_named():
                 dist.all_reduce(tensor)
-                if tensor.is_cuda:
-                    torch.cuda.synchronize(tensor.device)  # so that the wait is here, where it is watched
         return tensor
 
     def barrier(self) -> None:
-        """Waits for all ranks."""
-        self.sum(torch.zeros(1, device=self.device))
-
-    def found(self, store: Any, timeout_minutes: float) -> None:
-        """Makes the group of all processes that have met at `store`."""
-        if self.lookout is not None:
-            backend = "nccl" if self.device.type == "cuda" else "gloo"
-            patience = datetime.timedelta(minutes=2 * timeout_minutes + 1)  # the watch comes first: it can name names
-            with self._watched(self.lookout):
-                dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.size, timeout=patience)
-
-    @contextlib.contextmanager
-    def _watched(self, lookout: Lookout) -> Iterator[None]:
-        try:
-            with lookout.waiting():
-                yield
-        except RuntimeError as error:
-            raise LostProcess(lookout.explain(error), self.rank) from error
+        """Wait for all ranks. Rank 0 names those that do not come."""
+        if dist.is_initialized():
+            with _lost_ranks_named():
+                dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
 
 
 @contextlib.contextmanager
 def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
-    """This process's place among those that torchrun started, or a world of one.
+    """Join the ranks that torchrun started, or make a world of one.
 
-    An error in one process ends all of them, with its exit code, and one of them alone raises it.
-
-    Args:
-        timeout_minutes: after how long without an answer a rank is given up, and the run ends with an error.
+    When a rank fails, the others fail too: their connections break, or time out after `timeout_minutes`. The first rank
+    to fail raises its error, the others exit without a message.
     """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
         yield World(rank, size, _own_device(device_name))
         return
-    store = _meet(timeout_minutes)
-    # torchrun keeps one store over all its restarts: what the processes before wrote must not be taken for ours.
-    attempt = f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-    # A connection of its own: that of the sums may be waiting for something.
-    lookout = Lookout(PrefixStore(f"{attempt}/lookout", store.clone()), rank, size, 60 * timeout_minutes)
+    timeout = timedelta(minutes=timeout_minutes)
+    with _lost_ranks_named():
+        store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+    store = PrefixStore(f"nmt/{restart}", store)  # torchrun may keep one store for all restarts
     try:
-        world = World(rank, size, _own_device(device_name), lookout)
-        world.found(PrefixStore(f"{attempt}/group", store), timeout_minutes)
+        device = _own_device(device_name)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
+        with _lost_ranks_named():
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+            gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
+        world = World(rank, size, device, timeout, gloo)
+        world.barrier()
         yield world
-        lookout.stop()
         dist.destroy_process_group()
     except BaseException as error:
-        lookout.stop()
-        signal.alarm(_LAST_EXIT)  # whatever the libraries of a broken group still wait for
-        raised = _parting(lookout, rank, error)
-        lookout.linger()
-        if raised is error:
-            raise
-        raise raised from error
-
-
-def alike_everywhere() -> AbstractContextManager[None]:
-    """Around what fails in every process or in none: the main one alone says so."""
-    return _quiet_failures() if int(os.environ.get("RANK", 0)) else contextlib.nullcontext()
+        signal.alarm(30)  # a broken NCCL group can block the exit
+        if isinstance(error, Exception):
+            get_error_handler().record_exception(error)  # for torchrun's report
+        if not _reports(error, rank, store):
+            raise SystemExit(getattr(error, "exit_code", 1)) from error
+        if rank and isinstance(error, NmtError):
+            error.args = (f"rank {rank}: {error}",)
+        raise
 
 
 @contextlib.contextmanager
-def _quiet_failures() -> Iterator[None]:
+def _lost_ranks_named() -> Iterator[None]:
     try:
         yield
-    except NmtError as error:
-        raise SystemExit(error.exit_code) from error
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(
+            "another rank failed or did not respond. Run the same command again to resume from the last checkpoint. "
+            f"(torch: {str(error).splitlines()[0].split('. ')[0]})"
+        ) from error
 
 
 def _own_device(name: str) -> torch.device:
@@ -172,32 +156,11 @@ def _own_device(name: str) -> torch.device:
     return device
 
 
-def _meet(timeout_minutes: float) -> Any:
-    """A store that all processes share; torchrun keeps it alive, else the main process does."""
+def _reports(error: BaseException, rank: int, store: PrefixStore) -> bool:
+    """Return whether this rank reports `error`: of all ranks the first to fail, and rank 0 when all are stopped."""
+    if isinstance(error, (Interrupted, KeyboardInterrupt)):
+        return rank == 0
     try:
-        store, _, _ = next(iter(rendezvous("env://", timeout=datetime.timedelta(minutes=timeout_minutes))))
-    except (RuntimeError, ValueError) as error:
-        raise TrainingError(f"the processes of this run did not all find each other: {error}") from error
-    return store
-
-
-def _parting(lookout: Lookout, rank: int, error: BaseException) -> BaseException:
-    """What this process raises after `error`: the user hears of it once, and every process has its exit code."""
-    if isinstance(error, (Interrupted, KeyboardInterrupt)):  # these come to all
-        code = error.exit_code if isinstance(error, Interrupted) else 128 + signal.SIGINT
-        return error if rank == 0 else SystemExit(code)
-    if isinstance(error, SystemExit):
-        return error
-    code = error.exit_code if isinstance(error, NmtError) else 1
-    if not isinstance(error, LostProcess):
-        lookout.declare(Failure(rank, code, str(error) or type(error).__name__))
-    speaks = lookout.may_speak()
-    if not isinstance(error, (NmtError, OSError)):
-        return error  # a mistake of ours, which needs its traceback
-    if not speaks:
-        return SystemExit(code)
-    if rank == 0 or isinstance(error, LostProcess):
-        return error
-    named = TrainingError(f"rank {rank}: {error}")
-    named.exit_code = code
-    return named
+        return bool(store.compare_set("failed", "", str(rank)) == str(rank).encode())
+    except RuntimeError:  # the rank that hosts the store has ended
+        return True

@@ -1,42 +1,42 @@
-"""The errors that a user can cause or meet. `cli.main` prints their message and exits with their code; nobody
-sees a traceback.
-"""
+"""Errors that users can cause or meet. `cli.main` prints the message, without a traceback, and exits with the code."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class NmtError(Exception):
-    """Something that the user can mend. The message names the place, what was expected and the next step."""
+    """An error that the user can fix. The message names the place, what was expected and the next step."""
 
     exit_code = 1
 
 
 class UsageError(NmtError):
-    """Flags or settings that do not fit (exit code 2, as for every wrongly typed command line)."""
+    """Wrong flags or settings. The exit code is 2, as for any wrong command line."""
 
     exit_code = 2
 
 
 class DataError(NmtError):
-    """A file's content is not what it must be."""
+    """A file has the wrong content."""
 
 
 class CheckpointError(NmtError):
-    """A folder is no checkpoint, or a damaged one, or one that does not fit."""
+    """A checkpoint is missing, damaged or does not fit."""
 
 
 class TrainingError(NmtError):
-    """Training cannot go on: numbers that are not finite, memory exhausted, a rank lost."""
+    """Training cannot continue: out of memory, too many non-finite updates, or a rank failed."""
 
 
 class Interrupted(NmtError):
-    """A signal asked the command to stop, and it stopped in good order.
+    """A signal stopped the command cleanly.
 
     Args:
-        signal_number: the signal; the exit code is 128 + that number, as a shell reports it.
+        signal_number: the exit code is 128 + this number, as in a shell.
     """
 
     def __init__(self, message: str, signal_number: int) -> None:
@@ -44,10 +44,20 @@ class Interrupted(NmtError):
         self.exit_code = 128 + signal_number
 
 
+@contextmanager
+def main_rank_reports() -> Iterator[None]:
+    """A context for errors that all ranks meet before they join: only rank 0 raises them, the others exit."""
+    try:
+        yield
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if code is None or int(os.environ.get("RANK", 0)) == 0:
+            raise
+        raise SystemExit(code) from error
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that offers the known names nearest to `name`: 'Did you mean adam?', or lists them all where
-    none is near.
-    """
+    """Return a sentence with the known names nearest to `name`, or with all of them if none is near."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:

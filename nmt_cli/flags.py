@@ -11,19 +11,26 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand
 
-from nmt_cli.config import construct, fields, flag
-from nmt_cli.errors import UsageError
+from nmt_cli.config import COMMAND_LINE, construct, fields, flag
+from nmt_cli.errors import UsageError, main_rank_reports
+from nmt_cli.foreign_flags import FOREIGN_FLAGS
 
-IMPORTS_HELP = "Python module that registers components of your own."
-_METAVARS = {int: "N", float: "X", Path: "FILE", str: "NAME"}
+IMPORTS_HELP = "Import a Python module that registers components."
+_METAVARS = {int: "N", float: "X", Path: "FILE"}
 
 
 class Panel(NamedTuple):
-    """A group of flags in a command's help: the fields of one dataclass."""
+    """The flags of one dataclass, under a title in a command's help.
+
+    Args:
+        section: where given, the flag of each field can also be written as `--SECTION.FIELD`.
+    """
 
     title: str
     config: type[Any]
+    section: str = ""
 
 
 class MoreFlags(NamedTuple):
@@ -39,9 +46,9 @@ class Command:
 
     Args:
         options: a dataclass; its fields are the command's own arguments and flags, its docstring is the help.
-        run: called with an instance of `options`, and with the values of the other flags that were given, by field
-            name, where the command has more flags.
-        more_flags: takes the modules of `--import`; gives the flags of components.
+        run: called with an instance of `options` and, if the command has more flags, with the values of those that were
+            given, by field name.
+        more_flags: takes the modules of `--import`; returns the flags of components.
         examples: command lines shown at the end of the help.
     """
 
@@ -51,88 +58,146 @@ class Command:
     examples: Sequence[str] = ()
 
 
-def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]:
-    """A function whose signature typer reads as the command's arguments and flags, and that runs the command.
+class CommandWithSections(TyperCommand):
+    """A typer command whose help has a section for each panel, and that knows the flags of other toolkits."""
 
-    Raises:
-        UsageError: a component's field has the name of a flag of the command itself.
-    """
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return `[OPTIONS] RUN...`."""
+        pieces = [str(param.metavar) for param in self.params if param.param_type_name == "argument"]
+        return ["[OPTIONS]", *pieces]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and flags, by panel."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                sections.setdefault("Arguments", []).append((str(param.metavar), str(getattr(param, "help", ""))))
+            elif record := param.get_help_record(ctx):
+                sections.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(record)
+        for title, rows in sections.items():
+            with formatter.section(title[0].upper() + title[1:]):
+                formatter.write_dl(rows, col_max=34)
+
+    @main_rank_reports()
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse `args`; the message for another toolkit's flag names ours."""
+        known = {name for param in self.params for name in [*param.opts, *param.secondary_opts]}
+        table = FOREIGN_FLAGS.get(str(self.name), {})
+        for word in args:
+            name = word.partition("=")[0]
+            plain = name.lstrip("-").replace("_", "-")
+            if name.startswith("-") and name not in known and plain in table and not ctx.resilient_parsing:
+                raise UsageError(f"nmt {self.name} has no {name}; use {table[plain]}")
+        return super().parse_args(ctx, args)
+
+
+def epilog(command: Command) -> str | None:
+    """Return the end of the command's help."""
+    return "\n  ".join(["\b\nExamples:", *command.examples]) if command.examples else None
+
+
+def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]:
+    """Return a function whose signature typer reads as the command's arguments and flags, and that runs the command."""
     own = list(_own_parameters(command.options))
-    more = command.more_flags(imports) if command.more_flags else MoreFlags(())
-    added = [*_choice_parameters(more.choices), *_field_parameters(more.panels)]
     names = {parameter.name for parameter in own}
-    for parameter in added:
-        if parameter.name in names:
-            raise UsageError(
-                f"{flag(parameter.name)} is a flag of the command itself: a component must rename its field "
-                f"{parameter.name!r}"
-            )
+    more = command.more_flags(imports) if command.more_flags else MoreFlags(())
+    parameters = [*own, *_more_parameters(more, names), *_dotted_parameters(more.panels)]
 
     def run(**values: Any) -> None:
-        given = {name: _plain(value) for name, value in values.items() if value not in (None, [], ())}
+        given = {
+            name.replace("__", "."): tuple(value) if isinstance(value, list) else value
+            for name, value in values.items()
+            if value not in (None, [], ())
+        }
         of_command = {name: given.pop(name) for name in names & given.keys()}
-        options = construct(command.options, of_command, dict.fromkeys(of_command, "the command line"))
-        if command.more_flags:
-            command.run(options, given)
-        else:
-            command.run(options)
+        options = construct(command.options, of_command, dict.fromkeys(of_command, COMMAND_LINE))
+        command.run(options, *([given] if command.more_flags else []))
 
     run.__doc__ = inspect.getdoc(command.options)
-    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
 def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
     for field, hint in fields(options):
-        if "help" not in field.metadata:
-            continue
-        kind, metadata = _kind(hint), field.metadata
         required = field.default is dataclasses.MISSING
         several = typing.get_origin(hint) is tuple
-        annotation = list[kind] if several else kind  # type: ignore[valid-type]
-        if metadata.get("positional"):
-            info: Any = typer.Argument(metavar=metadata["metavar"], help=metadata["help"], show_default=False)
+        kind = list[_kind(hint)] if several else _kind(hint)  # type: ignore[misc]
+        if field.metadata.get("positional"):
+            metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
+            info: Any = typer.Argument(metavar=metavar, help=field.metadata["help"], show_default=False)
         else:
-            names = metadata["names"] or (flag(field.name),)
-            info = typer.Option(*names, help=_help(field), metavar=_metavar(field, kind), show_default=False)
-        default = inspect.Parameter.empty if required else None
-        wanted = annotation if required else annotation | None
-        yield _parameter(field.name, Annotated[wanted, info], default)
+            info = _option(field, hint, field.metadata["names"] or [flag(field)])
+        yield _parameter(field.name, kind, info, required)
 
 
-def _choice_parameters(choices: Mapping[str, Sequence[str]]) -> Iterable[inspect.Parameter]:
-    for kind, names in choices.items():
-        option = typer.Option(
-            flag(kind), help=f"which {kind}: {', '.join(names)}", metavar="NAME", rich_help_panel="components"
-        )
-        yield _parameter(kind, Annotated[str | None, option])
+def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Parameter]:
+    """Yield the flags of the panels. Panels that have a field in common share its flag.
 
-
-def _field_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
-    """One for each name: two components of one kind may share a field, whose flag serves whichever is selected."""
-    owners: dict[str, list[tuple[str, dataclasses.Field[Any]]]] = {}
-    kinds: dict[str, type[Any]] = {}
-    for panel in panels:
+    The flags that choose components follow those of panels that are not components'.
+    """
+    owners: dict[str, list[tuple[Panel, dataclasses.Field[Any], Any]]] = {}
+    for panel in more.panels:
         for field, hint in fields(panel.config):
-            if "help" in field.metadata:
-                owners.setdefault(field.name, []).append((panel.title, field))
-                kinds[field.name] = _kind(hint)
-    for name, kind in kinds.items():
-        titles, shared = zip(*owners[name], strict=True)
-        names = f"{flag(name)}/--no-{name.replace('_', '-')}" if kind is bool else flag(name)
-        option = typer.Option(
-            names,
-            help=_help(shared[-1], _defaults([field.default for field in shared], titles)),
-            rich_help_panel=" and ".join(titles),
-            metavar=_metavar(shared[-1], kind),
-            show_default=False,
-        )
-        yield _parameter(name, Annotated[kind | None, option])
+            if field.name not in taken | more.choices.keys():
+                owners.setdefault(field.name, []).append((panel, field, hint))
+    flags: dict[bool, list[inspect.Parameter]] = {False: [], True: []}
+    for name, owned in owners.items():
+        panels, same, hints = zip(*owned, strict=True)
+        titles = [panel.title for panel in panels]
+        default = _default([field.default for field in same], titles)
+        info = _option(same[0], hints[0], [_switch(name, hints[0])], default, rich_help_panel=" and ".join(titles))
+        flags[panels[0].section in more.choices].append(_parameter(name, _kind(hints[0]), info))
+    yield from flags[False]
+    yield from (_parameter(kind, str, _choice(kind, names)) for kind, names in more.choices.items())
+    yield from flags[True]
+
+
+def _dotted_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
+    """Return the hidden flags `--SECTION.FIELD`."""
+    found = {}
+    for panel in panels:
+        for field, hint in fields(panel.config) if panel.section else ():
+            name = f"{panel.section}__{field.name}"
+            info = _option(field, hint, [_switch(f"{panel.section}.{field.name}", hint)], hidden=True)
+            found[name] = _parameter(name, _kind(hint), info)
+    return found.values()
+
+
+def _switch(name: str, hint: Any) -> str:
+    """Return the flag of a component's field; a boolean one has a negation, as a file or preset may have set it."""
+    return f"{flag(name)}/--no-{flag(name).removeprefix('--')}" if hint is bool else flag(name)
+
+
+def _choice(kind: str, names: Sequence[str]) -> Any:
+    return typer.Option(
+        flag(kind),
+        help=f"{kind.capitalize()}: {', '.join(names)}.",
+        metavar="NAME",
+        rich_help_panel="components",
+        autocompletion=lambda incomplete: [name for name in names if name.startswith(incomplete)],
+    )
+
+
+def _option(
+    field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: str | None = None, **more: Any
+) -> Any:
+    kind, choices = _kind(hint), field.metadata["choices"]
+    metavar = next((_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME")
+    shown = _default([field.default], [""]) if default is None else default
+    return typer.Option(
+        *names,
+        help=f"{field.metadata['help']} {shown}".rstrip(),
+        metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or metavar,
+        show_default=False,
+        autocompletion=lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)],
+        **more,
+    )
 
 
 def _kind(hint: Any) -> type[Any]:
-    """The type that typer reads: `int` for `int | None`, `Path` for `tuple[Path, ...]`, `str` for `str | int`."""
+    """Return the type of the flag: `int` for `int | None`, `Path` for `tuple[Path, ...]`, `str` for `str | int`."""
     if typing.get_origin(hint) is tuple:
         return typing.cast(type[Any], typing.get_args(hint)[0])
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
@@ -140,30 +205,16 @@ def _kind(hint: Any) -> type[Any]:
     return kinds[0] if len(kinds) == 1 else str
 
 
-def _metavar(field: dataclasses.Field[Any], kind: type[Any]) -> str | None:
-    if kind is bool:
-        return None
-    return field.metadata["metavar"] or "|".join(field.metadata["choices"]) or _METAVARS.get(kind, "TEXT")
-
-
-def _help(field: dataclasses.Field[Any], defaults: str | None = None) -> str:
-    shown = _defaults([field.default], [""]) if defaults is None else defaults
-    return " ".join(filter(None, [str(field.metadata["help"]), shown])).replace("[", "\\[")
-
-
-def _defaults(values: Sequence[Any], titles: Sequence[str]) -> str:
-    """`[default: 4]`, or each component's own: `[default: task parsing 16000, task translation 10000]`."""
-    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    if all(value in (None, "", (), False) or value is dataclasses.MISSING for value in values):
+def _default(values: Sequence[Any], titles: Sequence[str]) -> str:
+    """Return `[default: 4]`, or each component's own: `[default: task a 16000, task b 10000]`."""
+    if all(value is None or value is False or value in ("", (), dataclasses.MISSING) for value in values):
         return ""
+    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
     if len(set(shown)) == 1:
         return f"[default: {shown[0]}]"
     return f"[default: {', '.join(f'{title} {value}' for title, value in zip(titles, shown, strict=True))}]"
 
 
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _parameter(name: str, kind: Any, info: Any, required: bool = False) -> inspect.Parameter:
+    wanted, default = (kind, inspect.Parameter.empty) if required else (kind | None, None)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[wanted, info])

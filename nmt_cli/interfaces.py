@@ -1,38 +1,41 @@
-"""What passes between the rooms of the house: the data types and the protocols.
+"""The data types and protocols that components share.
 
-Letters: B sentences, S source length, T target length, V vocabulary, N live hypotheses, d the model's width.
+Letters: B sentences, S source length, T target length, V vocabulary, N live hypotheses, d the width of the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    Lengths = NDArray[np.int64]
+
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""The ids of padding, unknown, begin and end of sentence: the same in every vocabulary of this project."""
+"""Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
 
 SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
-"""Their written forms, in the order of their ids."""
+"""Their symbols, in the order of their ids."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as ids, padded on the right with `PAD`; every mask follows from the padding."""
+    """Sentence pairs as ids, padded on the right with `PAD`. Masks are derived from the padding."""
 
     source: Tensor  # [B, S], each row ends in EOS
     target_in: Tensor  # [B, T], BOS and the target
     target_out: Tensor  # [B, T], the target and EOS
-    indices: Tensor  # [B], which sentences of the corpus these are
-    num_tokens: int  # real tokens of target_out
-    num_source_tokens: int  # real tokens of source
+    num_tokens: int  # tokens of target_out without padding
 
     def to(self, device: Any) -> Batch:
-        """The same batch on `device`."""
+        """Return the batch on `device`."""
         return replace(
             self,
             source=self.source.to(device, non_blocking=True),
@@ -43,61 +46,61 @@ class Batch:
 
 @dataclass
 class Loss:
-    """Sums over target tokens; the one division by `num_tokens` happens globally, over micro-batches and ranks."""
+    """Sums over target tokens. The trainer divides them by the tokens of the whole update, over all ranks."""
 
-    total: Tensor  # scalar: what is minimised
-    nll: Tensor  # scalar: negative log-likelihood in nats, whose mean's exponential is the perplexity
+    total: Tensor  # scalar: the loss to minimise
+    nll: Tensor  # scalar without gradient: negative log-likelihood in nats, of which the perplexity is made
     num_tokens: int
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One finished output sentence: ids without BOS and EOS, and its score, the length-normalised log-probability."""
+    """One output: ids without BOS and EOS, and the length-normalised log-probability."""
 
     tokens: list[int]
     score: float
-    token_scores: list[float]  # log-probability of each token, EOS included where the search ended with one
+    token_scores: list[float]  # log-probability of each token, and of EOS unless the output was cut at its limit
 
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """What a model remembers between two steps. Opaque but for one verb."""
+    """What a model keeps between two decoding steps, one row for each of N live hypotheses."""
 
     def select(self, rows: Tensor) -> DecoderState:
-        """The state whose row i is this state's row `rows[i]`: expands to beams, reorders, drops finished sentences.
+        """Return a state whose row i is row `rows[i]` of this one, which stays as it is.
 
         Args:
-            rows: [N'] indices into the current N rows; repeated and missing ones allowed.
+            rows: [N'] indices into the N rows; they may repeat and leave rows out.
         """
         ...
 
 
 @runtime_checkable
 class Decodable(Protocol):
-    """What the search needs. An ensemble is another one."""
+    """What beam search needs of a model. An ensemble is one, too."""
 
     vocabulary_size: int
 
     def start(self, source: Tensor) -> DecoderState:
-        """Encodes `source` [B, S] (padded, each row ending in EOS); the state has B rows."""
+        """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
         ...
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """One step: `tokens` [N] are the last ids; returns log-probabilities [N, V] (float32) and the next state."""
+        """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next state."""
         ...
 
 
 @runtime_checkable
 class Model(Decodable, Protocol):
-    """A trainable `Decodable` (a `torch.nn.Module` besides)."""
+    """A trainable `Decodable`; also a `torch.nn.Module`."""
 
-    def features(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Decoder output before the vocabulary projection: [B, T, d]."""
+    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """The hidden states [B, T, d] of which the logits are made."""
         ...
 
     @property
     def output_weight(self) -> Tensor:
-        """The projection to the vocabulary, [V, d]: logits = features @ output_weight^T."""
+        """The projection [V, d] to the vocabulary: logits = decoder output x output_weight^T."""
         ...
 
     def __call__(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -105,67 +108,210 @@ class Model(Decodable, Protocol):
         ...
 
 
-class Criterion(Protocol):
-    """What is minimised."""
+@runtime_checkable
+class ShowsAttention(Protocol):
+    """Optional for a model: its attention weights, which `nmt translate --attention` shows."""
 
-    def __call__(self, model: Any, batch: Batch) -> Loss: ...
+    def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
+        """The weights of each head of each layer, in evaluation mode, for one sentence.
+
+        Args:
+            source, target_in: [1, S] and [1, T].
+
+        Returns:
+            `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S]; rows sum to 1.
+        """
+        ...
+
+
+@runtime_checkable
+class CountsFlops(Protocol):
+    """Optional for a model: the operations of a training step, which costs and utilisation are computed from."""
+
+    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> Mapping[str, float]:
+        """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths: [sentences]."""
+        ...
+
+
+class Criterion(Protocol):
+    """The training loss."""
+
+    def __call__(self, model: Model, batch: Batch) -> Loss:
+        """Sums over the target tokens of `batch`, padding left out."""
+        ...
 
 
 class Schedule(Protocol):
-    """A pure function from the step (the first is 1) to the learning rate."""
+    """The learning rate as a pure function of the step.
 
-    def __call__(self, step: int) -> float: ...
+    Optional: an attribute `peak`, the highest learning rate, which the dry run and the summary show.
+    """
+
+    def __call__(self, step: int) -> float:
+        """The learning rate of `step`; the first step is 1."""
+        ...
 
 
-class Task(Protocol):
-    """Text to ids and back, and what a good output is. A task travels inside every checkpoint.
+class Constraint(Protocol):
+    """The tokens allowed next, for N hypotheses at once. Immutable.
 
-    A task's folder holds all it needs (vocabularies, tokeniser settings with their versions); `save` writes it and the
-    class method `load` reads it again.
+    The search starts with one row for each sentence and calls `allowed` and `advance` at each step. EOS is a token like
+    any other: if it is never allowed, hypotheses end at the length limit.
+    """
+
+    def allowed(self) -> Tensor:
+        """Return [N, V], true where the token may follow.
+
+        A row without any allowed token drops its hypothesis. If a sentence has no other, its hypotheses are kept, cut
+        short.
+        """
+        ...
+
+    def advance(self, rows: Tensor, tokens: Tensor) -> Constraint:
+        """Return the constraint whose row i is this one's row `rows[i]` after `tokens[i]`.
+
+        Args:
+            rows: [N'] indices into the N rows; rows may be repeated or left out, as in `DecoderState.select`.
+            tokens: [N']. A token that is not allowed must not raise: if fewer tokens are allowed than the beam has
+                places, the search fills it with hypotheses that it drops afterwards.
+        """
+        ...
+
+
+class Example(NamedTuple):
+    """A pair of raw lines and its place for messages, such as `train.en:17`."""
+
+    source: str
+    target: str
+    place: str
+
+
+TASK_FILE = "task.json"
+"""The file in a task's directory that names the task and holds its settings."""
+
+
+class Task(ABC):
+    """Text to ids and back, and the score of outputs. A task is saved in prepared data and in every checkpoint.
+
+    `registry.build(config)` makes a task without vocabularies for `nmt prepare`, which calls the first group of methods
+    in the order below and copies the task to worker processes (so it must be picklable). Models, decoders and
+    `nmt translate` use the second group.
     """
 
     name: ClassVar[str]
+    search_defaults: ClassVar[Mapping[str, float]] = {}
+    """Search options such as `beam` and `alpha` where this task's defaults are not those of translation."""
+
+    # Preparing data.
+
+    @abstractmethod
+    def files(self, prefix: str) -> list[Path]:
+        """Return the input files of `prefix`; raise a `DataError` if one is missing."""
+
+    @abstractmethod
+    def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
+        """Yield the raw pairs of `prefix`. Called several times; must yield the same pairs each time.
+
+        Args:
+            consumed: called at intervals with the number of bytes read since the last call.
+        """
+
+    def rejection(self, example: Example) -> str | None:
+        """Return a short reason to drop the pair from the training set, or None. Called for every pair."""
+        return None
 
     @property
+    def sample_pairs(self) -> int:
+        """The maximum number of pairs that `learn` needs."""
+        return 1_000_000
+
+    def normalise(self, example: Example) -> tuple[str, str]:
+        """Return the pair as the vocabularies see it. Runs in worker processes."""
+        return example.source, example.target
+
+    @abstractmethod
+    def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Learn the vocabularies from normalised pairs; `pairs` may be iterated several times and is not empty."""
+
+    @abstractmethod
+    def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
+        """Take the vocabularies of `saved`, a loaded task of the same class, instead of learning them.
+
+        Args:
+            chosen: names of the settings given by the user.
+
+        Raises:
+            UsageError: the vocabularies contradict the settings.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Return the task's entry in the manifest: settings, library versions, vocabulary fingerprints."""
+        return {"name": self.name}
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write everything that `load` needs to the existing directory `folder`."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Task:
+        """Read the task that `save` wrote."""
+
+    # Training and decoding.
+
+    @property
+    @abstractmethod
     def source_vocabulary_size(self) -> int: ...
 
     @property
+    @abstractmethod
     def target_vocabulary_size(self) -> int: ...
 
     @property
     def shared_vocabulary(self) -> bool:
-        """Whether source and target ids mean the same, so that the three embedding matrices can be one (section
-        3.4).
-        """
-        ...
+        """Whether source and target ids mean the same, so that one matrix serves all embeddings (section 3.4)."""
+        return False
 
+    @abstractmethod
     def encode_source(self, line: str) -> list[int]:
-        """Ids of one input line, without EOS (the batch adds it)."""
-        ...
+        """Return the ids of an input line, without EOS."""
 
-    def encode_target(self, line: str) -> list[int]: ...
+    @abstractmethod
+    def encode_target(self, line: str) -> list[int]:
+        """Return the ids of a target line, without EOS."""
 
+    @abstractmethod
     def source_tokens(self, ids: Sequence[int]) -> list[str]:
-        """Readable pieces, one for each id."""
-        ...
+        """Return the written form of each source id."""
 
-    def target_tokens(self, ids: Sequence[int]) -> list[str]: ...
+    @abstractmethod
+    def target_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the written form of each target id."""
 
+    @abstractmethod
     def decode_target(self, ids: Sequence[int], source: str) -> str:
-        """The output line for the ids of a hypothesis; `source` is the input line (a parser puts its words into
-        the tree).
+        """Return the output line for the ids of a hypothesis; `source` is the input line."""
+
+    def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
+        """Return the output line and the number of repairs of each kind, for tasks that correct malformed outputs."""
+        return self.decode_target(ids, source), {}
+
+    def constraint(self, sources: Sequence[str], limits: Sequence[int], device: Any) -> Constraint | None:
+        """Return the constraint of `--constrained` for these input lines, one row each; None if the task has none.
+
+        Args:
+            limits: the maximum number of tokens of each output, EOS not counted.
         """
-        ...
+        return None
+
+    def drawing(self, text: str) -> Any:
+        """Return an output line as a rich renderable for terminals, or None to print the line itself."""
+        return None
 
     def max_length(self, source_length: int) -> int:
-        """The most ids that a hypothesis may have for a source of that many ids (section 6.1: input length + 50)."""
-        ...
+        """Return the maximum output length for a source of that many ids (section 6.1: input length + 50)."""
+        return source_length + 50
 
+    @abstractmethod
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Corpus scores by name, of decoded lines against raw reference lines; the first is the one to select by."""
-        ...
-
-    def save(self, folder: Path) -> None: ...
-
-    @classmethod
-    def load(cls, folder: Path) -> Task: ...
+        """Return corpus scores by name, of output lines against raw reference lines; the first one selects models."""

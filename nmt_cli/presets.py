@@ -1,6 +1,6 @@
-"""The named models, as pure data: each lists only how it differs from the paper's base model, as Table 3 does.
+"""The presets: named models, each with only the fields that differ from the base model, as in Table 3.
 
-The defaults of every component are the base model, trained as section 5 says. Names of fields are names of flags.
+The defaults of all components are the base model and the training of section 5.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Preset(NamedTuple):
-    """A named model: one line about it, and the fields that differ from the base model."""
+    """A named model: a description, and the fields that differ from the base model."""
 
     about: str
     differs: dict[str, Any]
@@ -48,11 +48,11 @@ PRESETS: dict[str, Preset] = {
     "table3_D_smoothing0.2": _table3("D: more label smoothing", label_smoothing=0.2),
     "table3_E": _table3("E: learned positions", positions="learned"),
     "parsing_wsj": Preset(
-        "the parser of section 6.3; dropout and learning rate are to be chosen on section 22",
+        "the parser of section 6.3; choose dropout and learning rate on section 22",
         {
             "num_layers": 4,
             "d_model": 1024,
-            # What follows is in the authors' code, not in the paper, which only says how it was chosen.
+            # From the authors' code; the paper only says that these were chosen on section 22.
             "dropout": 0.2,
             "attention_dropout": 0.2,
             "warmup_steps": 16_000,

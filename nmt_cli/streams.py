@@ -1,6 +1,4 @@
-"""The standard streams as the caller left them: a closed one is opened, and a standard error that nobody reads any more
-does not end what it only tells of.
-"""
+"""Standard streams that are safe to use when the caller closed them, or when nothing reads standard error."""
 
 from __future__ import annotations
 
@@ -11,34 +9,27 @@ from collections.abc import Iterator
 from typing import Any
 
 _STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
-"""What a closed one is opened for. Results that go nowhere are an error, so nothing can be written to such a stdout."""
+"""How a closed stream is reopened. Writing to a closed standard output stays an error: results would be lost."""
 
 
 @contextlib.contextmanager
-def sound_streams() -> Iterator[None]:
-    """Inside, all three standard streams are there, and standard error takes whatever is written to it."""
+def safe_streams() -> Iterator[None]:
+    """Reopen closed standard streams on /dev/null, and ignore write errors on standard error."""
     for name, mode in _STREAMS:
         if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, mode)  # the lowest that is free, which is the closed one
+            descriptor = os.open(os.devnull, mode)  # the lowest free number, which is the closed stream's
             setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
-    before = sys.stderr
-    sys.stderr = Unheard(before)
-    try:
+    with contextlib.redirect_stderr(_IgnoreErrors(sys.stderr)):
         yield
-    finally:
-        sys.stderr = before
 
 
-class Unheard:
-    """A stream whose reader may leave (a pipe's end, a lost terminal), or whose disk may fill: what is said then is
-    said to nobody.
-    """
+class _IgnoreErrors:
+    """A text stream that discards its output once writing fails: the reader is gone, or the disk is full."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes `text` as far as there is anybody to read it; returns its length."""
         try:
             self._stream.write(text)
         except OSError:
@@ -46,7 +37,6 @@ class Unheard:
         return len(text)
 
     def flush(self) -> None:
-        """Hands on what is written."""
         try:
             self._stream.flush()
         except OSError:
@@ -57,9 +47,9 @@ class Unheard:
 
 
 def silence(stream: Any) -> None:
-    """What is still to be written to `stream`, by us or by a library, goes nowhere and fails no more."""
+    """Send everything that is still written to `stream` to /dev/null."""
     with contextlib.suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
         stream.flush()

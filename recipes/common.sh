@@ -1,10 +1,12 @@
 # shellcheck shell=bash
-# What the recipes share; they source it. Every step can be repeated: what is done already is not done again.
+# Functions that the recipes share.
 
 set -euo pipefail
 export LC_ALL=C.UTF-8
 
 checkout="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+caller="$PWD"
+out="" # the directory of all results
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
@@ -15,78 +17,81 @@ die() {
 
 usage_error() { die "$1 (see $(basename "$0") --help)" 2; }
 
-# The text of a recipe's own opening comment.
+# Print the recipe's opening comment.
 show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
-# Finds the command `nmt` and the Python that it runs in: the checkout's environment, else what is on the path.
-# shellcheck disable=SC2034  # the recipes use both
+# Set nmt and python: those of the checkout's environment, else those on the path.
 find_nmt() {
   if [[ -x "$checkout/.venv/bin/nmt" ]]; then
-    nmt="$checkout/.venv/bin/nmt"
-    python="$checkout/.venv/bin/python"
+    nmt="$checkout/.venv/bin/nmt" python="$checkout/.venv/bin/python"
   else
-    nmt="$(command -v nmt)" || die "there is no nmt command. Make the environment with: make -C $checkout install"
+    nmt="$(type -P nmt)" || die "there is no nmt command. Install it: make -C $checkout install"
     python="$(head -n 1 "$nmt" | sed 's/^#!//')"
   fi
 }
 
-# A path as short as it can be written from here.
+# Print a path relative to the current directory if it lies there.
 short() { [[ "$1" == "$PWD"/* ]] && printf '%s' "${1#"$PWD"/}" || printf '%s' "$1"; }
 
-# remember DIR SETTINGS: refuses to go on in a folder that was begun with other settings.
-remember() {
-  mkdir -p "$1"
-  if [[ -e "$1/recipe.txt" && "$(cat "$1/recipe.txt")" != "$2" ]]; then
-    die "$1 was begun with other settings ($(cat "$1/recipe.txt")). Choose another --out, or remove that folder" 2
-  fi
-  printf '%s\n' "$2" >"$1/recipe.txt"
+# Print a command as one types it.
+typed() {
+  local word line=""
+  for word; do
+    [[ "$word" =~ ^[[:alnum:]_./:=+,@%-]+$ ]] || word="${word@Q}"
+    line+=" $word"
+  done
+  printf '%s' "${line# }"
 }
 
-# to_file OUTPUT COMMAND...: standard output goes to OUTPUT, which appears only if all went well.
-to_file() {
-  local output="$1"
-  shift
-  "$@" >"$output.unfinished" && mv "$output.unfinished" "$output"
-}
-
-# Whether FILE is there and not older than any of the others.
-fresh() {
-  local output="$1" input
-  shift
-  [[ -e "$output" ]] || return 1
-  for input in "$@"; do [[ ! "$input" -nt "$output" ]] || return 1; done
-}
-
-# average_last N RUN CHECKPOINT: the mean of the last N, unless it is made already.
-average_last() {
-  local steps=("$2"/checkpoints/step-*)
-  fresh "$3/model.safetensors" "${steps[-1]}/model.safetensors" || "$nmt" average "$2" --last "$1" --overwrite --out "$3"
-}
-
-# Shows a command as it could be typed, and runs it.
+# Print a command, then run it.
 run() {
-  local words
-  words="$(printf '%q ' "$@")"
-  printf '+ %s\n' "${words% }" >&2
+  printf '+ %s\n' "$(typed "$@")" >&2
   "$@"
 }
 
-# How many processes train on this machine: $PROCESSES, else one for each GPU, else one.
-count_processes() {
-  printf '%s' "${PROCESSES:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')}"
+nmt() { run "$nmt" "$@"; }
+
+# recipe_script NAME ARGUMENT...: run a Python file of recipes/.
+recipe_script() { "$python" "$checkout/recipes/$1" "${@:2}"; }
+
+# to_file FILE COMMAND...: write standard output to FILE, which appears only if the command succeeds.
+to_file() { "${@:2}" >"$1.unfinished" && mv "$1.unfinished" "$1"; }
+
+# with_log FILE COMMAND...: write standard error to FILE, too.
+with_log() { "${@:2}" 2>&1 | tee "$1" >&2; }
+
+# check_flags prepare|train FLAG...: exit with nmt's message if it rejects the flags.
+check_flags() {
+  local status=0 message command=(train --dry-run --vocab-size 1000)
+  [[ "$1" == train ]] || command=(prepare --train "$out/none" --out "$out/none")
+  message="$("$nmt" "${command[@]}" "${@:2}" 2>&1)" || status=$?
+  # nmt prepare ends with 1 where the flags are right, since it finds no text.
+  ((status == 0)) || [[ "$1$status" == prepare1 ]] || die "these flags of nmt $1 are wrong: ${*:2}"$'\n'"$message" 2
 }
 
-# train_everywhere DATA --out RUN FLAGS OF nmt train...: trains with all GPUs of this machine, or of $NNODES machines on each of
-# which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT). The batch is a flag of nmt train and has
-# as many tokens for any number of GPUs; where they cannot share its micro-batches evenly, a new run gets more of these.
-# $TORCHRUN_FLAGS go to torchrun.
+# micro_batches PROCESSES RUN: print the --micro-batches to give, if any. A run keeps its number. A new one has 8, as
+# on the paper's machine, or the next multiple of PROCESSES that 8 micro-batches cannot be shared by.
+micro_batches() {
+  if [[ -e "$2/config.json" ]]; then
+    sed -n 's/.*"micro_batches": *\([0-9]\+\).*/\1/p' "$2/config.json"
+  elif ((8 % $1)); then
+    printf '%s' $((($1 + 7) / $1 * $1))
+  fi
+}
+
+# train_everywhere DATA --out RUN FLAG...: run nmt train on all GPUs of this machine ($PROCESSES: as many processes),
+# or of $NNODES machines, on each of which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT).
+# $TORCHRUN_FLAGS are passed to torchrun. Files in the flags are relative to the caller's directory.
 train_everywhere() {
-  local processes micro_batches launcher extra=()
-  processes="$(count_processes)"
-  micro_batches="$("$python" "$checkout/recipes/micro_batches.py" $((processes * ${NNODES:-1})) "$3" "${@:4}")"
-  [[ -z "$micro_batches" ]] || set -- "$@" --micro-batches "$micro_batches"
-  if ((processes == 1 && ${NNODES:-1} == 1)); then
-    run "$nmt" train "$@"
+  local processes total number extra=() launcher
+  processes="${PROCESSES:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')}"
+  total=$((processes * ${NNODES:-1}))
+  set -- "$(realpath -m -- "$1")" --out "$(realpath -m -- "$3")" "${@:4}"
+  cd "$caller"
+  number="$(micro_batches "$total" "$3")"
+  [[ -z "$number" || " $*" == *" --micro-batches"[\ =]* ]] || set -- "$@" --micro-batches "$number"
+  if ((total == 1)); then
+    nmt train "$@"
     return
   fi
   launcher=("$python" -m torch.distributed.run --nproc-per-node "$processes")
@@ -98,9 +103,19 @@ train_everywhere() {
     launcher+=(--nnodes "$NNODES" --node-rank "$NODE_RANK")
     launcher+=(--master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}")
   fi
-  # Saving may take longer than the 30 s that torchrun grants, and USR1 is a warning of Slurm.
+  # Saving may take longer than torchrun's default of 30 s. Slurm warns with USR1.
   export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT:-240}"
   export PET_SIGNALS_TO_HANDLE="${PET_SIGNALS_TO_HANDLE:-SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1}"
   read -ra extra <<<"${TORCHRUN_FLAGS-}"
   run "${launcher[@]}" "${extra[@]}" -m nmt_cli train "$@"
+}
+
+# report RECIPE SOURCE TARGET: print the table of expected and actual figures; exit with 1 if one is not as expected.
+report() {
+  local status=0
+  (cd "$out" && recipe_script report.py "$@") || status=$?
+  ((status == 0)) || printf 'A figure is not as expected: see the table.\n' >&2
+  printf '\nTook %d s. Translate a sentence of your own:\n\n  %s translate %s --interactive\n' \
+    "$SECONDS" "$(short "$nmt")" "$(short "$out/averaged")"
+  exit "$status"
 }

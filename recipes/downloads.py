@@ -1,4 +1,4 @@
-"""Archives from the net or from the user's disk, checked; and what is read out of them."""
+"""Archives from the net or from the user's disk: downloaded, checked, read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import os
 import posixpath
-import shutil
 import sys
 import tarfile
 import time
@@ -15,21 +14,20 @@ import urllib.request
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 from urllib.parse import urlsplit
 
 CHUNK = 1 << 20
 ATTEMPTS = 5
 RECORDED = "recorded"
-"""In place of a checksum that nobody published: recorded when the file first comes, and demanded from then on."""
+"""Stands for a checksum that is not published. It is recorded when the file first comes, and required from then on."""
 DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
-"""What reading a damaged archive raises."""
+"""The errors of reading a damaged archive."""
 
 
 class RecipeError(Exception):
-    """Something that the user can mend, and how."""
+    """An error that the user can mend; the message says how."""
 
 
 def say(text: str) -> None:
@@ -41,16 +39,9 @@ def checksum(path: Path, kind: str) -> str:
         return hashlib.file_digest(file, kind).hexdigest()
 
 
-def mirrored(url: str) -> list[str]:
-    """Where to look for `url`: on the mirrors that NMT_MIRROR lists (each stands for scheme and host), or there."""
-    mirrors = os.environ.get("NMT_MIRROR", "").split()
-    path = urlsplit(url).path
-    return [mirror.rstrip("/") + path for mirror in mirrors] or [url]
-
-
 @dataclass(frozen=True)
 class Archive:
-    """A line of a recipe's table: where the archive is, "KIND:VALUE" or RECORDED, and its size where that is known."""
+    """An archive in a recipe's table: its checksum is "KIND:VALUE" or RECORDED, its size is given where it is known."""
 
     url: str
     checksum: str
@@ -61,98 +52,86 @@ class Archive:
         return posixpath.basename(urlsplit(self.url).path)
 
 
-class Recorded:
-    """The checksums that were recorded when a file first came: FOLDER/checksums.txt, "SHA-256  URL" a line."""
+class Recorded(dict[str, str]):
+    """SHA-256 by URL of the archives without a published checksum, kept in a file."""
 
     def __init__(self, path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        super().__init__((url, value) for value, url in (line.split("  ", 1) for line in lines))
         self.path = path
-        lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
-        self.sums = {url: sum_ for sum_, url in (line.split("  ", 1) for line in lines if line)}
 
-    def expected(self, archive: Archive) -> tuple[str, str]:
-        """Kind and value of the checksum that the archive must have; no value where it is not known yet."""
-        if archive.checksum != RECORDED:
-            kind, _, value = archive.checksum.partition(":")
-            return kind, value
-        return "sha256", self.sums.get(archive.url, "")
-
-    def add(self, archive: Archive, sum_: str) -> None:
-        self.sums[archive.url] = sum_
-        self.path.write_text("".join(f"{value}  {key}\n" for key, value in self.sums.items()), encoding="utf-8")
-        say(f"  {archive.name}: no checksum is published; recorded in {self.path} and demanded from now on:")
-        say(f"    sha256 {sum_}")
+    def add(self, archive: Archive, value: str) -> None:
+        self[archive.url] = value
+        self.path.write_text("".join(f"{value}  {url}\n" for url, value in self.items()), encoding="utf-8")
+        say(f"  {archive.name}: no checksum is published; recorded in {self.path} and required from now on")
 
 
 def check(path: Path, archive: Archive, recorded: Recorded) -> None:
-    """Raises RecipeError unless the file has the archive's size and checksum.
+    """Raise RecipeError unless the file has the archive's size and checksum.
 
-    Where no checksum is known yet, the file must be a whole archive; then its checksum is recorded.
+    An unpublished checksum is recorded, if the file is an archive.
     """
     if archive.bytes not in (None, path.stat().st_size):
-        raise refusal(path, archive, f"must have {archive.bytes:,} bytes")
-    kind, value = recorded.expected(archive)
-    problem = "" if value else damage(path)
-    if problem:
-        raise refusal(path, archive, f"is no whole archive ({problem}), so its checksum is not recorded")
-    found = checksum(path, kind)
-    known, remedy = "published", ""
+        raise refusal(path, archive, f"it must have {archive.bytes:,} bytes")
+    kind, _, expected = archive.checksum.partition(":")
+    remedy = ""
     if archive.checksum == RECORDED:
-        known, remedy = f"recorded in {recorded.path}", " (if that is wrong, remove the line)"
-    if not value:
+        kind, expected = "sha256", recorded.get(archive.url, "")
+        remedy = f", as recorded in {recorded.path} (if that is wrong, remove the line)"
+    found = checksum(path, kind)
+    if expected and found != expected:
+        raise refusal(path, archive, f"its {kind} is {found}, but must be {expected}{remedy}")
+    say(f"  {archive.name}: {kind} {found}")
+    if not expected:
+        problem = damage(path)
+        if problem:
+            raise refusal(path, archive, f"it is not a whole archive ({problem})")
         recorded.add(archive, found)
-    elif found == value:
-        say(f"  {archive.name}: {kind} as {known}")
-    else:
-        raise refusal(path, archive, f"its {kind} is {found}, but must be {value}, as {known}{remedy}")
 
 
 def refusal(path: Path, archive: Archive, problem: str) -> RecipeError:
-    """What is wrong, where the file should come from, and what it is, for an error page looks like an archive."""
+    """The error for a wrong file. It shows the file's beginning, since an error page may carry an archive's name."""
     with path.open("rb") as file:
         begin = file.read(40)
     return RecipeError(
-        f"{path}: {problem}. It has {path.stat().st_size:,} bytes and begins with {begin!r}, and should be "
-        f"{archive.url}. Get that elsewhere: --local, NMT_MIRROR"
+        f"{path}: {problem}. It has {path.stat().st_size:,} bytes and begins with {begin!r}. The archive is "
+        f"{archive.url}; other sources: --local, NMT_MIRROR"
     )
 
 
 def damage(path: Path) -> str:
-    """What is wrong with a tar archive, plain or gzipped, when it is read to its end; nothing where it is whole."""
+    """Return what is wrong with a tar archive, or an empty string."""
     try:
-        with (
-            gzip.open(path) if path.name.endswith("gz") else path.open("rb") as file,
-            tarfile.open(fileobj=file, mode="r:") as tar,
-        ):
-            members = sum(1 for _ in tar)
-            end_mark = file.tell() > tar.offset  # a block of zeros; without it, tarfile takes any cut for the end
-            zeros = all(not chunk.strip(b"\0") for chunk in iter(partial(file.read, CHUNK), b""))
+        with tarfile.open(path) as tar:
+            return "" if sum(1 for _ in tar) else "it is empty"
     except DAMAGE as error:
         return str(error)
-    if not members:
-        return "it holds nothing"
-    return "" if end_mark and zeros else "it ends in the midst"
 
 
 def download(url: str, path: Path) -> None:
-    """Gets `url`, going on with what an earlier, interrupted attempt left in PATH.part."""
-    problems = []
+    """Download `url`, from the mirrors of NMT_MIRROR if it is set; continue an interrupted download, PATH.part."""
+    parts = urlsplit(url)
+    mirrors = [mirror.rstrip("/") + parts.path for mirror in os.environ.get("NMT_MIRROR", "").split()]
+    partial = path.with_name(path.name + ".part")
+    problem = ""
     for attempt in range(ATTEMPTS):
-        for source in mirrored(url):
+        retry = False
+        for source in mirrors or [url]:
             try:
-                _download_once(source, path.with_name(path.name + ".part"))
-                path.with_name(path.name + ".part").replace(path)
+                _download_once(source, partial)
+                partial.replace(path)
                 return
             except (OSError, ValueError) as error:
-                problems.append(f"{source}: {error}")
-                say(f"  {problems[-1]}")
-                if isinstance(error, urllib.error.HTTPError) and error.code in (403, 404, 410):
-                    continue
-        if all("HTTP Error 4" in problem or "No such file" in problem for problem in problems):
+                problem = f"{source}: {error}"
+                say(f"  {problem}")
+                missing = isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500
+                retry = retry or not (missing or "No such file" in str(error))
+        if not retry:
             break
         time.sleep(2**attempt)
     raise RecipeError(
-        f"{url} cannot be had: {problems[-1]}. Put {path.name} into a folder and name it with --local, or "
-        f"name a mirror: NMT_MIRROR=https://HOST (in place of {urlsplit(url).scheme}://{urlsplit(url).netloc})"
+        f"cannot download {url}: {problem}. Put {path.name} into a directory and pass it with --local, or set "
+        f"NMT_MIRROR=https://HOST, a mirror of {parts.scheme}://{parts.netloc}"
     )
 
 
@@ -162,43 +141,37 @@ def _download_once(url: str, part: Path) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=60)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # nothing is left to get; the checksum will say whether it is whole
+        if error.code == 416:  # nothing is left to download
             return
         raise
     with response:
-        goes_on = begun and response.status == 206
-        left = int(response.headers.get("Content-Length", 0))
-        say(f"  {url}: {left / 1e6:,.1f} MB" + (f" after {begun / 1e6:,.1f} MB" if goes_on else ""))
-        with part.open("ab" if goes_on else "wb") as file:
-            _copy(response, file, left)
-
-
-def _copy(source: Any, target: IO[bytes], size: int) -> None:
-    done, shown, began = 0, time.monotonic(), time.monotonic()
-    while chunk := source.read(CHUNK):
-        target.write(chunk)
-        done += len(chunk)
-        if time.monotonic() - shown > 10:
-            shown = time.monotonic()
-            say(f"    {done / 1e6:,.0f} of {size / 1e6:,.0f} MB, {done / 1e6 / (shown - began):.1f} MB/s")
-    if size and done < size:
-        raise OSError(f"the connection ended after {done} of {size} bytes")
+        continues = begun and response.status == 206
+        size, done, shown = int(response.headers.get("Content-Length", 0)), 0, time.monotonic()
+        say(f"  {url}: {size / 1e6:,.1f} MB" + (f" after {begun / 1e6:,.1f} MB" if continues else ""))
+        with part.open("ab" if continues else "wb") as file:
+            while chunk := response.read(CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                if time.monotonic() - shown > 10:
+                    shown = time.monotonic()
+                    say(f"    {done / 1e6:,.0f} of {size / 1e6:,.0f} MB")
+        if done < size:
+            raise OSError(f"the connection ended after {done} of {size} bytes")
 
 
 def fetch(archive: Archive, folder: Path, recorded: Recorded, local: Path | None) -> bool:
-    """Puts the archive into `folder`, checked: as it is there, from `local`, or downloaded.
+    """Put the checked archive into `folder`: the one that is there, a link to the one in `local`, or a download.
 
     Returns:
-        False if there is `local`, and the archive is not in it: nothing is downloaded then.
+        False if `local` is given and does not have the archive: then nothing is downloaded.
     """
     path = folder / archive.name
-    if path.exists() and recorded.expected(archive)[1]:
+    if path.exists() and (archive.checksum != RECORDED or archive.url in recorded):
         try:
             check(path, archive, recorded)
             return True
         except RecipeError as error:
             say(f"  {error}")
-            say("  it is done again")
     path.unlink(missing_ok=True)
     if local is not None:
         if not (local / archive.name).is_file():
@@ -216,9 +189,9 @@ def fetch(archive: Archive, folder: Path, recorded: Recorded, local: Path | None
 
 
 def read_members(archive: Path, members: dict[str, Callable[[IO[bytes]], None]]) -> None:
-    """Reads the named members of a tar archive in one pass, each by its function; a .gz inside is unpacked.
+    """Pass the named members of a tar archive to their functions, in one pass; a .gz inside is unpacked.
 
-    No name from inside the archive becomes a path on the disk: the caller's functions know where things go.
+    Names inside the archive never become paths on the disk.
     """
     missing = set(members)
     try:
@@ -239,14 +212,5 @@ def read_members(archive: Path, members: dict[str, Callable[[IO[bytes]], None]])
 
 
 def open_text(path: Path) -> IO[bytes]:
-    """A file, plain or .gz."""
+    """Open a file, plain or .gz."""
     return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")  # type: ignore[return-value]
-
-
-def enough_room(folder: Path, needed: int) -> None:
-    """Raises RecipeError where the disk has no room for `needed` bytes."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise RecipeError(
-            f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free. Choose another --out"
-        )

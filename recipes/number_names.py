@@ -1,12 +1,9 @@
 """The names of numbers in English, German and French, and a parallel corpus of them: real translation, no download.
 
-Words fuse in German (42 is "zweiundvierzig") and units and tens swap; French counts in twenties and lets "vingt" and
-"cent" agree. The held-out numbers occur nowhere in the training text, so a score on them measures what was understood,
-not what was remembered.
+    python recipes/number_names.py --source en --target de --out DIR
 
-    recipes/number_names.py --source en --target de --out DIR
-
-writes DIR/train.en, DIR/train.de, and the same for valid and test.
+writes DIR/{train,valid,test}.{en,de}. Words fuse in German (42 is "zweiundvierzig"), where units and tens swap; French
+counts in twenties and lets "vingt" and "cent" agree. Validation and test numbers do not occur in training.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from pathlib import Path
 from nmt_cli.errors import NmtError, UsageError, nearest
 
 LARGEST = 999_999_999
-"""The largest number that has a name here."""
 
 _ENGLISH_SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -48,15 +44,9 @@ def _periods(n: int) -> tuple[int, int, int]:
 
 def english(n: int) -> str:
     """American English without "and": 42315 is "forty-two thousand three hundred fifteen"."""
-    if n == 0:
-        return _ENGLISH_SMALL[0]
-    millions, thousands, units = _periods(n)
-    parts = [
-        f"{_english_below_1000(millions)} million" if millions else "",
-        f"{_english_below_1000(thousands)} thousand" if thousands else "",
-        _english_below_1000(units),
-    ]
-    return " ".join(filter(None, parts))
+    names = [_english_below_1000(period) for period in _periods(n)]
+    parts = [f"{name} {power}" for name, power in zip(names, ("million", "thousand", ""), strict=True) if name]
+    return " ".join(parts).strip() or _ENGLISH_SMALL[0]
 
 
 def _english_below_1000(n: int) -> str:
@@ -74,24 +64,19 @@ def german(n: int) -> str:
 
     A final one is "eins", before "tausend" it is "ein" (einhunderteintausend), before "Millionen" "eine".
     """
-    if n == 0:
-        return _GERMAN_SMALL[0]
     millions, thousands, units = _periods(n)
-    word = f"{_german_below_1000(thousands)}tausend" if thousands else ""
-    if units:
-        word += _german_below_1000(units) + ("s" if units % 100 == 1 else "")
-    return " ".join(filter(None, [_german_millions(millions), word]))
-
-
-def _german_millions(millions: int) -> str:
-    if millions == 0:
-        return ""
-    count = _german_below_1000(millions) + ("e" if millions % 100 == 1 else "")
-    return f"{count} {'Million' if millions == 1 else 'Millionen'}"
+    name = ""
+    if millions:
+        name = _german_below_1000(millions) + ("e" if millions % 100 == 1 else "")
+        name += " Million " if millions == 1 else " Millionen "
+    if thousands:
+        name += f"{_german_below_1000(thousands)}tausend"
+    name += _german_below_1000(units) + ("s" if units % 100 == 1 else "")
+    return name.strip() or _GERMAN_SMALL[0]
 
 
 def _german_below_1000(n: int) -> str:
-    """The name of `n` as the beginning of a longer one; "" for 0."""
+    """The name of `n` at the beginning of a longer one; "" for 0."""
     hundreds, rest = divmod(n, 100)
     word = f"{_GERMAN_SMALL[hundreds]}hundert" if hundreds else ""
     if rest < 20:
@@ -106,15 +91,13 @@ def french(n: int) -> str:
     "vingt" and "cent", when multiplied, take an s at the end of the name and before "millions", but not before
     "mille": quatre-vingts, quatre-vingts millions, quatre-vingt mille. "mille" never changes.
     """
-    if n == 0:
-        return _FRENCH_SMALL[0]
     millions, thousands, units = _periods(n)
     parts = [
         f"{_french_below_1000(millions)} {'million' if millions == 1 else 'millions'}" if millions else "",
         f"{_french_below_1000(thousands, plural=False)} mille" if thousands > 1 else "mille" if thousands else "",
         _french_below_1000(units),
     ]
-    return " ".join(filter(None, parts))
+    return " ".join(filter(None, parts)) or _FRENCH_SMALL[0]
 
 
 def _french_below_1000(n: int, plural: bool = True) -> str:
@@ -128,7 +111,7 @@ def _french_below_100(n: int, plural: bool) -> str:
     if n < 20:
         return _FRENCH_SMALL[n] if n else ""
     tens, ones = divmod(n, 10)
-    if tens in (7, 9):  # soixante-dix and quatre-vingt-dix go on to count to nineteen
+    if tens in (7, 9):  # soixante-dix and quatre-vingt-dix count on to nineteen
         ones += 10
     if ones == 0:
         return _FRENCH_TENS[tens] + ("s" if tens == 8 and plural else "")
@@ -137,34 +120,28 @@ def _french_below_100(n: int, plural: bool) -> str:
 
 
 LANGUAGES: dict[str, Callable[[int], str]] = {"de": german, "en": english, "fr": french}
-"""Language codes and the function that names a number in that language."""
 
 
 def name(n: int, language: str) -> str:
-    """The name of `n` (0 to `LARGEST`) in `language` ("en", "de" or "fr").
-
-    Raises:
-        UsageError: the language is unknown, or the number out of range.
-    """
+    """The name of `n` (0 to `LARGEST`) in `language` ("en", "de" or "fr")."""
     if language not in LANGUAGES:
         raise UsageError(f"there are no number names in {language!r}. {nearest(language, LANGUAGES)}")
     if not 0 <= n <= LARGEST:
-        raise UsageError(f"{n} has no name here: expected a number from 0 to {LARGEST}.")
+        raise UsageError(f"{n} is not a number from 0 to {LARGEST}")
     return LANGUAGES[language](n)
 
 
 def draw(count: int, seed: int, digits: int = 6) -> list[int]:
-    """`count` different numbers of at most `digits` digits, in random order, the same for the same arguments.
+    """Draw `count` different numbers of at most `digits` digits, in random order, the same for the same seed.
 
-    All round numbers are among them (two significant digits at most). Each length is equally likely while its numbers
-    last, so that short numbers are not drowned by long ones.
-
-    Raises:
-        UsageError: there are not so many numbers, or more round ones.
+    All numbers with at most two significant digits are among them. Each length is equally likely while its numbers
+    last, so that short numbers are not rare.
     """
     drawn = {n * 10**zeros for zeros in range(digits) for n in range(100) if n * 10**zeros < 10**digits}
     if not len(drawn) <= count <= 10**digits:
-        raise UsageError(f"cannot draw {count} numbers: of {digits} digits at most, from {len(drawn)} to {10**digits}.")
+        raise UsageError(
+            f"cannot draw {count} numbers of up to {digits} digits: the limits are {len(drawn)} and {10**digits}"
+        )
     generator = random.Random(seed)
     ranges = [range(0 if length == 1 else 10 ** (length - 1), 10**length) for length in range(1, digits + 1)]
     for position, numbers in enumerate(ranges):
@@ -182,18 +159,18 @@ def significant_digits(n: int) -> int:
 
 
 _REPEATS = {0: 300, 1: 60, 2: 8}
-"""Significant digits of a number, and how often it stands in the training text. Nothing else is composed of zero."""
+"""How often a number occurs in the training text, by its significant digits; 1 for more of them."""
 
 
 def split(numbers: Sequence[int], valid: int, test: int) -> dict[str, list[int]]:
-    """Cuts `numbers` into "train", "valid" and "test", which share no number.
+    """Divide `numbers` into "train", "valid" and "test", which share none.
 
-    Numbers below 100 and of one significant digit always go to training: there is nothing that they could be composed
-    of. Round numbers are few, so training repeats them, as real text would.
+    Numbers below 100 and of one significant digit are for training: others are composed of them. Training repeats the
+    few round numbers, as real text would.
     """
     held_out = [n for n in numbers if n >= 100 and significant_digits(n) > 1][: valid + test]
     if len(held_out) < valid + test:
-        raise UsageError(f"{len(numbers)} numbers are too few to hold out {valid + test}. Ask for more.")
+        raise UsageError(f"{len(numbers)} numbers are too few to hold out {valid + test}")
     hidden = set(held_out)
     train = [n for n in numbers if n not in hidden for _ in range(_REPEATS.get(significant_digits(n), 1))]
     return {"train": train, "valid": held_out[:valid], "test": held_out[valid:]}
@@ -202,18 +179,11 @@ def split(numbers: Sequence[int], valid: int, test: int) -> dict[str, list[int]]
 def write_corpus(
     out: Path, source: str, target: str, train: int = 20_000, valid: int = 500, test: int = 1000, seed: int = 1
 ) -> None:
-    """Writes the parallel corpus: OUT/{train,valid,test}.{source,target}, one name a line.
-
-    Args:
-        train, valid, test: how many different numbers each has.
-
-    Raises:
-        UsageError: a language is unknown, both are the same, or the counts do not fit.
-    """
+    """Write OUT/{train,valid,test}.{source,target}, a name a line, with so many different numbers each."""
     if source == target:
         raise UsageError(f"source and target are both {source!r}. Choose two of {', '.join(sorted(LANGUAGES))}.")
     if min(train, valid, test) < 1:
-        raise UsageError(f"train, valid and test need at least one sentence each, not {train}, {valid} and {test}.")
+        raise UsageError(f"train, valid and test need at least one number each, not {train}, {valid} and {test}")
     parts = split(draw(train + valid + test, seed), valid, test)
     texts = {
         f"{part}.{language}": "".join(f"{name(n, language)}\n" for n in numbers)
@@ -225,29 +195,22 @@ def write_corpus(
         (out / file_name).write_text(text, encoding="utf-8", newline="\n")
 
 
-def _arguments() -> argparse.ArgumentParser:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="recipes/number_names.py",
-        description="Writes a parallel corpus of number names: train, valid and test, which share no number.",
+        description="Write a parallel corpus of number names: train, valid and test, which share no number.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    codes = ", ".join(sorted(LANGUAGES))
-    parser.add_argument("--source", default="en", help=f"source language: {codes} (default en)")
-    parser.add_argument("--target", default="de", help=f"target language: {codes} (default de)")
-    parser.add_argument("--train", type=int, default=20_000, help="different numbers to train on (default 20000)")
-    parser.add_argument("--valid", type=int, default=500, help="held-out numbers for validation (default 500)")
-    parser.add_argument("--test", type=int, default=1000, help="held-out numbers for the final score (default 1000)")
-    parser.add_argument("--seed", type=int, default=1, help="which numbers are drawn (default 1)")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
-    options = _arguments().parse_args(arguments)
+    parser.add_argument("--source", default="en", help="source language: de, en, fr")
+    parser.add_argument("--target", default="de", help="target language: de, en, fr")
+    parser.add_argument("--train", type=int, default=20_000, help="numbers to train on")
+    parser.add_argument("--valid", type=int, default=500, help="numbers for validation")
+    parser.add_argument("--test", type=int, default=1000, help="numbers to score")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the draw")
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
     try:
-        write_corpus(
-            options.out, options.source, options.target, options.train, options.valid, options.test, options.seed
-        )
+        write_corpus(**vars(parser.parse_args(arguments)))
     except (NmtError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, NmtError) else 1

@@ -1,27 +1,25 @@
-"""Tables 2 and 3 beside what a recipe made: the paper, this run, the difference, in Markdown on standard output.
+"""Tables 2 and 3: the paper, this run, the difference. Markdown on standard output.
 
-paper_tables.py wmt14 de|fr base|big AVERAGED NOTE   Table 2, in the recipe's folder
-paper_tables.py table3 full|small NOTE ROW...        Table 3, in the recipe's folder
-paper_tables.py rows                                 the names of Table 3's rows
-paper_tables.py preset ROW                           the row's preset
-paper_tables.py flags ROW STEPS                      flags of nmt train that make the row small
+paper_tables.py wmt14 SOURCE TARGET base|big AVERAGED NOTE   Table 2, in the recipe's directory
+paper_tables.py table3 full|small NOTE ROW...                Table 3, in the recipe's directory
+paper_tables.py rows                                         the names of Table 3's rows
+paper_tables.py flags ROW STEPS                              flags of nmt train that make the row small
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from report import count_parameters, read_lines
+from report import count_parameters, perplexities, read_json, read_metrics, read_scores
 
 from nmt_cli.presets import PRESETS
 
 
 class Figure(NamedTuple):
-    """A line of the table; what is compared are numbers, what is not known is None."""
+    """A line of the table. Unknown values are None."""
 
     name: str
     paper: float | None
@@ -30,7 +28,7 @@ class Figure(NamedTuple):
 
 
 class PaperModel(NamedTuple):
-    """What the paper says of a model of Table 2."""
+    """A model of the paper's Table 2."""
 
     parameters: float
     learning_rate: float
@@ -38,24 +36,52 @@ class PaperModel(NamedTuple):
     averaged: int
     device_hours: float
     flops: float
+
+
+MODELS = {
+    "base": PaperModel(65e6, 512**-0.5 * 4000**-0.5, 100_000, 5, 12 * 8, 3.3e18),
+    "big": PaperModel(213e6, 1024**-0.5 * 4000**-0.5, 300_000, 20, 3.5 * 24 * 8, 2.3e19),
+}
+
+
+class PaperPair(NamedTuple):
+    """A language pair of the paper's Table 2. `measure` is the metric of `nmt score` nearest to the paper's BLEU."""
+
+    name: str
+    measure: str
     bleu: dict[str, float]
-    dev_perplexity: float
+    perplexity: dict[str, float]
+    pairs: float | None
+    vocabulary: int | None
+    remark: str
 
 
-TABLE2 = {
-    "base": PaperModel(65e6, 512**-0.5 * 4000**-0.5, 100_000, 5, 12 * 8, 3.3e18, {"de": 27.3, "fr": 38.1}, 4.92),
-    "big": PaperModel(
-        213e6, 1024**-0.5 * 4000**-0.5, 300_000, 20, 3.5 * 24 * 8, 2.3e19, {"de": 28.4, "fr": 41.8}, 4.33
+PAIRS = {
+    ("en", "de"): PaperPair(
+        "English to German",
+        "get-ende-bleu-quotes",
+        {"base": 27.3, "big": 28.4},
+        {"base": 4.92, "big": 4.33},
+        4.5e6,
+        37_000,
+        "Parameters and dev perplexity are from its Table 3.",
+    ),
+    ("en", "fr"): PaperPair(
+        "English to French",
+        "multi-bleu",
+        {"base": 38.1, "big": 41.8},
+        {},
+        36e6,
+        32_000,
+        "41.8 for the big model is from its later version; the first one says 41.0. Parameters are from its Table 3, "
+        "which is about English to German.",
     ),
 }
-PAPERS_MEASURE = {"de": "get-ende-bleu-quotes", "fr": "multi-bleu"}
-"""Which BLEU the paper reports, as `nmt score` calls it."""
-PAPERS_PAIRS = {"de": 4.5e6, "fr": 36e6}
-PAPERS_VOCABULARY = {"de": 37_000, "fr": 32_000}
+"""Another pair has a table without the paper's figures for the pair."""
 
 
 class PaperRow(NamedTuple):
-    """A row of Table 3: perplexity a piece, BLEU, millions of parameters where the paper prints them."""
+    """A row of Table 3: perplexity a subword, BLEU, and millions of parameters where the paper prints them."""
 
     differs: str
     perplexity: float
@@ -85,9 +111,9 @@ TABLE3 = {
     "E": PaperRow("learned positions", 4.92, 25.7),
     "big": PaperRow("d_model=1024, d_ff=4096, h=16, P_drop=0.3, 300K steps", 4.33, 26.4, 213),
 }
-
+TABLE3_MEASURE = PAIRS["en", "de"].measure
 SMALLER = {"num_layers": 2, "d_model": 4, "d_ff": 4, "d_k": 4, "d_v": 4}
-"""By what the sizes of Table 3 are divided in the small version; h, P_drop and eps_ls stay."""
+"""Divisors of the sizes in the small version of Table 3; h, P_drop and eps_ls stay."""
 PAPERS_SIZES = {"num_layers": 6, "d_model": 512, "d_ff": 2048}
 
 
@@ -102,8 +128,10 @@ def small_sizes(row: str) -> dict[str, int]:
 
 
 def small_flags(row: str, steps: int) -> list[str]:
-    """Flags that make the row small: sizes, steps (the big model takes three times as many, as in the paper), and a
-    schedule that peaks after a quarter of them, for the base model at 0.003.
+    """Flags that make the row small.
+
+    The big model trains three times as many steps, as in the paper. The rate peaks after a quarter of the steps, at
+    0.003 for the base model.
     """
     steps = 3 * steps if row == "big" else steps
     warmup = max(1, steps // 4)
@@ -121,30 +149,17 @@ def small_flags(row: str, steps: int) -> list[str]:
     return [word for name, value in flags.items() for word in ("--" + name.replace("_", "-"), str(value))]
 
 
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
 def last_perplexity(run: Path) -> float | None:
-    """The validation perplexity at the end of training, a piece."""
-    records = (json.loads(line) for line in read_lines(run / "metrics.jsonl"))
-    known = [r["validation_perplexity"] for r in records if r.get("validation_perplexity") is not None]
-    return known[-1] if known else None
-
-
-def score_of(scores: Path, metric: str) -> float | None:
-    found = [score["score"] for score in read_json(scores).get("scores", []) if score["id"] == metric]
-    return found[0] if found else None
+    return next(reversed(perplexities(read_metrics(run))), None)
 
 
 def parameters_of(run: Path) -> int:
     return count_parameters(max(run.glob("checkpoints/step-*")) / "model.safetensors")
 
 
-def wmt14_figures(target: str, model: str, averaged: int) -> Iterator[Figure]:
+def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> Iterator[Figure]:
     """Every stage of a recipe for Table 2, in order."""
-    paper = TABLE2[model]
-    manifest = read_json(Path("data/manifest.json"))
+    manifest, run = read_json(Path("data/manifest.json")), Path(model) / "run"
     for name, count in read_json(Path("text/counts.json")).items():
         yield Figure(f"lines, {name} ({count['split']})", count["expected"], count["lines"])
     train = manifest["splits"]["train"]
@@ -152,128 +167,99 @@ def wmt14_figures(target: str, model: str, averaged: int) -> Iterator[Figure]:
         yield Figure("training pairs before the filter", 40.8e6, train["read"])
         yield Figure("training pairs after it (35.5 million by the same filter elsewhere)", 36e6, train["sentences"])
     else:
-        yield Figure("training pairs", PAPERS_PAIRS[target], train["sentences"])
-    yield Figure("vocabulary", PAPERS_VOCABULARY[target], manifest["task"]["vocabularies"]["source"]["size"])
-    yield from training_figures(paper, Path(model) / "run")
-    yield Figure(
-        "dev perplexity a piece, last checkpoint",
-        paper.dev_perplexity if target == "de" else None,
-        last_perplexity(Path(model) / "run"),
-        ".3f",
-    )
-    yield Figure("checkpoints averaged", paper.averaged, averaged)
-    for score in read_json(Path(model) / "score.json")["scores"]:
-        known = paper.bleu[target] if score["id"] == PAPERS_MEASURE[target] else None
-        yield Figure(f"BLEU, {score['id']}", known, score["score"], ".2f")
-
-
-def training_figures(paper: PaperModel, run: Path) -> Iterator[Figure]:
-    """What the run says of its model and its cost, as far as it does."""
-    summary = read_json(run / "summary.json")
-    records = [json.loads(line) for line in read_lines(run / "metrics.jsonl")]
-    rate = summary.get("peak_learning_rate") or max(record["lr"] for record in records)
+        yield Figure("training pairs", pair.pairs, train["sentences"])
+    yield Figure("vocabulary", pair.vocabulary, manifest["task"]["vocabularies"]["source"]["size"])
+    paper, summary, metrics = MODELS[model], read_json(run / "summary.json"), read_metrics(run)
+    rate = summary.get("peak_learning_rate") or max(record["lr"] for record in metrics)
     yield Figure("parameters", paper.parameters, parameters_of(run))
     yield Figure("peak learning rate", paper.learning_rate, rate, ".2e")
-    yield Figure("steps", paper.steps, records[-1]["step"])
+    yield Figure("steps", paper.steps, metrics[-1]["step"])
     yield Figure("devices", 8, summary.get("devices"))
     yield Figure("hours x devices", paper.device_hours, summary.get("device_hours"), ",.2f")
     yield Figure("FLOPs: hours x devices x sustained rate", paper.flops, summary.get("flops_as_table2"), ".2e")
     yield Figure("FLOPs: counted from the model's shapes", None, summary.get("flops"), ".2e")
     yield Figure("model-FLOP utilisation", None, summary.get("model_flop_utilisation"), ".1%")
+    yield Figure("dev perplexity a subword, last checkpoint", pair.perplexity.get(model), last_perplexity(run), ".3f")
+    yield Figure("checkpoints averaged", paper.averaged, averaged)
+    for score in read_scores(Path(model) / "score.json"):
+        known = pair.bleu.get(model) if score["metric"] == pair.measure else None
+        yield Figure(f"BLEU, {score['metric']}", known, score["score"], ".2f")
 
 
-def shown(value: float | None, form: str, sign: str = "") -> str:
-    return "" if value is None else format(value, sign + form)
+def shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
-def figure_cells(figure: Figure) -> list[str]:
-    both = figure.paper is not None and figure.got is not None
-    difference = figure.got - figure.paper if both else None  # type: ignore[operator]
-    return [
-        figure.name,
-        shown(figure.paper, figure.format),
-        shown(figure.got, figure.format),
-        "0" if difference == 0 else shown(difference, figure.format, "+"),
-    ]
+def compared(paper: float | None, got: float | None, form: str) -> list[str]:
+    """Three cells: the paper, this run, the difference."""
+    difference = None if paper is None or got is None else got - paper
+    return [shown(paper, form), shown(got, form), "0" if difference == 0 else shown(difference, "+" + form)]
 
 
-class RowResult(NamedTuple):
-    """What a row of Table 3 came to; parameters in millions."""
-
-    perplexity: float | None
-    bleu: float | None
-    parameters: float
-
-
-def row_result(row: str) -> RowResult:
+def row_result(row: str) -> tuple[float | None, float | None, float]:
+    """Perplexity, BLEU and millions of parameters of a row as trained."""
+    scores = {score["metric"]: score["score"] for score in read_scores(Path(row) / "dev-score.json")}
     run = Path(row) / "run"
-    bleu = score_of(Path(row) / "dev-score.json", PAPERS_MEASURE["de"])
-    return RowResult(last_perplexity(run), bleu, parameters_of(run) / 1e6)
+    return last_perplexity(run), scores.get(TABLE3_MEASURE), parameters_of(run) / 1e6
 
 
 def full_cells(row: str) -> list[str]:
     """Paper, this run, difference, three times."""
     paper, cells = TABLE3[row], [row, TABLE3[row].differs]
-    for expected, value, form in zip(paper[1:], row_result(row), (".2f", ".1f", ".1f"), strict=True):
-        cells += figure_cells(Figure("", expected, value, form))[1:]
+    for expected, got, form in zip(paper[1:], row_result(row), (".2f", ".1f", ".1f"), strict=True):
+        cells += compared(expected, got, form)
     return cells
 
 
 def small_cells(row: str) -> list[str]:
-    """This run's figures, and the difference that the row makes to the base model: here, and in the paper."""
+    """This run's figures, and the row's difference to the base model: here, and in the paper."""
     got, base = row_result(row), row_result("base")
-    paper, papers_base = TABLE3[row], TABLE3["base"]
     sizes = PRESETS[preset_of(row)].differs
     small = [f"{name}={value}" for name, value in small_sizes(row).items() if name in sizes]
     kept = [f"{name}={value}" for name, value in sizes.items() if name in ("num_heads", "dropout", "label_smoothing")]
-    cells = [row, paper.differs, ", ".join(small + kept) + ("positions=learned" if row == "E" else "")]
-    for name in ("perplexity", "bleu"):
-        value, base_value = getattr(got, name), getattr(base, name)
+    cells = [row, TABLE3[row].differs, ", ".join(small + kept) + ("positions=learned" if row == "E" else "")]
+    for value, base_value, paper, papers_base in zip(
+        got[:2], base[:2], TABLE3[row][1:3], TABLE3["base"][1:3], strict=True
+    ):
         cells.append(shown(value, ".2f"))
-        cells.append(shown(None if None in (value, base_value) else value - base_value, ".2f", "+"))
-        cells.append(shown(getattr(paper, name) - getattr(papers_base, name), ".2f", "+"))
-    return [*cells, f"{got.parameters:.2f}"]
+        cells.append("" if value is None or base_value is None else f"{value - base_value:+.2f}")
+        cells.append(f"{paper - papers_base:+.2f}")
+    return [*cells, f"{got[2]:.2f}"]
 
 
 def print_table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:
-    """A table in Markdown, its columns aligned for who reads the source; all but the first columns are numbers."""
+    """Print an aligned Markdown table. All but the first columns are numbers."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     rule = ["-" * width if i < text_columns else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
     for cells in (header, rule, *rows):
-        padded = [
-            c.ljust(w) if i < text_columns else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
-        ]
-        print("| " + " | ".join(padded) + " |")
+        aligned = [f"{c:{'<' if i < text_columns else '>'}{widths[i]}}" for i, c in enumerate(cells)]
+        print("| " + " | ".join(aligned) + " |")
 
 
-LANGUAGES = {"de": "German", "fr": "French"}
-REMARKS = {
-    "de": "Parameters and dev perplexity are from its Table 3.",
-    "fr": "41.8 for the big model is from its later version; the first one says 41.0. Parameters are from its Table 3, "
-    "which is about English to German.",
-}
-
-
-def print_wmt14(target: str, model: str, averaged: str, note: str) -> None:
-    print(f"WMT14 English to {LANGUAGES[target]}, {model} model.{' ' * bool(note)}{note}\n")
-    figures = wmt14_figures(target, model, int(averaged))
-    print_table(
-        ["", "paper (lines: as published)", "this run", "difference"], [figure_cells(figure) for figure in figures]
-    )
-    print(f"\nThe paper's BLEU stands beside {PAPERS_MEASURE[target]}, the nearest measure. {REMARKS[target]}\n")
-    for score in read_json(Path(model) / "score.json")["scores"]:
-        print(f"- {score['id']}: {score['metric']}; `{score['signature']}`")
+def print_wmt14(source: str, target: str, model: str, averaged: str, note: str) -> None:
+    pair = PAIRS.get((source, target)) or PaperPair(f"{source} to {target}", "", {}, {}, None, None, "")
+    print(f"WMT14 {pair.name}, {model} model.{' ' * bool(note)}{note}\n")
+    figures = wmt14_figures(pair, target, model, int(averaged))
+    rows = [[figure.name, *compared(figure.paper, figure.got, figure.format)] for figure in figures]
+    print_table(["", "paper (lines: as published)", "this run", "difference"], rows)
+    if pair.measure:
+        print(f"\nThe paper's BLEU stands beside {pair.measure}, the nearest measure. {pair.remark}")
+    else:
+        print("\nThe paper has no figures for this language pair, and its parameters are for English to German.")
+    print()
+    for score in read_scores(Path(model) / "score.json"):
+        print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
 
 
 def print_table3(scale: str, note: str, *rows: str) -> None:
-    how = f"Dev set, no averaging, beam 4, BLEU as {PAPERS_MEASURE['de']}.{' ' * bool(note)}{note}"
+    how = f"Dev set, no averaging, beam 4, BLEU as {TABLE3_MEASURE}.{' ' * bool(note)}{note}"
     if scale == "full":
         print(f"Table 3: WMT14 English to German. {how}\n")
         three = ("paper", "this run", "difference")
         header = ["row", "differs", *(f"{name}, {which}" for name in ("PPL", "BLEU", "params") for which in three)]
         print_table(header, [full_cells(row) for row in rows], text_columns=2)
     else:
-        print(f'Table 3 at small scale. {how} "To base": the difference that the row makes to the base model.\n')
+        print(f'Table 3 at small scale. {how} "To base": the row\'s difference to the base model.\n')
         three = ("", ", to base", ", to base in the paper")
         header = ["row", "in the paper", "here", *(name + which for name in ("PPL", "BLEU") for which in three)]
         print_table([*header, "params (1e6)"], [small_cells(row) for row in rows], text_columns=3)
@@ -287,8 +273,6 @@ def main() -> int:
         print_table3(*arguments)
     elif command == "rows":
         print("\n".join(TABLE3))
-    elif command == "preset":
-        print(preset_of(arguments[0]))
     else:
         print("\n".join(small_flags(arguments[0], int(arguments[1]))))
     return 0

@@ -1,8 +1,8 @@
-"""A treebank of made-up English with a known answer: every sentence has one tree, which its words decide.
+"""A made-up English treebank for tests and trial runs, in which the words of a sentence determine its tree.
 
-`of` goes with the noun before it, `in` with the verb. It stands in for a licensed treebank in tests and in trial runs.
+A phrase with `of` belongs to the noun before it, a phrase with `in` to the verb.
 
-recipes/toy_trees.py --out FOLDER     writes FOLDER/{train,dev,test}.ptb
+recipes/toy_trees.py --out DIR     writes DIR/{train,dev,test}.ptb
 """
 
 from __future__ import annotations
@@ -16,20 +16,16 @@ _NOUNS = "cat dog bird child teacher farmer house garden river stone song letter
 _ADJECTIVES = "old small green happy quiet".split()
 _VERBS = "sees likes finds paints carries".split()
 _THINKING = "thinks says hopes".split()
-_DEEPEST = 2  # clauses within the sentence
+_DEEPEST = 2  # embedded clauses
 
 
 def tree(source: random.Random) -> str:
-    """One tree in brackets, drawn at random."""
+    """Return a random tree in brackets."""
     return f"(TOP {_sentence(source, 0, '(. .)')})"
 
 
 def treebank(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[str]]:
-    """Trees for "train", "dev" and "test", none of which occurs twice.
-
-    Args:
-        train, dev, test: how many trees each has.
-    """
+    """Return the given numbers of different trees for "train", "dev" and "test"."""
     source = random.Random(seed)
     drawn: dict[str, None] = {}
     while len(drawn) < train + dev + test:
@@ -39,20 +35,20 @@ def treebank(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[s
 
 
 def write_treebank(out: Path, train: int = 2000, dev: int = 100, test: int = 100, seed: int = 1) -> None:
-    """Writes OUT/{train,dev,test}.ptb, one tree a line."""
+    """Write OUT/{train,dev,test}.ptb, one tree a line."""
     out.mkdir(parents=True, exist_ok=True)
     for part, trees in treebank(train, dev, test, seed).items():
         (out / f"{part}.ptb").write_text("".join(f"{line}\n" for line in trees), encoding="utf-8", newline="\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="recipes/toy_trees.py", description="Writes a toy treebank.")
-    parser.add_argument("--train", type=int, default=2000, help="trees to train on (default 2000)")
-    parser.add_argument("--dev", type=int, default=100, help="held-out trees for validation (default 100)")
-    parser.add_argument("--test", type=int, default=100, help="held-out trees for the final score (default 100)")
-    parser.add_argument("--seed", type=int, default=1, help="which trees are drawn (default 1)")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--train", type=int, default=2000, help="training trees (default 2000)")
+    parser.add_argument("--dev", type=int, default=100, help="validation trees (default 100)")
+    parser.add_argument("--test", type=int, default=100, help="test trees (default 100)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default 1)")
+    parser.add_argument("--out", type=Path, required=True, help="output directory")
     options = parser.parse_args(arguments)
     write_treebank(options.out, options.train, options.dev, options.test, options.seed)
 

@@ -3,15 +3,15 @@
 #
 #   recipes/wmt14_en_de.sh [--model base|big] [FLAG ...] [-- FLAGS OF nmt train]
 #
-# Europarl v7, Common Crawl and News Commentary v9, 4.5 million pairs; a joint vocabulary of 37,000 BPE pieces; dev set
-# newstest2013, test set newstest2014 (3003 lines). 25,000 + 25,000 tokens a batch on any number of GPUs. base: 100,000
-# steps, the last 5 checkpoints averaged; big: 300,000 and 20. Beam 4, alpha 0.6. 1.7 GB are downloaded; the folder grows to
-# about 25 GB (base) or 70 GB (big). Ends with a table: the paper, this run, the difference. Interrupted, it goes on
-# where it stopped when it is run again.
+# Europarl v7, Common Crawl and News Commentary v9, 4.5 million pairs; a joint vocabulary of 37,000 BPE pieces; dev
+# set newstest2013, test set newstest2014 (3003 lines). 25,000 + 25,000 tokens a batch on any number of GPUs. base:
+# 100,000 steps, the last 5 checkpoints averaged; big: 300,000 and 20. Beam 4, alpha 0.6. 1.7 GB are downloaded; the
+# folder grows to about 25 GB (base) or 70 GB (big). Ends with a table: the paper, this run, the difference.
+# Interrupted, it goes on where it stopped when it is run again.
 #
 #   --model NAME   base (the default) or big
 
 source "$(dirname "${BASH_SOURCE[0]}")/wmt14_stages.sh"
 
-wmt14_define de --subwords bpe --vocab-size 37000
+wmt14_define en de --subwords bpe --vocab-size 37000
 wmt14_main wmt14-en-de transformer_base transformer_big "$@"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,25 @@ settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "recipes"))  # its Python files are scripts, some of which make data for tests
+
+
+@pytest.fixture
+def nmt(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """Run `nmt ARGUMENTS` in this process, on a terminal of 120 columns; return exit code, stdout and stderr."""
+    from nmt_cli.cli import main
+
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "dumb")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        assert end.value.code is None or isinstance(end.value.code, int)
+        return end.value.code or 0, out, err
+
+    return run
 
 
 @pytest.fixture(scope="session")

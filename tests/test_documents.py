@@ -1,24 +1,91 @@
-"""The documents keep their promises: links lead somewhere, and every command line uses flags that exist."""
+"""The documents keep their promises: links lead somewhere, commands and their flags are accepted, lines stay short."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
-from nmt_cli.cli import application
+from nmt_cli.cli import command_names, load
+from nmt_cli.commands.prepare import task_config
+from nmt_cli.config import resolve
+from nmt_cli.errors import UsageError
+from nmt_cli.flags import Command, CommandWithSections, function_of
+from nmt_cli.training.settings import TrainingConfig
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+GENERATED = ROOT / "docs" / "reference" / "commands.md"
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").rglob("*.md")} - {GENERATED})
+SCRIPTS = sorted((ROOT / "recipes").rglob("*.sh"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-COMMANDS = ("prepare", "train", "average", "translate", "score")
-OWN_COMPONENTS = {"--momentum", "--nesterov"}
-"""Flags of the example in docs/adding-a-component.md, whose own test trains with them."""
+CALL = re.compile(rf"(?:^|[\s`/])(?:nmt|-m nmt_cli) ((?:{'|'.join(command_names())})(?:\s.*|$))")
+LONGEST_LINE = 120
+
+
+def shell_lines(page: Path) -> Iterator[str]:
+    """Yield the lines of the page's blocks of shell commands, continued lines joined."""
+    language = None
+    for line in re.sub(r"\\\n *", "", page.read_text(encoding="utf-8")).split("\n"):
+        if fence := re.match(r" *```(\w*)", line):
+            language = fence[1] if language is None else None
+        elif language in ("", "sh", "bash", "shell", "console"):
+            yield line
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a shell command up to a pipe, a redirection or a comment; placeholders become 1."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>&;")
+    lexer.whitespace_split = True
+    words = []
+    for word in lexer:
+        if word[0] in "|<>&;":
+            break
+        if not re.fullmatch(r"\W*\.\.\.\W*|…", word):
+            words.append("1" if re.fullmatch(r"[A-Z]|.*\$.*", word) else word)
+    return words
+
+
+def calls(page: Path) -> Iterator[list[str]]:
+    """Yield the words of every `nmt COMMAND ...` in the page's blocks, and `train ...` for the flags of a recipe."""
+    for line in shell_lines(page):
+        if call := CALL.search(line):
+            yield words_of(re.split("  +", call[1])[0])
+        if recipe := re.search(r"recipes/\S+\.sh .*?(?<= )-- (.*)", line):
+            yield ["train", "data", "--out", "run", *words_of(recipe[1])]
+
+
+def problem(words: list[str]) -> str:
+    """Return the message that `nmt WORDS` ends with before it does anything, nothing if it is accepted.
+
+    Calls that import a module are not tried, as the module is not here; calls may leave out what is required.
+    """
+    name, *rest = words
+    command = load(name)
+
+    def run(options: Any, flags: Mapping[str, Any] | None = None) -> None:
+        if name == "train":
+            resolve(TrainingConfig, flags or {}, preset=options.preset)
+        if name == "prepare":
+            task_config(flags or {})
+
+    if rest and "--import" not in rest:
+        try:
+            click_command(name, dataclasses.replace(command, run=run)).main(rest, standalone_mode=False)
+        except (UsageError, typer.TyperException) as error:
+            return "" if str(error).startswith("Missing parameter") else f"nmt {' '.join(words)}: {error}"
+    return ""
+
+
+def click_command(name: str, command: Command) -> Any:
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app.command(name, cls=CommandWithSections)(function_of(command, []))
+    return typer.main.get_command(app)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -27,29 +94,56 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@cache
-def flags_of(command: str) -> frozenset[str]:
-    group = typer.main.get_command(application([command]))
-    parameters = group.commands[command].params  # type: ignore[attr-defined]
-    return frozenset(name for parameter in parameters for name in parameter.opts)
-
-
-def command_lines(text: str) -> Iterator[list[str]]:
-    """The words of every `nmt COMMAND ...` in the page's blocks of code, continued lines joined."""
-    for block in re.findall(r"^ *```(?:sh|bash|console)?\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
-        for line in block.replace("\\\n", " ").split("\n"):
-            found = re.search(rf"(?:^|[\s/])nmt ((?:{'|'.join(COMMANDS)})\b.*)", line)
-            if found:
-                yield shlex.split(re.split(r" [|<>] |  ", found[1])[0], comments=True)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_commands_use_flags_that_exist(page: Path) -> None:
-    for command, *words in command_lines(page.read_text(encoding="utf-8")):
-        given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-        assert given - OWN_COMPONENTS <= flags_of(command), f"nmt {command} {' '.join(words)}"
+def test_the_commands_of_a_page_are_accepted(page: Path) -> None:
+    assert list(filter(None, map(problem, calls(page)))) == []
+
+
+def test_the_examples_of_the_help_are_accepted() -> None:
+    examples = [(name, example) for name in command_names() for example in load(name).examples]
+    assert all(example.startswith(f"nmt {name} ") for name, example in examples)
+    assert list(filter(None, (problem(words_of(example)[1:]) for _, example in examples))) == []
+
+
+def test_flags_in_prose_and_in_recipes_exist() -> None:
+    """Of calls that are not whole commands, the names of the flags are checked."""
+    unknown = []
+    texts = {page: re.findall(r"`nmt [^`]*`", page.read_text(encoding="utf-8")) for page in PAGES}
+    texts |= {script: re.sub(r"\\\n *", "", script.read_text("utf-8")).split("\n") for script in SCRIPTS}
+    for path, lines in texts.items():
+        for call in filter(None, map(CALL.search, lines)):
+            name, *words = re.split(r"[\s`\"=]+", re.split(r" (?:\||>|<|&&|#) ", call[1])[0])
+            given = {word for word in words if re.fullmatch(r"--[a-z][a-z0-9-]*", word)}
+            unknown += [(path.name, call[0], flag) for flag in given - flags_of(name) if "--import" not in words]
+    assert unknown == []
+
+
+def flags_of(name: str) -> set[str]:
+    parameters = click_command(name, load(name)).params
+    return {"--help", *(flag for parameter in parameters for flag in [*parameter.opts, *parameter.secondary_opts])}
 
 
 def test_the_pages_name_every_command() -> None:
-    seen = {command for page in PAGES for command, *_ in command_lines(page.read_text(encoding="utf-8"))}
-    assert seen == set(COMMANDS)
+    assert {command for page in PAGES for command, *_ in calls(page)} == set(command_names())
+
+
+def test_lines_stay_short() -> None:
+    """Tables excepted: their rows cannot be broken."""
+    long = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in PAGES
+        for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1)
+        if len(line) > LONGEST_LINE and not line.lstrip().startswith("|")
+    ]
+    assert long == []
+
+
+def test_commands_that_fail_are_found() -> None:
+    """The tests above can fail."""
+    assert problem(["train", "data", "--out", "run", "--validation-bleu"]) == ""
+    for wrong in ("--validation-bleu true", "--d-modle 4", "--d-model x", "--norm posst", "--preset x", "--max-steps"):
+        assert problem(["train", "data", "--out", "run", *wrong.split()])
+    assert problem(["average", "run", "--last", "0", "--out", "a"])
+    assert problem(["prepare", "--out", "data", "--train", "x", "--task", "parsign"])
+    assert problem(["translate", "run", "--beam", "x"])
+    assert words_of("nmt translate $RUN --beam N < a | nmt score - --ref b") == "nmt translate 1 --beam 1".split()

@@ -1,7 +1,7 @@
-"""`nmt prepare`: raw text to a memory-mapped corpus of ids, for any task that has the hooks of `data/hooks.py`.
+"""`nmt prepare`: raw text to a memory-mapped corpus of ids, for any task.
 
-Training text is read three times, streaming: to clean it, to learn the vocabularies from a sample, and to write ids.
-What is remembered in between is a byte and a hash of 8 bytes for each pair.
+Validation and test text is read and checked first. Training text is then streamed three times: to clean it, to learn
+the vocabulary from a sample of it, and to encode it. Memory holds a byte and a hash of 8 bytes for each training pair.
 """
 
 from __future__ import annotations
@@ -9,35 +9,33 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nmt_cli import __version__, registry
 from nmt_cli.commands import progress
-from nmt_cli.commands.prepare_table import show_counts
-from nmt_cli.config import construct, flag
+from nmt_cli.config import COMMAND_LINE, configure
 from nmt_cli.data import parallel
-from nmt_cli.data.cleaning import DUPLICATE, EMPTY, PairHashes
-from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter
-from nmt_cli.data.hooks import Preparable
-from nmt_cli.data.task_file import TASK_FILE
+from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes
+from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter, Ids
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
-from nmt_cli.files.text import Example, fingerprint
+from nmt_cli.files.text import fingerprint
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
-from nmt_cli.interfaces import UNK
+from nmt_cli.interfaces import TASK_FILE, UNK, Example, Task
 from nmt_cli.registry import REQUIRED, option
 
 TASK = "task"
 DEFAULT_TASK = "translation"
-_CHUNK = 1000  # pairs that travel to a worker together
+_CHUNK = 1000  # pairs sent to a worker process at once
 _OURS = (
     MANIFEST,
     TASK,
@@ -49,298 +47,105 @@ _OURS = (
 class PrepareOptions:
     """Turn raw text into a memory-mapped corpus of subword ids."""
 
-    out: Path = option(REQUIRED, "Folder to create.", metavar="DATA")
+    out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
         REQUIRED,
-        "Training text; corpus/train stands for corpus/train.en[.gz] and corpus/train.de[.gz].",
+        "Training text; corpus/train stands for corpus/train.en[.gz] and corpus/train.de[.gz]. Repeat for more.",
         metavar="PREFIX",
     )
     valid: str | None = option(None, "Validation text; every line is kept.", metavar="PREFIX")
     test: str | None = option(None, "Test text; every line is kept.", metavar="PREFIX")
     subwords_from: Path | None = option(
-        None, "Use the vocabulary of this data or model instead of learning one.", metavar="DATA|CHECKPOINT"
+        None, "Use the vocabulary of prepared data, a checkpoint or a run instead of learning one.", metavar="PATH"
     )
     keep_duplicates: bool = option(False, "Keep repeated training pairs.")
-    workers: int | None = option(None, "Processes; the result is the same. [default: the cores, at most 8]", minimum=1)
-    overwrite: bool = option(False, "Replace prepared data that is there.")
+    workers: int | None = option(
+        None, "Processes; the result does not depend on it. [default: number of cores, at most 8]", minimum=1
+    )
+    overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    chosen: frozenset[str] = frozenset()  # the task's settings that were given, though they may be the defaults
+    chosen: frozenset[str] = frozenset()  # names of the task's settings given on the command line
 
     def prefixes(self) -> dict[str, tuple[str, ...]]:
-        """The prefixes of each split that is wanted."""
+        """Return the prefixes of each split."""
         single = {"valid": self.valid, "test": self.test}
         return {"train": self.train, **{split: (prefix,) for split, prefix in single.items() if prefix is not None}}
 
 
-def default_workers() -> int:
-    """As many processes as there are cores for us, but at most 8: the reading process feeds no more."""
-    return min(8, parallel.available_cores())
-
-
 def task_config(flags: Mapping[str, Any]) -> Any:
-    """The configuration of the task that `flags` select and set, by field name.
+    """Return the configuration of the task that `flags` (by field name) select and set.
 
     Raises:
-        UsageError: no such task, a value that does not fit, or a flag of a task that is not selected.
+        UsageError: an unknown task, an invalid value, or a flag of another task.
     """
-    values = dict(flags)
-    component = registry.find("task", str(values.pop(TASK, DEFAULT_TASK)))
-    own = {field.name for field in dataclasses.fields(component.config)}
-    for name in values.keys() - own:
-        raise UsageError(f"{flag(name)} is no setting of the task {component.name}; choose another with --task")
-    return construct(component.config, values, dict.fromkeys(values, "the command line"))
+    return configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
 
 
-def prepare(config: Any, settings: PrepareOptions) -> dict[str, Any]:
-    """Makes the folder `settings.out` for the task that `config` configures; returns its manifest.
+def prepare(config: Any, options: PrepareOptions) -> dict[str, Any]:
+    """Write the directory `options.out` for the task that `config` configures; return its manifest.
 
     Raises:
-        UsageError: settings that do not fit, or the folder is in use.
-        DataError: text that cannot be read or is unfit, or a full disk. Nothing is left behind, nothing written over.
+        UsageError: settings do not fit, or the directory is in use.
+        DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
-    if not settings.train:
-        raise UsageError("--train is needed: the prefix of the training files, as data/train for data/train.en")
-    task: Preparable = registry.build(config)
-    inputs = _inputs(task, settings)
-    if settings.subwords_from is not None:
-        task.adopt(_saved_task(settings.subwords_from, task.name), settings.chosen)
+    task: Task = registry.build(config)
+    inputs = {split: list(chain(*map(task.files, prefixes))) for split, prefixes in options.prefixes().items()}
+    if options.subwords_from is not None:
+        task.adopt(_saved_task(options.subwords_from, task.name), options.chosen)
     try:
-        with staging.staged(settings.out, overwrite=settings.overwrite, ours=_OURS, marker=MANIFEST) as folder:
-            manifest = _prepare_into(folder, task, settings, inputs)
+        with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
+            manifest = _write(directory, task, options, inputs)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(
-                f"--out {settings.out}: the disk is full; nothing was left behind. Make room, or choose another disk"
-            ) from error
+            raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
-    show_counts(manifest["splits"], settings.out)
+    print(f"{options.out}:\n{_table(manifest['splits'])}", file=sys.stderr)
     return manifest
 
 
-def _prepare_into(
-    folder: Path, task: Preparable, settings: PrepareOptions, inputs: dict[str, list[Path]]
-) -> dict[str, Any]:
-    train = _clean(task, settings, inputs["train"])
-    if settings.subwords_from is None:
-        with progress.silent_stage("learning the vocabulary"):
-            task = parallel.apart(
-                partial(_learned, task, _Sample(task, train, (settings.workers or default_workers())))
-            )
-    (folder / TASK).mkdir()
-    task.save(folder / TASK)
-    splits = {"train": _encode(folder, "train", task, train, train.kept_count, (settings.workers or default_workers()))}
-    splits["train"] = train.counts(splits["train"])
-    for split in RAW_SPLITS:
-        if split in inputs:
-            splits[split] = _encode_whole(folder, split, task, settings, inputs[split])
-    manifest = _manifest(task, settings, inputs, splits)
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return manifest
+def _saved_task(path: Path, name: str) -> Task:
+    """Return the task of prepared data, of a checkpoint, or of the newest checkpoint of a run."""
+    directory = path
+    if not (path / TASK / TASK_FILE).is_file():
+        from nmt_cli import checkpoint  # imports torch
 
-
-class _Cleaned:
-    """The training pairs that stay, read anew from the files each time."""
-
-    def __init__(
-        self, task: Preparable, prefixes: Sequence[str], kept: npt.NDArray[np.bool_], dropped: Counter[str]
-    ) -> None:
-        self._task = task
-        self._prefixes = prefixes
-        self._kept = kept
-        self.dropped = dropped
-        self.kept_count = int(np.count_nonzero(kept))
-
-    def __iter__(self) -> Iterator[Example]:
-        number = 0
-        for prefix in self._prefixes:
-            for example in self._task.read(prefix):
-                if number >= len(self._kept):
-                    raise self._changed()
-                if self._kept[number]:
-                    yield example
-                number += 1
-        if number != len(self._kept):
-            raise self._changed()
-
-    def sample(self, size: int) -> Iterator[Example]:
-        """`size` of the pairs that stay, evenly spaced."""
-        for number, example in enumerate(self):
-            if (number + 1) * size // self.kept_count > number * size // self.kept_count:
-                yield example
-
-    def counts(self, written: dict[str, Any]) -> dict[str, Any]:
-        """The manifest's entry of the split, with what was read and dropped."""
-        dropped = self.dropped.copy()
-        if lost := self.kept_count - written["sentences"]:
-            dropped[EMPTY] += lost  # nothing was left of them after normalisation
-        return {"read": len(self._kept), "dropped": dict(sorted(dropped.items())), **written}
-
-    def _changed(self) -> DataError:
-        return DataError(f"{', '.join(self._prefixes)}: the files changed while they were read; run the command again")
-
-
-class _Sample:
-    """Normalised pairs for the vocabularies; iterating again reads again."""
-
-    def __init__(self, task: Preparable, train: _Cleaned, workers: int) -> None:
-        self._task = task
-        self._train = train
-        self._workers = workers
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        size = min(self._task.sample_pairs, self._train.kept_count)
-        pieces = parallel.chunks(self._train.sample(size), _CHUNK)
-        with progress.stage("reading a sample", size, "pairs") as advance:
-            for chunk, pairs in parallel.mapped(_normalise_chunk, self._task, pieces, self._workers):
-                advance(len(chunk))
-                yield from pairs
-
-
-def _learned(task: Preparable, sample: _Sample) -> Preparable:
-    task.learn(sample)
-    return task
-
-
-class _Encoded(NamedTuple):
-    """The ids of a chunk's sentences: flat, with each sentence's length; and the pairs that stay."""
-
-    ids: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]  # source, target
-    lengths: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-
-
-def _inputs(task: Preparable, settings: PrepareOptions) -> dict[str, list[Path]]:
-    """The files of each split; finding them first means that a wrong name costs no time."""
-    return {
-        split: [path for prefix in prefixes for path in task.files(prefix)]
-        for split, prefixes in settings.prefixes().items()
-    }
-
-
-def _saved_task(folder: Path, name: str) -> Any:
-    """The task inside prepared data or a checkpoint."""
-    path = folder / TASK / TASK_FILE
+        try:
+            directory = checkpoint.resolve(path)
+        except CheckpointError as error:
+            raise CheckpointError(f"--subwords-from: expected prepared data, a checkpoint or a run: {error}") from error
+        print(f"--subwords-from {path}: using {directory}", file=sys.stderr)
+    task_file = directory / TASK / TASK_FILE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["name"]
-    except OSError as error:
-        raise CheckpointError(
-            f"--subwords-from {folder}: neither prepared data nor a checkpoint: cannot read {path}: {error.strerror}"
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+        found = json.loads(task_file.read_text(encoding="utf-8"))["name"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{task_file}: damaged: {type(error).__name__}: {error}") from error
     if found != name:
-        raise UsageError(f"--subwords-from {folder}: it was made for the task {found!r}, not {name!r}")
-    return registry.find("task", name).build.load(folder / TASK)  # type: ignore[attr-defined]
+        raise UsageError(f"--subwords-from {path}: its task is {found!r}, not {name!r}")
+    return registry.find("task", name).build.load(directory / TASK)  # type: ignore[attr-defined, no-any-return]
 
 
-def _clean(task: Preparable, settings: PrepareOptions, files: Sequence[Path]) -> _Cleaned:
-    kept = bytearray()
-    dropped: Counter[str] = Counter()
-    hashes = PairHashes()
-    with progress.stage("reading train", _size(files), "bytes") as consumed:
-        for prefix in settings.train:
-            for example in task.read(prefix, consumed):
-                reason = task.rejection(example)
-                kept.append(reason is None)
-                if reason is not None:
-                    dropped[reason] += 1
-                elif not settings.keep_duplicates:
-                    hashes.add(example.source, example.target)
-    stays = np.frombuffer(kept, dtype=bool)
-    if not settings.keep_duplicates:
-        repeated = hashes.repeated()
-        stays[stays] = ~repeated
-        dropped[DUPLICATE] += int(np.count_nonzero(repeated))
-    cleaned = _Cleaned(task, settings.train, stays, +dropped)
-    if not cleaned.kept_count:
-        raise _nothing_left(settings.train, len(kept), dropped)
-    return cleaned
-
-
-def _nothing_left(prefixes: Sequence[str], read: int, dropped: Counter[str]) -> DataError:
-    what = f"--train {' '.join(prefixes)}"
-    if not read:
-        return DataError(f"{what}: the files are empty; there is nothing to train on")
-    reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.most_common() if count)
-    return DataError(f"{what}: none of the {read} pairs is fit to train on; dropped: {reasons}")
-
-
-def _encode_whole(
-    folder: Path, split: str, task: Preparable, settings: PrepareOptions, files: Sequence[Path]
-) -> dict[str, Any]:
-    """Encodes every line of a split that must stay whole."""
-    (prefix,) = settings.prefixes()[split]
-    total = sum(1 for _ in task.read(prefix))
-    if not total:
-        raise DataError(f"--{split} {prefix}: the files are empty")
-    written = _encode(
-        folder, split, task, _without_nul(task.read(prefix), split), total, (settings.workers or default_workers())
-    )
-    if written["sentences"] != total:
-        raise DataError(f"--{split} {prefix}: the files changed while they were read; run the command again")
-    return {"read": total, "dropped": {}, **written}
-
-
-def _without_nul(examples: Iterable[Example], split: str) -> Iterator[Example]:
-    for example in examples:
-        if "\0" in example.source or "\0" in example.target:
-            raise DataError(
-                f"{example.place}: a NUL byte in this {split} line or in its counterpart; mend it, the line must stay"
-            )
-        yield example
-
-
-def _encode(
-    folder: Path, split: str, task: Preparable, examples: Iterable[Example], total: int, workers: int
-) -> dict[str, Any]:
-    unknown: Counter[str] = Counter()
-    encode = _encode_chunk if split in RAW_SPLITS else _encode_fit_chunk
-    sizes = (task.source_vocabulary_size, task.target_vocabulary_size)
-    with progress.stage(f"encoding {split}", total, "pairs") as advance, CorpusWriter(folder, split, sizes) as writer:
-        for chunk, encoded in parallel.mapped(encode, task, parallel.chunks(examples, _CHUNK), workers):
-            for side, ids, lengths, lines in zip(
-                SIDES, *encoded, zip(*((e.source, e.target) for e in chunk), strict=True), strict=True
-            ):
-                writer.add(side, ids, lengths, lines)
-                unknown[side] += int(np.count_nonzero(ids == UNK))
-            advance(len(chunk))
-        written = writer.close()
-    for side in SIDES:
-        written[side]["unknown"] = unknown[side]
-    return written
-
-
-def _normalise_chunk(task: Preparable, examples: Sequence[Example]) -> list[tuple[str, str]]:
-    return [task.normalise(example) for example in examples]
-
-
-def _encode_chunk(task: Preparable, examples: Sequence[Example]) -> _Encoded:
-    return _packed([(task.encode_source(e.source), task.encode_target(e.target)) for e in examples])
-
-
-def _encode_fit_chunk(task: Preparable, examples: Sequence[Example]) -> _Encoded:
-    """Leaves out pairs of which normalisation left nothing on a side."""
-    pairs = [(task.encode_source(e.source), task.encode_target(e.target)) for e in examples]
-    return _packed([(source, target) for source, target in pairs if source and target])
-
-
-def _packed(pairs: Sequence[tuple[list[int], list[int]]]) -> _Encoded:
-    sides = [[pair[side] for pair in pairs] for side in range(2)]
-    ids = [np.array([i for sentence in side for i in sentence], dtype=np.uint32) for side in sides]
-    lengths = [np.array([len(sentence) for sentence in side], dtype=np.int64) for side in sides]
-    return _Encoded((ids[0], ids[1]), (lengths[0], lengths[1]))
-
-
-def _manifest(
-    task: Preparable, settings: PrepareOptions, inputs: dict[str, list[Path]], splits: dict[str, Any]
-) -> dict[str, Any]:
-    """Where the data comes from. No date and no number of workers in it: the same run, the same bytes."""
-    return {
+def _write(directory: Path, task: Task, options: PrepareOptions, inputs: dict[str, list[Path]]) -> dict[str, Any]:
+    workers = options.workers or min(8, parallel.available_cores())
+    overlap = Overlap()
+    held_out = [_read_held_out(task, split, options, overlap) for split in RAW_SPLITS if split in inputs]
+    train = _read_train(task, options, sum(path.stat().st_size for path in inputs["train"]), overlap)
+    for text in held_out:
+        if warning := overlap.warning(text.split):
+            print(f"warning: {warning}", file=sys.stderr)
+    if options.subwords_from is None:
+        with progress.silent_stage("learning the vocabulary"):
+            task = parallel.apart(partial(_learn, task, _Sample(task, train, workers)))
+    (directory / TASK).mkdir()
+    task.save(directory / TASK)
+    splits = {text.split: _encode(directory, task, text, workers) for text in (train, *held_out)}
+    # No date and no number of workers: the same input gives the same bytes.
+    manifest = {
         "schema": SCHEMA,
         "nmt": __version__,
         "task": task.describe(),
         "settings": {
-            "keep_duplicates": settings.keep_duplicates,
-            "subwords_from": None if settings.subwords_from is None else str(settings.subwords_from),
+            "keep_duplicates": options.keep_duplicates,
+            "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
         },
         "inputs": [
             {"split": split, "file": str(path), "bytes": path.stat().st_size, "sha256": fingerprint(path)}
@@ -349,21 +154,172 @@ def _manifest(
         ],
         "splits": splits,
     }
+    (directory / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return manifest
 
 
-def _size(files: Sequence[Path]) -> int:
-    return sum(path.stat().st_size for path in files)
+class _Text:
+    """The pairs of a split that are kept, read from the files again on each iteration.
+
+    Args:
+        kept: for each pair in the files, whether it is kept.
+        dropped: the number of pairs dropped for each reason.
+    """
+
+    def __init__(
+        self, task: Task, split: str, prefixes: Sequence[str], kept: Sequence[bool] | Ids, dropped: Counter[str]
+    ) -> None:
+        self.split = split
+        self.size = int(np.count_nonzero(kept))
+        self.dropped = dropped
+        self.read = len(kept)
+        self._task, self._prefixes, self._kept = task, prefixes, kept
+
+    def __iter__(self) -> Iterator[Example]:
+        number = 0
+        for example in chain.from_iterable(map(self._task.read, self._prefixes)):
+            if number < self.read and self._kept[number]:
+                yield example
+            number += 1
+        if number != self.read:
+            raise DataError(f"{', '.join(self._prefixes)}: a file changed while it was read; run the command again")
+
+    def sample(self, size: int) -> Iterator[Example]:
+        """Yield `size` of the pairs, evenly spaced."""
+        for number, example in enumerate(self):
+            if (number + 1) * size // self.size > number * size // self.size:
+                yield example
+
+
+def _read_held_out(task: Task, split: str, options: PrepareOptions, overlap: Overlap) -> _Text:
+    """Read validation or test text, of which every line is kept."""
+    prefixes = options.prefixes()[split]
+    count = 0
+    for example in task.read(prefixes[0]):
+        if "\0" in example.source or "\0" in example.target:
+            raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
+        overlap.watch(split, example.source, example.target, example.place)
+        count += 1
+    if not count:
+        raise DataError(f"--{split} {' '.join(prefixes)}: the files are empty")
+    return _Text(task, split, prefixes, [True] * count, Counter())
+
+
+def _read_train(task: Task, options: PrepareOptions, size: int, overlap: Overlap) -> _Text:
+    """Read the training text and decide which pairs are kept."""
+    kept = bytearray()
+    dropped: Counter[str] = Counter()
+    hashes = PairHashes()
+    with progress.stage("reading train", size, "bytes") as consumed:
+        for example in chain.from_iterable(task.read(prefix, consumed) for prefix in options.train):
+            reason = task.rejection(example)
+            kept.append(reason is None)
+            if reason is not None:
+                dropped[reason] += 1
+                continue
+            overlap.compare(example.source, example.target)
+            if not options.keep_duplicates:
+                hashes.add(example.source, example.target)
+    mask = np.frombuffer(kept, dtype=bool)
+    if not options.keep_duplicates:
+        repeated = hashes.repeated()
+        mask[mask] = ~repeated
+        dropped[DUPLICATE] = int(np.count_nonzero(repeated))
+    text = _Text(task, "train", options.train, mask, +dropped)
+    if not text.size:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
+        problem = f"all {text.read} pairs were dropped: {reasons}" if text.read else "the files are empty"
+        raise DataError(f"--train {' '.join(options.train)}: {problem}")
+    return text
+
+
+class _Sample:
+    """Normalised training pairs to learn the vocabulary from, read again on each iteration."""
+
+    def __init__(self, task: Task, train: _Text, workers: int) -> None:
+        self._task, self._train, self._workers = task, train, workers
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        size = min(self._task.sample_pairs, self._train.size)
+        chunks = parallel.chunks(self._train.sample(size), _CHUNK)
+        with progress.stage("reading a sample", size, "pairs") as advance:
+            for chunk, pairs in parallel.mapped(_normalise, self._task, chunks, self._workers):
+                advance(len(chunk))
+                yield from pairs
+
+
+def _normalise(task: Task, examples: Sequence[Example]) -> list[tuple[str, str]]:
+    return [task.normalise(example) for example in examples]
+
+
+def _learn(task: Task, sample: _Sample) -> Task:
+    task.learn(sample)
+    return task
+
+
+def _encode(directory: Path, task: Task, text: _Text, workers: int) -> dict[str, Any]:
+    """Write the ids of a split; return its entry in the manifest."""
+    unknown: Counter[str] = Counter()
+    encode = partial(_encode_chunk, drop_empty=text.split not in RAW_SPLITS)
+    sizes = (task.source_vocabulary_size, task.target_vocabulary_size)
+    with (
+        progress.stage(f"encoding {text.split}", text.size, "pairs") as advance,
+        CorpusWriter(directory, text.split, sizes) as writer,
+    ):
+        for chunk, encoded in parallel.mapped(encode, task, parallel.chunks(text, _CHUNK), workers):
+            lines = ([example.source for example in chunk], [example.target for example in chunk])
+            for side, (ids, lengths), raw in zip(SIDES, encoded, lines, strict=True):
+                writer.add(side, ids, lengths, raw)
+                unknown[side] += int(np.count_nonzero(ids == UNK))
+            advance(len(chunk))
+        written = writer.close()
+    for side in SIDES:
+        written[side]["unknown"] = unknown[side]
+    dropped = text.dropped + Counter({EMPTY: text.size - written["sentences"]})
+    return {"read": text.read, "dropped": dict(sorted(dropped.items())), **written}
+
+
+def _encode_chunk(task: Task, examples: Sequence[Example], drop_empty: bool) -> list[tuple[Ids, Ids]]:
+    """Return, for source and target, the ids of all sentences in one array, and the sentences' lengths."""
+    pairs = [(task.encode_source(e.source), task.encode_target(e.target)) for e in examples]
+    if drop_empty:  # normalisation may leave nothing of a line
+        pairs = [pair for pair in pairs if all(pair)]
+    sides = ([source for source, _ in pairs], [target for _, target in pairs])
+    return [(np.fromiter(chain(*side), np.uint32), np.fromiter(map(len, side), np.int64)) for side in sides]
+
+
+def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the counts of each split as text."""
+    reasons = dict.fromkeys(chain.from_iterable(counts["dropped"] for counts in splits.values()))
+    rows: dict[str, list[Any]] = {
+        "": list(splits),
+        "pairs read": [counts["read"] for counts in splits.values()],
+        **{f"dropped: {name}": [counts["dropped"].get(name, 0) for counts in splits.values()] for name in reasons},
+        "pairs kept": [counts["sentences"] for counts in splits.values()],
+    }
+    for side in SIDES:
+        rows[f"{side} tokens"] = [counts[side]["tokens"] for counts in splits.values()]
+        rows[f"{side} tokens per sentence"] = [c[side]["tokens"] / max(c["sentences"], 1) for c in splits.values()]
+        rows[f"{side} unknown tokens"] = [counts[side]["unknown"] for counts in splits.values()]
+    formats = {int: "{:>14,}", float: "{:>14,.1f}", str: "{:>14}"}
+    return "\n".join(
+        f"  {label:28}" + "".join(formats[type(value)].format(value) for value in values)
+        for label, values in rows.items()
+    )
 
 
 def _task_flags(imports: Sequence[str]) -> MoreFlags:
-    """The flags of every registered task; models are not looked for, as they need torch."""
+    """Return the flags of every registered task. Models are not discovered, as they need torch."""
     registry.discover(imports, homes=("tasks",))
-    panels = [Panel(f"task {component.name}", component.config) for component in registry.components("task")]
+    tasks = sorted(registry.components("task"), key=lambda component: component.name != DEFAULT_TASK)
+    panels = [Panel(f"task {component.name}", component.config, "task") for component in tasks]
     return MoreFlags(panels, {"task": registry.names("task")})
 
 
 def _run(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
-    prepare(task_config(flags), dataclasses.replace(options, chosen=frozenset(flags)))
+    prepare(
+        task_config(flags), dataclasses.replace(options, chosen=frozenset(name.removeprefix("task.") for name in flags))
+    )
 
 
 command = Command(
@@ -372,6 +328,7 @@ command = Command(
     _task_flags,
     examples=[
         "nmt prepare --source-lang en --target-lang de --train corpus/train --valid corpus/valid --out data",
-        "nmt prepare --source-lang en --target-lang de --train news --subwords-from RUN --out news-data",
+        "nmt prepare --source-lang en --target-lang de --train news --train europarl --vocab-size 32000 --out data",
+        "nmt prepare --source-lang en --target-lang de --train news --subwords-from run --out news-data",
     ],
 )

@@ -1,4 +1,4 @@
-"""What a person sees on stderr while a long pass over text runs: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long passes over text, on stderr: a bar on a terminal, a line every 10 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 _LINE_EVERY = 10.0  # seconds
 _REFRESH_EVERY = 0.1
@@ -16,88 +16,61 @@ _REFRESH_EVERY = 0.1
 
 @contextmanager
 def silent_stage(title: str) -> Iterator[None]:
-    """Says when something begins that cannot tell how far it is, and how long it took."""
+    """Print the start and the end of a pass whose progress is unknown."""
     print(f"{title} ...", file=sys.stderr, flush=True)
-    pace = _Pace(_LINE_EVERY)
+    start = time.monotonic()
     yield
-    print(f"{title}: done in {pace.elapsed():.1f} s", file=sys.stderr, flush=True)
+    print(f"{title}: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Shows how far a pass is, its rate and the time left; yields the function that is told of progress made.
+def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show the progress of a pass, its rate and the time left; yield the function that adds an amount of work done.
 
     Args:
-        total: how much there is to do.
-        unit: what is counted, in the plural; "bytes" are shown as megabytes.
+        total: the amount of work; None where it is unknown.
+        unit: the unit of work, in the plural; "bytes" are shown as megabytes.
     """
-    show = _bar if sys.stderr.isatty() else _lines
-    with show(title, total, unit) as advance:
-        yield advance
-
-
-@contextmanager
-def _bar(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-    )
-    # No thread refreshes the bar: a process that forks should have only one.
-    bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
-    pace = _Pace(_REFRESH_EVERY)
-    with bar:
+    start = last = time.monotonic()
+    done = 0
+    bar = None
+    if sys.stderr.isatty():
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), TextColumn("{task.fields[rate]}")]
+        if total is not None:
+            columns[1:1] = [BarColumn(), TaskProgressColumn()]
+            columns += [TextColumn("left"), TimeRemainingColumn()]
+        # Without a thread that refreshes it: a process that forks should have only one.
+        bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
         task = bar.add_task(title, total=total, rate="")
-        bar.refresh()
+        bar.start()
 
-        def advance(amount: int) -> None:
-            if pace.add(amount):
-                bar.update(task, completed=pace.done, rate=pace.rate(unit), refresh=True)
-
-        yield advance
-        bar.update(task, completed=total, rate=pace.rate(unit), refresh=True)
-
-
-@contextmanager
-def _lines(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    pace = _Pace(_LINE_EVERY)
+    def rate() -> str:
+        per_second = done / max(time.monotonic() - start, 1e-6)
+        shown = f"{per_second / 1e6:.1f} MB/s" if unit == "bytes" else f"{per_second:,.0f} {unit}/s"
+        return shown if total is not None else f"{done:,} {unit}, {shown}"
 
     def advance(amount: int) -> None:
-        if pace.add(amount):
-            share = pace.done / max(total, 1)
-            left = pace.elapsed() * (1 / share - 1) if share else 0.0
-            print(f"{title}: {share:.0%}, {pace.rate(unit)}, {left:.0f} s left", file=sys.stderr, flush=True)
-
-    yield advance
-    print(f"{title}: done in {pace.elapsed():.1f} s, {pace.rate(unit)}", file=sys.stderr, flush=True)
-
-
-class _Pace:
-    """How much was done, how fast, and whether it is time to say so."""
-
-    def __init__(self, every: float) -> None:
-        self._every = every
-        self._start = self._said = time.monotonic()
-        self.done = 0
-
-    def add(self, amount: int) -> bool:
-        """Counts; returns whether it is time to report."""
-        self.done += amount
+        nonlocal done, last
+        done += amount
         now = time.monotonic()
-        if now - self._said < self._every:
-            return False
-        self._said = now
-        return True
+        if now - last < (_REFRESH_EVERY if bar else _LINE_EVERY):
+            return
+        last = now
+        if bar:
+            bar.update(task, completed=done, rate=rate(), refresh=True)
+        elif total is None:
+            print(f"{title}: {rate()}", file=sys.stderr, flush=True)
+        else:
+            share = min(1.0, done / total) if total else 1.0
+            left = (now - start) * (1 / share - 1) if share else 0.0
+            print(f"{title}: {share:.0%}, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
 
-    def elapsed(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._start
-
-    def rate(self, unit: str) -> str:
-        """Such as `12,345 pairs/s` or `3.1 MB/s`."""
-        per_second = self.done / max(self.elapsed(), 1e-6)
-        return f"{per_second / 1e6:.1f} MB/s" if unit == "bytes" else f"{per_second:,.0f} {unit}/s"
+    try:
+        yield advance
+        if bar:
+            bar.update(task, completed=done if total is None else total, rate=rate(), refresh=True)
+        else:
+            print(f"{title}: done in {time.monotonic() - start:.1f} s, {rate()}", file=sys.stderr, flush=True)
+    finally:
+        if bar:
+            bar.stop()

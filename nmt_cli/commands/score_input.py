@@ -1,24 +1,22 @@
-"""What `nmt score` reads: files exactly as they are, standard input, and what is refused or remarked on in them."""
+"""The files that `nmt score` reads, and the checks on them."""
 
 from __future__ import annotations
 
-import gzip
 import re
-import sys
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.errors import DataError
+from nmt_cli.files.text import read_lines
 
 STANDARD_INPUT = "-"
 
 _BYTE_ORDER_MARK = "\ufeff"
-_GZIP = b"\x1f\x8b"
 _SUBWORD_MARK = re.compile(r"@@(?= |$)|\u2581")
-_TOKENISED = re.compile(r"&apos;|&quot;|@-@|##AT##| [.,](?= |$)")
-_TOKENISED_SHARE = 0.2  # of the lines; tokenised text has such a mark in most lines, plain text in next to none
+_TOKENIZED = re.compile(r"&apos;|&quot;|@-@|##AT##| [.,](?= |$)")
+_TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
+_TREE = re.compile(r"\s*\(.*\)\s*")
 
 
 @dataclass(frozen=True)
@@ -30,36 +28,33 @@ class Segments:
 
 
 def read_segments(name: str) -> Segments:
-    """The lines of a file (plain or gzip, or a pipe) or, named "-", of standard input.
+    """Read the lines of a file (plain or gzip) or, for "-", of standard input.
 
-    Lines end at the line feed alone. A byte-order mark is kept: it is a part of the output that was published, and
-    the scores published for it count it in. So are white space and empty lines; only a carriage return is dropped.
+    Lines end at the line feed only. A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
 
     Raises:
-        DataError: missing, unreadable, damaged, not UTF-8, or without a line.
+        DataError: missing, unreadable, damaged, not UTF-8, or empty.
     """
-    shown = "standard input" if name == STANDARD_INPUT else name
-    pieces = _bytes(name, shown).split(b"\n")
-    if not pieces[-1]:
-        pieces.pop()
-    if not pieces:
-        raise DataError(f"{shown}: empty; there is nothing to score")
-    return Segments(shown, [_decoded(piece, shown, number) for number, piece in enumerate(pieces, 1)])
+    path = None if name == STANDARD_INPUT else Path(name)
+    shown = "standard input" if path is None else name
+    lines = list(read_lines(path, keep_mark=True))
+    if not lines:
+        raise DataError(f"{shown}: the file is empty")
+    return Segments(shown, lines)
 
 
 def check_subword_marks(segments: Segments) -> None:
-    """Raises DataError at the first line that still holds pieces of words, whose BLEU would be far too high."""
+    """Raise DataError at the first line that contains subword marks: scores of subwords are far too high."""
     for number, line in enumerate(segments.lines, 1):
         if mark := _SUBWORD_MARK.search(line):
-            what = "'@@', as BPE" if mark[0] == "@@" else "U+2581, as SentencePiece"
             raise DataError(
-                f"{segments.name}:{number}: this line still holds subword marks ({what} writes them), and a score of "
-                "pieces is no score of words; join the pieces first, or insist with --allow-subword-marks"
+                f"{segments.name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
+                "high; join the subwords first, or pass --allow-subword-marks"
             )
 
 
 def check_counts(segments: Segments, reference: Segments) -> None:
-    """Raises DataError unless both have as many lines."""
+    """Raise DataError unless both have the same number of lines."""
     if len(segments.lines) != len(reference.lines):
         raise DataError(
             f"{segments.name} has {len(segments.lines)} lines but {reference.name} has {len(reference.lines)}; "
@@ -68,32 +63,16 @@ def check_counts(segments: Segments, reference: Segments) -> None:
 
 
 def remarks(segments: Segments) -> Iterator[str]:
-    """What a person should know about a file before believing its score."""
-    if segments.lines[0].startswith(_BYTE_ORDER_MARK):
-        yield f"{segments.name} begins with a byte-order mark; it counts as a part of the first word, as in sacreBLEU"
-    tokenised = [number for number, line in enumerate(segments.lines, 1) if _TOKENISED.search(line)]
-    if len(tokenised) >= _TOKENISED_SHARE * len(segments.lines):
+    """Yield notes about text that is scored as it is, but probably should not be."""
+    name, lines = segments.name, segments.lines
+    if lines[0].startswith(_BYTE_ORDER_MARK):
+        yield f"{name} begins with a byte-order mark; it counts as a part of the first word, as in sacreBLEU"
+    if all(_TREE.fullmatch(line) for line in lines if line):
+        yield f"{name} looks like parse trees; `nmt score-trees` scores those"
+        return
+    tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
+    if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
         yield (
-            f"{segments.name} looks tokenised (line {tokenised[0]}); scores are meant for plain text, and tokenising "
-            "twice lowers them: detokenise it, or use --metric multi-bleu-untokenised"
+            f"{name} looks tokenized (line {tokenized[0]}), and scores are meant for plain text: detokenize it, or use "
+            "--metric multi-bleu-untokenised"
         )
-
-
-def _bytes(name: str, shown: str) -> bytes:
-    try:
-        content = sys.stdin.buffer.read() if name == STANDARD_INPUT else Path(name).read_bytes()
-        return gzip.decompress(content) if content.startswith(_GZIP) else content
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{shown}: not a sound gzip file ({error}); copy or download it again") from error
-    except OSError as error:
-        raise DataError(f"{shown}: cannot read this file: {error.strerror or error}") from error
-
-
-def _decoded(line: bytes, shown: str, number: int) -> str:
-    try:
-        return line.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{shown}:{number}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1} of the "
-            "line; mend the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
-        ) from error

@@ -1,220 +1,129 @@
-"""`nmt train`: builds the parts that the configuration names, introduces them to each other, and lets the trainer
-run.
-"""
+"""`nmt train`: train a model, or resume a run."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.config import DEFAULT_COMPONENTS, RunConfig, resolve
-from nmt_cli.data.batching import BatchPlan, corpus_plan, derived_micro_batches
-from nmt_cli.data.corpus import Corpus, read_manifest
-from nmt_cli.decoding.validation import translation_scores
-from nmt_cli.device import World, alike_everywhere, join_world, product_type
-from nmt_cli.errors import UsageError
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
-from nmt_cli.interfaces import Task
+from nmt_cli.commands.dry_run import dry_run, show
+from nmt_cli.commands.train_parts import TrainOptions, build_parts, describe, open_data
+from nmt_cli.commands.verify_resume import verify_resume
+from nmt_cli.config import DEFAULT_COMPONENTS, resolve
+from nmt_cli.device import check_precision, join_world
+from nmt_cli.errors import UsageError, main_rank_reports
+from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.presets import PRESETS
-from nmt_cli.registry import argument, option
-from nmt_cli.training.costs import CostMeter, memory_estimate, utilisation
-from nmt_cli.training.rates import device_rates
+from nmt_cli.training.costs import utilisation
 from nmt_cli.training.reporter import Reporter
-from nmt_cli.training.run_folder import RunFolder
-from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
-from nmt_cli.training.trainer import Parts, Trainer
-from nmt_cli.training.validation import validate
-
-TYPICAL_LENGTH = 27
-"""Tokens of a sentence, EOS included, where no data says: about the mean of WMT14's training text."""
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """Train a model, or resume a run: the same command again goes on where it stopped."""
-
-    data: Path | None = argument("DATA", "What `nmt prepare` wrote.", None)
-    out: Path | None = option(None, "Folder of the run: new, or one to resume.", metavar="RUN")
-    preset: str | None = option(None, "A named model; --list-presets shows them.")
-    config: Path | None = option(None, "Settings from a TOML or JSON file.")
-    list_presets: bool = option(False, "Show the presets with what differs from the base model.")
-    dry_run: bool = option(False, "Show the resolved configuration, the parameters and the plan.")
-    vocab_size: int | None = option(None, "With --dry-run: count without data.", minimum=5)
-    as_json: bool = option(False, "With --dry-run or --list-presets: one JSON object.", names=("--json",))
-    verify_resume: bool = option(False, "Train a few steps, kill, resume, compare bit for bit; keep nothing.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+from nmt_cli.training.run import Run
+from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
+from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.trainer import Trainer
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Does what the options ask for: a training, or only a look at one."""
-    data, out = options.data, options.out
-    if options.vocab_size is not None and not options.dry_run:
-        raise UsageError("--vocab-size is for --dry-run; the vocabulary of a training is that of DATA")
+    """Train, or do what --list-presets, --dry-run or --verify-resume say."""
+    if options.vocab_size is not None and (options.data is not None or not options.dry_run):
+        given = f", here {str(options.data)!r}" if options.data else ""
+        raise UsageError(f"--vocab-size is for --dry-run without DATA{given}: leave one of them out")
     if options.as_json and not (options.dry_run or options.list_presets):
-        raise UsageError("--json is for --dry-run and --list-presets; the figures of a training are in metrics.jsonl")
+        raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
+    if options.resume is not None:
+        with main_rank_reports():
+            options = with_settings_of_run(options, options.resume)
     if options.list_presets:
         show_presets(options.as_json)
     elif options.dry_run:
-        show_dry_run(dry_run(data, flags, options.preset, options.config, options.vocab_size), options.as_json)
-    elif data is not None and options.verify_resume:
-        from nmt_cli.commands import verify_resume
-
-        print(verify_resume.verify_resume(data, out, flags, options.preset, options.config, options.imports))
-    elif data is None or out is None:
-        raise UsageError(f"{'DATA' if data is None else '--out RUN'} is missing: nmt train DATA --out RUN")
+        show(dry_run(options, flags), options.as_json)
+    elif options.verify_resume:
+        print(verify_resume(options, flags))
     else:
-        train(data, out, flags, options.preset, options.config, options.imports)
+        train(options, flags)
 
 
-def train(
-    data: Path,
-    out: Path,
-    flags: Mapping[str, Any],
-    preset: str | None,
-    config_file: Path | None,
-    imports: Sequence[str],
-) -> None:
-    """Trains on the prepared folder `data` into the run's folder `out`, or goes on where an earlier start stopped."""
-    with alike_everywhere():
-        config = resolve(TrainingConfig, flags, preset=preset, file=config_file)
+def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
+    """Return the options that resume `run`: its data unless others are given, its configuration, its imports."""
+    for name in ("out", "preset", "config"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--resume takes the settings from {run}; leave out --{name}")
+    recorded = read_config(run)
+    data = options.data or Path(recorded["data"]["path"])
+    if not data.is_dir():
+        raise UsageError(f"{run}: its data, {data}, is missing; if it was moved: nmt train DATA --resume {run}")
+    imports = tuple(dict.fromkeys([*recorded["imports"], *options.imports]))
+    registry.discover(imports)
+    return replace(options, data=data, out=run, config=run / CONFIG, imports=imports)
+
+
+def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
+    """Train on `options.data` into the run `options.out`, or resume it.
+
+    Args:
+        flags: the settings given on the command line, by field name.
+    """
+    data, out = options.data, options.out
+    if data is None or out is None:
+        raise UsageError(f"{'DATA' if data is None else '--out RUN'} is missing: nmt train DATA --out RUN")
+    with main_rank_reports():
+        config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config)
     settings: TrainingConfig = config.training
     with join_world(settings.device, settings.timeout_minutes) as world:
-        set_determinism(settings)
+        if settings.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
         task, corpus, valid = open_data(data)
-        run = RunFolder(out)
-        reporter = Reporter(settings.max_steps, world.is_main)
+        directory = RunDirectory(out)
+        reporter = Reporter(settings.max_steps, quiet=not world.is_main)
         try:
-            about = description(config, task, corpus)
-            # Before the claim: a model that cannot be built leaves no folder behind.
-            parts = build_parts(config, task, corpus, valid, world)
+            parts = build_parts(config, task, corpus, valid, world)  # first: an error here leaves no directory behind
             check_validation(settings, flags, valid is not None, data)
             check_shares(parts.plan.micro_batches, world.size, reporter.note)
+            check_precision(world.device, settings.precision, reporter.note)
             if world.is_main:
-                whole = {**config.to_json(), "data": corpus.fingerprint, "imports": list(imports)}
-                run.claim(whole, MAY_CHANGE, about["run"], defaults(config))
+                recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
+                directory.claim({**config.to_json(), "data": recorded, "imports": list(options.imports)})
             world.barrier()
-            trainer = Trainer(parts, settings, world, run, reporter, about)
-            start_or_resume(trainer, config)
+            run = Run(parts, settings, world, directory, reporter, describe(config, task, corpus))
+            train_run(run, settings)
         finally:
-            run.release()
+            directory.release()
 
 
-def start_or_resume(trainer: Trainer, config: RunConfig) -> None:
-    """Trains from where the run stands to its end, and says what is about to happen and what came of it."""
-    resumed = trainer.resume()
-    done = trainer.finished()
-    if done:
-        trainer.reporter.note(f"already at step {trainer.progress.step:,} of {config.training.max_steps:,}; {done}")
-        trainer.save(trainer.run.folder_of(trainer.progress.step))  # where a signal came, and this is the end now
-        if trainer.run.summarised_step() == trainer.progress.step:
-            return
-    else:
-        if not resumed:
-            trainer.reporter.note(plan_line(config, trainer.parts, trainer.world))
-        trainer.fit()
-    figures = summary(trainer)
-    if trainer.world.is_main:
-        trainer.run.write_summary(figures)
-    trainer.reporter.summarise(figures)
-    trainer.reporter.note(closing_line(trainer))
-
-
-def dry_run(
-    data: Path | None,
-    flags: Mapping[str, Any],
-    preset: str | None,
-    config_file: Path | None,
-    vocabulary_size: int | None,
-) -> dict[str, Any]:
-    """The resolved configuration, the parameter count and the plan; trains nothing and writes nothing.
-
-    Raises:
-        UsageError: neither data nor a vocabulary size is given.
-    """
-    config = resolve(TrainingConfig, flags, preset=preset, file=config_file)
-    plan = None
-    result: dict[str, Any] = {"preset": preset, "config": config.to_json()}
-    if data is not None:
-        task, corpus, _ = open_data(data)
-        sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
-        plan = corpus_plan(corpus, config.training.batch_tokens, config.training.micro_batches, config.training.seed)
-        result |= plan_figures(plan, config.training)
-    elif vocabulary_size is not None:
-        sizes = (vocabulary_size, vocabulary_size, True)
-    else:
-        raise UsageError("--dry-run needs DATA, or --vocab-size to count a model's parameters without data")
-    with torch.device("meta"):
-        model = build_model(config, *sizes)
-    result["vocabulary"] = {"source": sizes[0], "target": sizes[1], "shared": sizes[2]}
-    result["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
-    result["peak_learning_rate"] = max(map(schedule, range(1, min(config.training.max_steps, 100_000) + 1)))
-    result |= requirements(model, registry.build(config["criterion"]), config.training, plan)
-    return result
-
-
-def requirements(model: Any, criterion: Any, settings: TrainingConfig, plan: BatchPlan | None) -> dict[str, Any]:
-    """Operations and memory of one update; without data, for sentences of `TYPICAL_LENGTH` tokens."""
-    if plan is None:
-        count = max(1, settings.batch_tokens // TYPICAL_LENGTH)
-        source = target = np.full(count, TYPICAL_LENGTH)
-        micro_batches = settings.micro_batches or derived_micro_batches(settings.batch_tokens)
-        sizes = [(-(-count // micro_batches), TYPICAL_LENGTH, TYPICAL_LENGTH)]
-    else:
-        epoch = plan.epoch(0)
-        indices = np.concatenate(epoch[0])
-        source, target = plan.source_lengths[indices], plan.target_lengths[indices]
-        sizes = [
-            (len(part), int(plan.source_lengths[part].max()), int(plan.target_lengths[part].max()))
-            for update in epoch
-            for part in update
-        ]
-    on_gpu = settings.device.startswith("cuda") or (settings.device == "auto" and torch.cuda.is_available())
-    low = product_type("cuda" if on_gpu else "cpu", settings.precision) == torch.bfloat16
-    figures: dict[str, Any] = {
-        "memory_estimate_bytes": memory_estimate(model, criterion, sizes, low=low, on_gpu=on_gpu)
-    }
-    if hasattr(model, "training_flops"):
-        by_part = model.training_flops(source, target)
-        figures["training_step_flops"] = {
-            "total": sum(by_part.values()),
-            "by_part": by_part,
-            "source_tokens": int(source.sum()),
-            "target_tokens": int(target.sum()),
-        }
-    return figures
-
-
-def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
-    """Task, training corpus and validation corpus (where there is one): unchanged since `nmt prepare` wrote them,
-    and their ids in the vocabularies.
-    """
-    splits = read_manifest(data).get("splits")
-    task = checkpoint.load_task(data / checkpoint.TASK)
-    corpora = [Corpus.open(data, split) for split in ("train", "valid") if isinstance(splits, dict) and split in splits]
-    if not corpora or corpora[0].split != "train" or not len(corpora[0]):
-        raise UsageError(f"{data}: holds no training text; run nmt prepare with --train PREFIX")
-    for corpus in corpora:
-        corpus.verify()
-        corpus.check(task.source_vocabulary_size, task.target_vocabulary_size)
-    return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
+def train_run(run: Run, settings: TrainingConfig) -> None:
+    """Train from the run's newest checkpoint to its end, and write the summary."""
+    resumed = run.resume()
+    step = run.state.step
+    already = run.finished and not run.state.pending
+    if already:
+        advice = "--patience" if run.out_of_patience else "--max-steps"
+        run.reporter.note(f"already {ending(run)}; give a larger {advice} to train on")
+    elif not resumed:
+        run.reporter.note(plan_line(run, settings))
+    trainer = Trainer(run.parts, settings, run.world)
+    trainer.fit(run)
+    if already and run.directory.summarised_step() == step:
+        return
+    figures = summary(run)
+    if run.world.is_main:
+        run.directory.write_summary(figures)
+    run.reporter.summarise(figures)
+    run.reporter.note(closing_line(run))
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possible: bool, data: Path) -> None:
-    """Raises UsageError where somebody counts on validations that cannot be.
+    """Raise UsageError where validation flags were given, but there is no validation set.
 
-    `--validate-every` counts where it was given: presets have one, too.
+    A preset's --validate-every is not an error.
     """
     wanted = {
         "--patience": settings.patience is not None,
@@ -224,212 +133,96 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possibl
     found = [flag for flag, given in wanted.items() if given]
     if found and not possible:
         raise UsageError(
-            f"{' and '.join(found)}: {data} holds no validation text; leave {'it' if len(found) == 1 else 'them'} out, "
-            "or run nmt prepare with --valid PREFIX"
+            f"{' and '.join(found)}: there is no validation set in {data}; run nmt prepare with --valid PREFIX"
         )
 
 
 def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]) -> None:
-    """Raises UsageError where some processes would never have anything to do; `note` hears where some have less."""
+    """Raise UsageError if some processes would have no micro-batch; warn if the shares are unequal."""
     fitting = -(-micro_batches // processes) * processes
     if processes > micro_batches:
         raise UsageError(
-            f"{processes} processes are to share the {micro_batches} micro-batches of an update: some would have "
-            f"nothing to do. Start fewer, or a new run with --micro-batches {fitting} (or another multiple of "
-            f"{processes})"
+            f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "
+            f"new run with --micro-batches {fitting} (or another multiple of {processes})"
         )
     if micro_batches % processes:
         note(
-            f"warning: {processes} processes share the {micro_batches} micro-batches of an update, so that some wait "
-            f"for others; a new run with --micro-batches {fitting} would not"
+            f"warning: {processes} processes share the {micro_batches} micro-batches of an update unequally; "
+            f"a new run with --micro-batches {fitting} would be faster"
         )
 
 
-def build_model(
-    config: RunConfig, source_vocabulary_size: int, target_vocabulary_size: int, shared_vocabulary: bool
-) -> Any:
-    """The configured model with fresh weights."""
-    return registry.build(
-        config["model"],
-        attention=config["attention"],
-        source_vocabulary_size=source_vocabulary_size,
-        target_vocabulary_size=target_vocabulary_size,
-        shared_vocabulary=shared_vocabulary,
-    )
-
-
-def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World) -> Parts:
-    """Everything that the trainer drives. The seed fixes the weights."""
-    settings: TrainingConfig = config.training
-    torch.manual_seed(settings.seed)
-    sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
-    try:
-        model = build_model(config, *sizes).to(world.device)
-    except (RuntimeError, OverflowError) as error:  # sizes that no memory holds
-        raise UsageError(f"this model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
-    criterion = registry.build(config["criterion"])
-    return Parts(
-        model=model,
-        criterion=criterion,
-        optimizer=registry.build(config["optimizer"], parameters=model.parameters()),
-        schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
-        task=task,
-        corpus=corpus,
-        plan=corpus_plan(corpus, settings.batch_tokens, settings.micro_batches, settings.seed),
-        costs=CostMeter(
-            device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size
-        ),
-        flops=getattr(model, "training_flops", None),
-        validate=None if valid is None else validation(model, criterion, task, valid, world, settings),
-    )
-
-
-def validation(
-    model: Any, criterion: Any, task: Task, valid: Corpus, world: World, settings: TrainingConfig
-) -> Callable[[], dict[str, float]]:
-    """What the trainer calls to validate: loss and perplexity, and the task's scores where they are asked for."""
-
-    def figures() -> dict[str, float]:
-        values = validate(model, criterion, valid, world, settings.precision)
-        if settings.validation_bleu and world.is_main:
-            values |= translation_scores(model, task, valid, world.device, settings.precision)
-        return values
-
-    return figures
-
-
-def description(config: RunConfig, task: Task, corpus: Corpus) -> dict[str, Any]:
-    """What every checkpoint of the run says of its model, but the step."""
-    sections = config.to_json()
-    learned = {kind: section for kind, section in sections.items() if kind != "training"}
-    fixed = {name: value for name, value in sections["training"].items() if name not in MAY_CHANGE}
-    return {
-        "sections": {**learned, "training": fixed},
-        "source_vocabulary_size": task.source_vocabulary_size,
-        "target_vocabulary_size": task.target_vocabulary_size,
-        "shared_vocabulary": task.shared_vocabulary,
-        "run": checkpoint.fingerprint({**learned, "training": fixed, "data": corpus.fingerprint}),
-    }
-
-
-def defaults(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """What the fields of each section are unless somebody says otherwise."""
-    return {
-        section: {field.name: field.default for field in dataclasses.fields(settings)}
-        for section, settings in {"training": config.training, **config.components}.items()
-    }
-
-
-def set_determinism(settings: TrainingConfig) -> None:
-    """Where asked for, kernels that give the same bits every time."""
-    if settings.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS cannot promise equal bits
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
-
-
-def plan_figures(plan: BatchPlan, settings: TrainingConfig) -> dict[str, Any]:
-    """How the corpus falls into updates."""
-    updates = plan.epoch(0)
-    tokens = sum(plan.target_tokens(update) for update in updates)
-    return {
-        "sentences": len(plan.source_lengths),
-        "updates_per_epoch": len(updates),
-        "target_tokens_per_update": tokens / len(updates),
-        "micro_batches": plan.micro_batches,
-        "epochs": settings.max_steps / len(updates),
-    }
-
-
-def plan_line(config: RunConfig, parts: Parts, world: World) -> str:
-    """What is about to happen, in one line."""
-    count = sum(parameter.numel() for parameter in parts.model.parameters())
+def plan_line(run: Run, settings: TrainingConfig) -> str:
+    """Return a line about the training to come."""
+    plan, world = run.parts.plan, run.world
+    count = sum(parameter.numel() for parameter in run.parts.model.parameters())
     return (
-        f"{count:,} parameters; {len(parts.corpus):,} sentence pairs; {parts.plan.batch_tokens:,} tokens an update "
-        f"in {parts.plan.micro_batches} micro-batch{'es' if parts.plan.micro_batches > 1 else ''} on {world.size} "
-        f"process{'es' if world.size > 1 else ''} "
-        f"({world.device.type}); "
-        f"{config.training.max_steps:,} steps"
+        f"{count:,} parameters; {len(run.parts.corpus):,} sentence pairs; {plan.batch_tokens:,} tokens an update in "
+        f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''} on {world.size} "
+        f"process{'es' if world.size > 1 else ''} ({world.device.type}); {settings.max_steps:,} steps"
     )
 
 
-def summary(trainer: Trainer) -> dict[str, Any]:
-    """The whole run in figures; its cost as Table 2 counts it, and as counted from the model's shapes."""
-    progress = trainer.progress
+def summary(run: Run) -> dict[str, Any]:
+    """Return the figures of the whole run."""
+    state, total = run.state, run.state.total
     return {
-        "steps": progress.step,
-        "parameters": sum(parameter.numel() for parameter in trainer.parameters),
-        "target_tokens": progress.target_tokens,
-        "training_hours": progress.training_seconds / 3600,
-        "target_tokens_per_second": progress.target_tokens / max(progress.training_seconds, 1e-9),
-        "peak_learning_rate": max(map(trainer.parts.schedule, range(1, progress.step + 1))),
-        "best_validation_loss": progress.best_loss,
-        "best_step": progress.best_step,
-        "skipped_updates": progress.skipped,
-        "flops": progress.flops or None,
-        "flops_as_table2": progress.spent.flops_as_table2,
-        "model_flop_utilisation": utilisation(progress.flops, progress.spent),
-        **trainer.parts.costs.describe(progress.spent),
+        "steps": state.step,
+        "parameters": sum(parameter.numel() for parameter in run.parts.model.parameters()),
+        "target_tokens": total.target_tokens,
+        "training_hours": total.seconds / 3600,
+        "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
+        "peak_learning_rate": getattr(run.parts.schedule, "peak", None),
+        "best_validation_loss": state.best_loss,
+        "best_step": state.best_step,
+        "skipped_updates": state.skipped,
+        "flops": total.flops or None,
+        "flops_as_table2": total.flops_as_table2,
+        "model_flop_utilisation": utilisation(total),
+        **run.parts.costs.describe(total),
     }
 
 
-def closing_line(trainer: Trainer) -> str:
-    """Where the result lies, and what to type next."""
-    progress, run = trainer.progress, trainer.run
-    best = (
-        ""
-        if progress.best_loss is None
-        else f"; best validation loss {progress.best_loss:.3f} at step {progress.best_step:,} ({run.path / 'best'})"
-    )
-    return (
-        f"finished at step {progress.step:,} after {progress.training_seconds / 60:.1f} minutes of training{best}\n"
-        f"next: nmt average {run.path} --last {min(5, len(checkpoint.checkpoints_of(run.path)))} --out "
-        f"{run.path / 'averaged'}"
-    )
+def ending(run: Run) -> str:
+    """Return why no update is left to make."""
+    state = run.state
+    if run.out_of_patience:
+        count = state.stale_validations
+        return f"stopped at step {state.step:,}: no improvement in {count} validation{'s' if count > 1 else ''}"
+    return f"finished at step {state.step:,}"
+
+
+def closing_line(run: Run) -> str:
+    """Return where the result is, and the next command."""
+    state, path = run.state, run.directory.path
+    best = ""
+    if state.best_loss is not None:
+        best = f"; best validation loss {state.best_loss:.3f} at step {state.best_step:,} ({path / 'best'})"
+    saved = len(checkpoint.checkpoints_of(path))
+    following = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
+    if saved < 2:
+        following = f"translate {path}"
+    minutes = state.total.seconds / 60
+    return f"{ending(run)}, after {minutes:.1f} minutes of training{best}\nnext: nmt {following}"
 
 
 def show_presets(as_json: bool) -> None:
-    """Prints the presets with what differs from the base model: a table, or one JSON object by name."""
+    """Print the presets, with the fields that differ from the base model."""
     if as_json:
-        print(
-            json.dumps(
-                {name: {"about": preset.about, "differs": preset.differs} for name, preset in PRESETS.items()}, indent=2
-            )
-        )
+        presets = {name: {"about": preset.about, "differs": preset.differs} for name, preset in PRESETS.items()}
+        print(json.dumps(presets, indent=2))
         return
-    table = Table("preset", "what it is", "differs from transformer_base")
+    table = Table("preset", "description", "differs from transformer_base")
     for name, preset in PRESETS.items():
         table.add_row(name, preset.about, " ".join(f"{key}={value}" for key, value in preset.differs.items()))
     Console().print(table)
 
 
-def show_dry_run(figures: Mapping[str, Any], as_json: bool) -> None:
-    """Prints what `dry_run` found: one JSON object, or a table."""
-    if as_json:
-        print(json.dumps(figures, indent=2))
-        return
-    console = Console()
-    table = Table("setting", "value", title="resolved configuration")
-    for section, values in figures["config"].items():
-        for name, value in values.items():
-            table.add_row(f"{section}.{name}", str(value))
-    console.print(table)
-    for name, value in figures.items():
-        if name not in ("config", "preset"):
-            console.print(
-                f"{name.replace('_', ' ')}: {value:,}"
-                if isinstance(value, int)
-                else f"{name.replace('_', ' ')}: {value}",
-                highlight=False,
-            )
-
-
 def _component_flags(imports: Sequence[str]) -> MoreFlags:
-    """The flags of the training loop and of every registered component."""
     registry.discover(imports)
-    panels = [Panel("training", TrainingConfig)]
+    panels = [Panel("training", TrainingConfig, "training")]
     for kind in DEFAULT_COMPONENTS:
-        panels += [Panel(f"{kind} {component.name}", component.config) for component in registry.components(kind)]
+        panels += [Panel(f"{kind} {component.name}", component.config, kind) for component in registry.components(kind)]
     return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS})
 
 
@@ -437,5 +230,12 @@ command = Command(
     TrainOptions,
     run,
     _component_flags,
-    examples=["nmt train data --preset transformer_base --max-steps 100000 --out run"],
+    examples=[
+        "nmt train data --out run",
+        "nmt train --resume run --max-steps 200000",
+        "nmt train data --out run --preset transformer_big --micro-batches 16",
+        "nmt train data --out run --num-layers 3 --d-model 256 --num-heads 4 --max-steps 20000",
+        "nmt train data --dry-run --preset transformer_base",
+        "nmt train data --out run --import my_module --optimizer my_optimizer",
+    ],
 )

@@ -1,36 +1,32 @@
-"""`nmt translate`: lines from standard input or a file, translated, one line out for each line in."""
+"""`nmt translate`: translation of lines, one line of output for each line of input."""
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import os
 import stat
 import sys
 import time
-import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from nmt_cli.commands.repairs import RepairCount
-from nmt_cli.decoding.abilities import DrawingTask, RepairingTask
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
-from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.stream import LineStream
+from nmt_cli.errors import UsageError
+from nmt_cli.files.opening import Input, open_input, open_output
+from nmt_cli.files.text import read_windows
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.registry import argument, option
 
-if TYPE_CHECKING:  # what needs torch is imported when something is translated: `nmt translate --help` is light
+if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translation, Translator
-
-_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +34,15 @@ class TranslateCommandOptions:
     """Translate lines from standard input to standard output, one line out for each line in."""
 
     checkpoints: tuple[Path, ...] = argument(
-        "CHECKPOINT...", "A checkpoint, or a run (its newest one); several: an ensemble."
+        "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
     )
-    input: Path | None = option(None, "Read this file, plain or .gz, instead of stdin.", names=("--input", "-i"))
-    output: Path | None = option(None, "Write this file instead of stdout.", names=("--output", "-o"))
+    input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
+    output: Path | None = option(
+        None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
+    )
     interactive: bool = option(False, "Translate lines as they are typed.")
     greedy: bool = option(False, "Same as --beam 1.")
-    scores: bool = option(False, "Write each output's score before it, and a tab.")
+    scores: bool = option(False, "Write the score and a tab before each output.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
@@ -52,59 +50,39 @@ class TranslateCommandOptions:
     chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of `TranslateOptions` and `SearchOptions`
 
 
-@dataclass
-class _Meter:
-    """What was done, and in how much time that was not spent waiting for input."""
-
-    lines: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    repairs: RepairCount = field(default_factory=RepairCount)
-
-    def __str__(self) -> str:
-        seconds = max(self.seconds, 1e-6)
-        unit = "line" if self.lines == 1 else "lines"
-        rates = f"{self.lines / seconds:,.1f} sentences/s, {self.tokens / seconds:,.0f} target tokens/s"
-        return f"{self.lines:,} {unit} in {self.seconds:.1f} s: {rates}"
-
-
-def translate(settings: TranslateCommandOptions) -> None:
-    """Translates the input line by line, or interactively.
+def translate(options: TranslateCommandOptions) -> None:
+    """Translate the input, or each line that is typed.
 
     Raises:
-        UsageError: settings that do not fit.
-        DataError: the input cannot be opened, or is a damaged .gz.
+        UsageError: flags that do not fit together; a file in place of a checkpoint.
+        DataError: the input cannot be read.
         CheckpointError: as `load_translator`.
         OSError: the output cannot be written.
     """
     from nmt_cli import registry
     from nmt_cli.decoding.loading import load_translator
 
-    registry.discover(settings.imports)
+    registry.discover(options.imports)
+    _check(options)
+    search = {**options.chosen, "beam": 1} if options.greedy else options.chosen
     with ExitStack() as stack:
-        if settings.interactive:
-            _check_interactive(settings)
-        else:
-            stream = stack.enter_context(_opened_input(settings.input))
-        _check_attention(settings)
-        _check_files(settings)
-        translator = load_translator(settings.checkpoints, settings.device, settings.chosen, _say)
-        if settings.interactive:
+        if options.interactive:
             from nmt_cli.commands.interactive import converse
 
-            converse(translator)
+            converse(load_translator(options.checkpoints, options.device, search, _say))
         else:
-            page = _attention_page(translator, settings)
-            write = stack.enter_context(_opened_output(settings))
-            look = stack.enter_context(_opened_attention(page, settings))
-            _translate_stream(translator, stream, write, look, settings)
+            source = stack.enter_context(open_input(options.input))
+            translator = load_translator(options.checkpoints, options.device, search, _say)
+            page = stack.enter_context(_attention_page(translator, options))
+            write = stack.enter_context(open_output(options.output))
+            _translate_stream(translator, source, write, page, options)
 
 
 def format_translation(translation: Translation, number: int, nbest: int, scores: bool) -> str:
-    """The output lines of one input line, each with its line feed.
+    """Return the output lines of input line `number`.
 
-    One best: the text, after its score and a tab if scores are wanted. N best: one line for each output, best first:
-    the number of the input line (from 1), the score and the text, separated by tabs.
+    One best: the text, after its score and a tab if `scores`. N best: a line for each output, best first, with the
+    line's number (from 1), the score and the text, separated by tabs.
     """
     rows = []
     for output in translation.outputs:
@@ -116,231 +94,166 @@ def format_translation(translation: Translation, number: int, nbest: int, scores
     return "".join(rows)
 
 
+@dataclass
+class _Counts:
+    """Figures of the summary; the time excludes waiting for input."""
+
+    lines: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    outputs: int = 0
+    repaired: int = 0  # outputs
+    repairs: Counter[str] = field(default_factory=Counter)  # by kind
+
+    def add(self, translation: Translation) -> None:
+        self.lines += 1
+        self.tokens += len(translation.outputs[0].token_scores)
+        for output in translation.outputs:
+            self.outputs += 1
+            self.repaired += bool(output.repairs)
+            self.repairs.update(output.repairs)
+
+    def summary(self) -> Iterator[str]:
+        seconds = max(self.seconds, 1e-6)
+        yield (
+            f"translated {self.lines:,} {'line' if self.lines == 1 else 'lines'} in {self.seconds:.1f} s: "
+            f"{self.lines / seconds:,.1f} sentences/s, {self.tokens / seconds:,.0f} target tokens/s"
+        )
+        if self.repaired:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.repairs.most_common())
+            yield f"repaired {self.repaired:,} of {self.outputs:,} outputs: {kinds}"
+
+
 def _translate_stream(
     translator: Translator,
-    stream: LineStream,
+    source: Input,
     write: Callable[[bytes], None],
-    look: Callable[[Translation, str], None],
-    settings: TranslateCommandOptions,
+    page: AttentionPage | None,
+    options: TranslateCommandOptions,
 ) -> None:
-    meter = _Meter()
-    name = _name(settings.input)
-    form = _form(translator, settings)
-    with _progress(settings) as advance:
-        for window in stream.windows(translator.options.read_ahead):
+    counts = _Counts()
+    with _progress(source, options) as advance_in:
+        for window in read_windows(source, translator.options.read_ahead, _warn):
             start = time.perf_counter()
-            translations = translator.translate_window(window, advance)
-            meter.seconds += time.perf_counter() - start
-            rows = []
-            for number, translation in enumerate(translations, start=meter.lines + 1):
-                _warn_if_truncated(translation, f"{name}:{number}", translator.options.max_source_length)
-                meter.tokens += len(translation.outputs[0].token_scores)
-                meter.repairs.add(output.repairs for output in translation.outputs)
-                rows.append(form(translation, number))
+            translations = translator.translate_window(window, advance_in(window))
+            counts.seconds += time.perf_counter() - start
+            first = counts.lines + 1
+            rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
             write("".join(rows).encode())
-            for number, translation in enumerate(translations, start=meter.lines + 1):
-                look(translation, f"{name}:{number}")
-            meter.lines += len(window)
-    if not settings.quiet:
-        _say(f"translated {meter}")
-        if isinstance(translator.task, RepairingTask):
-            _say(str(meter.repairs))
+            for number, translation in enumerate(translations, first):
+                counts.add(translation)
+                if translation.truncated:
+                    _warn(
+                        f"{source.name}:{number}: longer than {translator.options.max_source_length} tokens; the rest "
+                        "of the line is not translated (--max-source-length)"
+                    )
+                if page is not None:
+                    page.add(translation, f"{source.name}:{number}")
+    if not options.quiet:
+        for line in counts.summary():
+            _say(line)
 
 
-def _form(translator: Translator, settings: TranslateCommandOptions) -> Callable[[Translation, int], str]:
-    """How a translation is written: drawn where a person looks at it and the task can draw, and else as a line."""
-    nbest, task = translator.options.search.nbest, translator.task
-    if nbest == 1 and isinstance(task, DrawingTask) and _to_terminal(settings):
-        return lambda translation, number: draw(task, translation, settings.scores)
-    return lambda translation, number: format_translation(translation, number, nbest, settings.scores)
-
-
-def draw(task: DrawingTask, translation: Translation, scores: bool) -> str:
-    """The best output as it is drawn on this terminal, an empty one as an empty line."""
+def _format(translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions) -> str:
+    """Return a translation as a drawing, on a terminal and if its task has one, or else as lines."""
+    nbest = translator.options.search.nbest
+    draws = nbest == 1 and translation.text and _to_terminal(options)
+    drawing = translator.task.drawing(translation.text) if draws else None
+    if drawing is None:
+        return format_translation(translation, number, nbest, options.scores)
     console = Console(highlight=False)
     with console.capture() as captured:
-        if scores:
+        if options.scores:
             console.print(f"{translation.outputs[0].score:.4f}")
-        console.print(task.drawing(translation.text) if translation.text else "", soft_wrap=True)
+        console.print(drawing, soft_wrap=True)
     return captured.get()
 
 
-def _to_terminal(settings: TranslateCommandOptions) -> bool:
-    return settings.output is None and sys.stdout.isatty()
+def _to_terminal(options: TranslateCommandOptions) -> bool:
+    return options.output is None and sys.stdout.isatty()
 
 
 @contextmanager
-def _progress(settings: TranslateCommandOptions) -> Iterator[Callable[[int], None]]:
-    """A line that grows on a terminal, unless the translations appear there themselves."""
-    if settings.quiet or _to_terminal(settings) or not sys.stderr.isatty():
-        yield lambda lines: None
-        return
-    progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True)
-    with progress:
-        task = progress.add_task("waiting for input")
-        start = time.monotonic()
-        total = 0
+def _progress(
+    source: Input, options: TranslateCommandOptions
+) -> Iterator[Callable[[Sequence[str]], Callable[[int], None]]]:
+    """Show progress on a terminal, unless the translations appear there: for a file, the share done and the time left.
 
-        def advance(lines: int) -> None:
-            nonlocal total
-            total += lines
-            rate = total / max(time.monotonic() - start, 1e-6)
-            progress.update(task, description=f"{total:,} lines translated, {rate:,.1f} a second")
-
-        yield advance
-
-
-@contextmanager
-def _opened_input(path: Path | None) -> Iterator[LineStream]:
-    if path is None:
-        yield LineStream.of_descriptor(sys.stdin.fileno(), _warn, _name(path))
-        return
-    try:
-        file = path.open("rb", buffering=0)
-    except OSError as error:
-        raise DataError(f"--input {path}: cannot read it: {error.strerror}") from error
-    with file:
-        if path.suffix == ".gz":
-            yield LineStream(_gzip_reader(path, file), lambda: True, _warn, _name(path))
-        else:
-            yield LineStream.of_descriptor(file.fileno(), _warn, _name(path))
-
-
-def _gzip_reader(path: Path, file: IO[bytes]) -> Callable[[], bytes]:
-    unpacked = gzip.GzipFile(fileobj=file)
-
-    def read() -> bytes:
-        try:
-            return unpacked.read1(_BLOCK)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"--input {path}: not a whole .gz file: {error}") from error
-
-    return read
-
-
-@contextmanager
-def _opened_output(settings: TranslateCommandOptions) -> Iterator[Callable[[bytes], None]]:
-    """Yields the function that writes, and leaves nothing unwritten."""
-    if settings.output is None:
-        yield _writer(sys.stdout.fileno(), "<stdout>")
-        return
-    with _opened_for_writing(settings.output) as write:
-        yield write
-
-
-@contextmanager
-def _opened_for_writing(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """Yields the function that writes; what a file held before stays until something is written, or all ended well."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    write = _writer(descriptor, os.fspath(path))
-    holds_former = stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-    def write_anew(content: bytes) -> None:
-        nonlocal holds_former
-        if holds_former:
-            os.ftruncate(descriptor, 0)
-            holds_former = False
-        write(content)
-
-    try:
-        yield write_anew
-        write_anew(b"")
-    finally:
-        os.close(descriptor)
-
-
-def _writer(descriptor: int, name: str) -> Callable[[bytes], None]:
-    def write(content: bytes) -> None:
-        try:
-            while content:
-                content = content[os.write(descriptor, content) :]
-        except OSError as error:
-            error.filename = name
-            raise
-
-    return write
-
-
-def _check_attention(settings: TranslateCommandOptions) -> None:
-    if settings.attention is None:
-        return
-    if settings.interactive:
-        raise UsageError("--attention makes its page from lines of --input or stdin: leave out --interactive")
-    if len(settings.checkpoints) > 1:
-        raise UsageError(
-            f"--attention looks into one model, and {len(settings.checkpoints)} checkpoints are an ensemble: give one"
-        )
-    for flag, other in (("--input", settings.input), ("--output", settings.output)):
-        if other is not None and os.path.realpath(other) == os.path.realpath(settings.attention):
-            raise UsageError(f"--attention {settings.attention} is the file of {flag}, too: choose another name")
-
-
-def _check_files(settings: TranslateCommandOptions) -> None:
-    """Raises UsageError where an output is the file that is read, whose text it would destroy or never come to an end
-    of.
+    Yield a function that takes each window of lines and returns the function to call with the number of lines done.
     """
-    if settings.interactive:
+    if options.quiet or _to_terminal(options) or not sys.stderr.isatty():
+        yield lambda window: lambda lines: None
         return
-    source = _identity(sys.stdin.fileno() if settings.input is None else settings.input)
-    outputs: list[tuple[str, Path | int | None]] = [
-        ("standard output", sys.stdout.fileno()) if settings.output is None else ("--output", settings.output),
-        ("--attention", settings.attention),
-    ]
-    for flag, place in outputs:
+    known = (BarColumn(), TaskProgressColumn(), TextColumn("left:"), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
+    start = lines = size = 0.0
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("translating" if source.size else "waiting for input", total=source.size)
+
+        def advance_in(window: Sequence[str]) -> Callable[[int], None]:
+            nonlocal start
+            start = start or time.monotonic()
+            bytes_per_line = sum(len(line.encode()) + 1 for line in window) / max(1, sum(map(bool, window)))
+
+            def advance(count: int) -> None:
+                nonlocal lines, size
+                lines += count
+                size += count * bytes_per_line
+                rate = lines / max(time.monotonic() - start, 1e-6)
+                text = f"{lines:,.0f} lines translated, {rate:,.1f} lines/s"
+                bar.update(task, description=text, completed=source.file_position(size))
+
+            return advance
+
+        yield advance_in
+
+
+@contextmanager
+def _attention_page(translator: Translator, options: TranslateCommandOptions) -> Iterator[AttentionPage | None]:
+    """Yield the page that collects translations, and write it at the end."""
+    if options.attention is None:
+        yield None
+        return
+    from nmt_cli.decoding.attention_page import AttentionPage
+
+    page = AttentionPage(translator, os.fspath(options.checkpoints[0]), _warn)
+    with open_output(options.attention) as write:
+        yield page
+        write(page.html())
+    if not options.quiet:
+        sentences = f"{len(page)} sentence{'' if len(page) == 1 else 's'}"
+        _say(f"attention of {sentences}: {options.attention}; open it in a browser")
+
+
+def _check(options: TranslateCommandOptions) -> None:
+    """Raise UsageError for flags that do not fit together, and for an output file that is the input."""
+    for path in options.checkpoints:
+        if path.is_file() and path.suffix != ".safetensors":
+            raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
+    if options.interactive:
+        if options.input or options.output or options.attention:
+            raise UsageError("--interactive uses the terminal: leave out --input, --output and --attention")
+        if not sys.stdin.isatty():
+            raise UsageError("--interactive needs a terminal; leave it out to translate a file or a pipe")
+        return
+    if options.attention and len(options.checkpoints) > 1:
+        raise UsageError("--attention shows one model, not an ensemble: give one checkpoint")
+    if options.attention and options.output and options.attention.resolve() == options.output.resolve():
+        raise UsageError(f"--attention and --output are the same file: {options.output}")
+    source = _identity(sys.stdin.fileno() if options.input is None else options.input)
+    for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
         if place is not None and source is not None and _identity(place) == source:
-            name = f"{flag} {place}" if isinstance(place, Path) else flag
-            raise UsageError(f"{name} is the input itself: choose another name")
+            shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
+            raise UsageError(f"{shown} is the input itself: choose another name")
 
 
 def _identity(place: Path | int) -> tuple[int, int] | None:
-    """What tells a file from all others, by whatever name it was opened; nothing for what is no regular file."""
+    """Return what identifies a regular file under any name; None if it is something else, or missing."""
     try:
         found = os.stat(place)
     except OSError:
         return None
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
-
-
-def _attention_page(translator: Translator, settings: TranslateCommandOptions) -> AttentionPage | None:
-    if settings.attention is None:
-        return None
-    from nmt_cli.decoding.attention_page import AttentionPage
-
-    return AttentionPage(translator, os.fspath(settings.checkpoints[0]), _warn)
-
-
-@contextmanager
-def _opened_attention(
-    page: AttentionPage | None, settings: TranslateCommandOptions
-) -> Iterator[Callable[[Translation, str], None]]:
-    """Yields the function that is shown each translation; writes the page when all are seen."""
-    path = settings.attention
-    if page is None or path is None:
-        yield lambda translation, place: None
-        return
-    with _opened_for_writing(path) as write:
-        yield page.add
-        content = page.html()
-        write(content)
-    if not settings.quiet:
-        sentences = f"{len(page)} sentence{'' if len(page) == 1 else 's'}"
-        _say(f"attention of {sentences}: {path} ({len(content) / 1e6:.1f} MB); open it in a browser")
-
-
-def _check_interactive(settings: TranslateCommandOptions) -> None:
-    if settings.input is not None or settings.output is not None:
-        raise UsageError("--interactive reads from the terminal and writes to it: leave out --input and --output")
-    if not sys.stdin.isatty():
-        raise UsageError("--interactive needs a terminal; leave it out to translate lines from a file or a pipe")
-
-
-def _warn_if_truncated(translation: Translation, place: str, limit: int) -> None:
-    if translation.truncated:
-        _warn(f"{place}: longer than {limit} tokens; the rest of the line is not translated (--max-source-length)")
-
-
-def _name(path: Path | None) -> str:
-    return "<stdin>" if path is None else os.fspath(path)
 
 
 def _warn(message: str) -> None:
@@ -352,17 +265,18 @@ def _say(message: str) -> None:
 
 
 def _run(options: TranslateCommandOptions, chosen: Mapping[str, Any]) -> None:
-    greedy = {"beam": 1} if options.greedy else {}
-    translate(dataclasses.replace(options, chosen={**chosen, **greedy}))
-
-
-def _search_flags(imports: Sequence[str]) -> MoreFlags:
-    return MoreFlags([Panel("search", SearchOptions), Panel("batches", TranslateOptions)])
+    translate(dataclasses.replace(options, chosen=chosen))
 
 
 command = Command(
     TranslateCommandOptions,
     _run,
-    _search_flags,
-    examples=["nmt translate RUN < test.en > hypotheses", "nmt translate RUN --interactive"],
+    lambda imports: MoreFlags([Panel("search", SearchOptions), Panel("batches", TranslateOptions)]),
+    examples=[
+        "nmt translate run < test.en > test.translated",
+        "nmt translate run/averaged --input test.en.gz --output test.translated --beam 8 --alpha 0.6",
+        "nmt translate run --interactive",
+        "nmt translate run-1 run-2 run-3 < test.en",
+        "nmt translate run --attention attention.html < few-sentences.en",
+    ],
 )

@@ -1,7 +1,7 @@
-"""Which sentences make up each update (section 5.1), as a pure function of lengths, seed, epoch and batch size.
+"""The batches of section 5.1: a plan of updates that depends only on lengths, seed, epoch and batch size.
 
-One update is `micro_batches` micro-batches, as the paper's was eight GPUs' worth: each holds sentences of about one
-length, and an update mixes lengths. The plan never depends on how many processes share the work.
+An update consists of micro-batches, as the paper's was divided among eight GPUs. A micro-batch holds sentences of
+similar length; an update mixes lengths. The number of processes does not change the plan.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ _LARGEST_MICRO_BATCH = 8192  # tokens; more would not fit in the memory of ordin
 
 
 def derived_micro_batches(batch_tokens: int) -> int:
-    """How many micro-batches an update has unless the user says: 8 as on the paper's machine, fewer for small
-    batches.
-    """
+    """Return the default number of micro-batches: 8, as in the paper, or fewer for small batches."""
     count = 1
     while count < _PAPERS_GPUS and batch_tokens // (2 * count) >= _SMALLEST_MICRO_BATCH:
         count *= 2
@@ -42,8 +40,8 @@ class BatchPlan:
 
     Args:
         source_lengths, target_lengths: tokens of each sentence, EOS included: [sentences].
-        batch_tokens: at most so many source tokens, and so many target tokens, in one update, padding counted.
-        micro_batches: into how many length-bucketed parts an update falls.
+        batch_tokens: maximum number of source tokens, and of target tokens, in an update, padding included.
+        micro_batches: number of micro-batches in an update.
     """
 
     source_lengths: NDArray[np.int64]
@@ -53,9 +51,9 @@ class BatchPlan:
     seed: int
 
     def epoch(self, number: int) -> list[list[Indices]]:
-        """The updates of epoch `number` (the first is 0), each a list of micro-batches; every sentence occurs once.
+        """Return the updates of epoch `number` (the first is 0): lists of micro-batches that hold every sentence once.
 
-        The epoch's last update may have fewer micro-batches than the others.
+        The last update may have fewer micro-batches.
         """
         random = np.random.default_rng((self.seed, number))
         buckets = length_buckets(
@@ -66,11 +64,11 @@ class BatchPlan:
         return [shuffled[i : i + self.micro_batches] for i in range(0, len(shuffled), self.micro_batches)]
 
     def lengths(self, indices: Indices) -> NDArray[np.int64]:
-        """What a micro-batch is padded to: [longest source, longest target]."""
+        """The padded lengths of a micro-batch: [longest source, longest target]."""
         return np.array([self.source_lengths[indices].max(), self.target_lengths[indices].max()])
 
     def target_tokens(self, update: Sequence[Indices]) -> int:
-        """Real target tokens of an update, over all its micro-batches."""
+        """Target tokens of an update, without padding."""
         return sum(int(self.target_lengths[indices].sum()) for indices in update)
 
 
@@ -80,7 +78,7 @@ def length_buckets(
     tokens: int,
     random: np.random.Generator | None = None,
 ) -> list[Indices]:
-    """Sentences grouped by length so that each group, padded, has at most `tokens` source and `tokens` target tokens.
+    """Group sentences of similar length; a padded group has at most `tokens` source and `tokens` target tokens.
 
     A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths are shuffled.
     """
@@ -99,8 +97,8 @@ def length_buckets(
     return groups
 
 
-def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]], indices: Indices) -> Batch:
-    """Pads sentence pairs (ids without BOS and EOS) into a `Batch`."""
+def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> Batch:
+    """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
     begin, end = np.array([BOS]), np.array([EOS])
     source = [np.concatenate([ids, end]) for ids in sources]
     target_in = [np.concatenate([begin, ids]) for ids in targets]
@@ -109,14 +107,12 @@ def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.i
         source=pad(source),
         target_in=pad(target_in),
         target_out=pad(target_out),
-        indices=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
         num_tokens=sum(map(len, target_out)),
-        num_source_tokens=sum(map(len, source)),
     )
 
 
 def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
-    """Rows of ids, filled with `PAD` on the right to the longest: [rows, longest] int64."""
+    """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
     matrix = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
     for row, ids in zip(matrix, rows, strict=True):
         row[: len(ids)] = ids
@@ -124,22 +120,22 @@ def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
 
 
 def load_batch(corpus: Corpus, indices: Indices) -> Batch:
-    """The sentences `indices` of `corpus` as a `Batch`."""
-    return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices], indices)
+    """Return the sentences `indices` of `corpus` as a `Batch`."""
+    return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices])
 
 
 def corpus_plan(corpus: Corpus, batch_tokens: int, micro_batches: int | None, seed: int) -> BatchPlan:
-    """The plan for training on `corpus`; `micro_batches` is derived where it is not given."""
+    """Return the plan for training on `corpus`."""
     source, target = sentence_lengths(corpus)
     return BatchPlan(source, target, batch_tokens, micro_batches or derived_micro_batches(batch_tokens), seed)
 
 
 def sequential_batches(corpus: Corpus, tokens: int) -> Iterator[Batch]:
-    """Every sentence of `corpus` once, by length: for validation."""
+    """Yield every sentence of `corpus` once, by length, for validation."""
     for indices in length_buckets(*sentence_lengths(corpus), tokens):
         yield load_batch(corpus, indices)
 
 
 def sentence_lengths(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Source and target lengths of every sentence, EOS included."""
+    """Return the source and target lengths of every sentence, EOS included."""
     return corpus.source_lengths.astype(np.int64) + 1, corpus.target_lengths.astype(np.int64) + 1

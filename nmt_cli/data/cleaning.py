@@ -1,6 +1,6 @@
-"""Which sentence pairs a model does not learn from, and why.
+"""Cleaning of training text: which pairs are dropped, and which also occur in validation or test text.
 
-Only training text is cleaned: validation and test text keeps every line, or it would be another test set.
+Validation and test text is never cleaned, so that scores are those of the whole set.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ NUL, EMPTY, TOO_LONG, RATIO, IDENTICAL, DUPLICATE = (
     "source equals target",
     "duplicate",
 )
-"""The reasons to drop a pair, in the order in which they are looked for: a pair counts under the first that holds."""
+"""Reasons to drop a pair, in the order in which they are tested; a pair counts under the first that holds."""
 
-
-_PARTS = 16  # sorted one after the other, which needs a sixteenth of the memory
+_PARTS = 16  # of the hashes, sorted one after the other to save memory
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What `rejection` allows; 0 switches a limit off."""
+    """The limits of `rejection`; 0 means no limit."""
 
-    max_words: int = 250  # on either side, between white space
-    max_characters: int = 2500  # on either side: scripts without spaces, and lines of junk
-    max_ratio: float = 5.0  # longer side : shorter side
-    ratio_in_words: bool = False  # otherwise in characters, which compounds and scripts without spaces do not upset
+    max_words: int = 250  # on either side, separated by white space
+    max_characters: int = 2500  # on either side; also covers scripts without spaces
+    max_ratio: float = 5.0  # longer side to shorter side
+    ratio_in_words: bool = False  # in words instead of characters
     allow_identical: bool = True
 
 
 def rejection(source: str, target: str, limits: Limits) -> str | None:
-    """Why the pair is unfit to learn from, or None if it is fit. Looks at the raw text, before any normalisation."""
+    """Return the reason to drop a pair of raw lines from the training text, or None."""
     if "\0" in source or "\0" in target:
         return NUL
     if not source.strip() or not target.strip():
@@ -57,44 +56,64 @@ def rejection(source: str, target: str, limits: Limits) -> str | None:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """64 bits that stand for the pair, the same in every process and on every machine."""
-    # Lines hold no line feed, so it separates the two without ambiguity.
+    """Return a 64-bit hash of the pair, the same in every process and on every machine."""
+    # Lines contain no line feed, so it separates the two unambiguously.
     digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
 class PairHashes:
-    """The hashes of all pairs seen, 8 bytes each, to find exact duplicates among any number of pairs.
+    """The hashes of all pairs, 8 bytes each, to find exact duplicates.
 
-    A set of Python integers would take about ten times as much. Finding the duplicates takes another 6 bytes a pair for
-    a moment. Two different pairs get the same hash with a probability of n^2 / 2^65: 1 in 28,000 that it happens even
-    once among 36 million pairs.
+    Finding them takes another 6 bytes per pair. Two different pairs have the same hash with a probability of
+    n^2 / 2^65: 1 in 28,000 for a corpus of 36 million pairs.
     """
 
     def __init__(self) -> None:
         self._hashes = array("Q")
 
-    def __len__(self) -> int:
-        return len(self._hashes)
-
     def add(self, source: str, target: str) -> None:
-        """Notes the next pair."""
+        """Add the next pair."""
         self._hashes.append(pair_hash(source, target))
 
     def repeated(self) -> npt.NDArray[np.bool_]:
-        """For each pair, in order, whether an equal one came before it."""
+        """Return, for each pair in order, whether an equal pair came before it."""
         hashes = np.frombuffer(self._hashes, dtype=np.uint64)
         repeated = np.zeros(len(hashes), dtype=bool)
         part = hashes.view(np.uint8)[::8] % _PARTS
         for number in range(_PARTS):
             members = np.flatnonzero(part == number)
-            repeated[members[_repeated(hashes[members])]] = True
+            members = members[np.argsort(hashes[members], kind="stable")]  # equal hashes stay in order
+            repeated[members[1:]] = hashes[members[1:]] == hashes[members[:-1]]
         return repeated
 
 
-def _repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    order = np.argsort(hashes, kind="stable")  # equal ones stay in the order in which they came
-    in_order = hashes[order]
-    repeated = np.zeros(len(hashes), dtype=bool)
-    repeated[order[1:]] = in_order[1:] == in_order[:-1]
-    return repeated
+class Overlap:
+    """Counts the lines of validation and test text that also occur in training text, by hash."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, list[tuple[int, int, str]]] = {}  # split: hashes of source and pair, and the place
+        self._sources: set[int] = set()
+        self._seen: set[int] = set()
+
+    def watch(self, split: str, source: str, target: str, place: str) -> None:
+        """Add a pair of validation or test text."""
+        self._watched.setdefault(split, []).append((hash(source), hash((source, target)), place))
+        self._sources.add(hash(source))
+
+    def compare(self, source: str, target: str) -> None:
+        """Compare a training pair with the pairs watched."""
+        if hash(source) in self._sources:
+            self._seen.update((hash(source), hash((source, target))))
+
+    def warning(self, split: str) -> str | None:
+        """Return a message about the lines of `split` that occur in the training text, or None if there are none."""
+        lines = self._watched[split]
+        places = [place for source, _, place in lines if source in self._seen]
+        if not places:
+            return None
+        pairs = sum(pair in self._seen for _, pair, _ in lines)
+        return (
+            f"{len(places):,} of {len(lines):,} {split} source lines are also training text, {pairs:,} with the "
+            f"same target; first: {places[0]}"
+        )

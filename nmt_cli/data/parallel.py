@@ -1,4 +1,4 @@
-"""A function over a stream of items in several processes; results in the order of the items, memory flat."""
+"""Apply a function to a stream of items in worker processes: results in order, memory constant."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Result = TypeVar("Result")
 
 _AHEAD = 4  # items in flight for each process
 
-_state: Any = None  # a worker process's own copy of what the function works with
+_state: Any = None  # in a worker process: the first argument of the function
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """The items in lists of `size`; the last may be shorter."""
+    """Yield the items in lists of `size`; the last may be shorter."""
     stream = iter(items)
     while chunk := list(islice(stream, size)):
         yield chunk
@@ -35,39 +35,42 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 def mapped(
     function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Each item with `function(state, item)`, in order, whatever the number of `workers`.
+    """Yield each item with `function(state, item)`, in order, for any number of `workers`.
 
     Args:
-        function: a function of a module's top level.
+        function: can be pickled.
         state: copied to every process once.
 
     Raises:
-        NmtError: a worker process died, as when the machine runs out of memory; or what `function` raised.
+        NmtError: a worker process died, or the error that `function` raised.
     """
     if workers <= 1:
         for item in items:
             yield item, function(state, item)
         return
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
     executor = ProcessPoolExecutor(workers, _context(), _start, (state,))
     try:
-        yield from _in_order(executor, function, items, workers * _AHEAD)
+        for item in items:
+            waiting.append((item, executor.submit(_call, function, item)))
+            if len(waiting) > workers * _AHEAD:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for item, future in waiting:
+            yield item, future.result()
     except BrokenProcessPool as error:
-        raise NmtError(
-            "a worker process died, probably because memory ran out; try again with fewer --workers"
-        ) from error
+        raise NmtError("a worker process died, probably out of memory; try again with fewer --workers") from error
     finally:
         executor.shutdown(cancel_futures=True)
 
 
 def apart(work: Callable[[], Result]) -> Result:
-    """`work()`, done by a process of its own: Ctrl-C ends it at once even while a C++ library is busy, and the memory
-    that it took is given back.
+    """Return `work()`, run in a separate process.
 
-    Args:
-        work: can be pickled, as can its result.
+    Ctrl-C then ends it at once even inside a C++ library, and its memory is returned.
 
     Raises:
-        NmtError: the process died; or what `work` raised.
+        NmtError: the process died, or the error that `work` raised.
     """
     receiver, sender = _context().Pipe(duplex=False)
     process = _context().Process(target=_report, args=(work, sender))
@@ -76,9 +79,7 @@ def apart(work: Callable[[], Result]) -> Result:
     try:
         result, error = receiver.recv()
     except EOFError:
-        raise NmtError(
-            "a process died, probably because memory ran out; try again with less text or memory free"
-        ) from None
+        raise NmtError("a worker process died, probably out of memory; try again with less text") from None
     finally:
         process.terminate()
         process.join()
@@ -88,21 +89,8 @@ def apart(work: Callable[[], Result]) -> Result:
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _in_order(
-    executor: ProcessPoolExecutor, function: Callable[[Any, Item], Result], items: Iterable[Item], ahead: int
-) -> Iterator[tuple[Item, Result]]:
-    waiting: deque[tuple[Item, Future[Result]]] = deque()
-    for item in items:
-        waiting.append((item, executor.submit(_call, function, item)))
-        if len(waiting) > ahead:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    for item, future in waiting:
-        yield item, future.result()
 
 
 def _context() -> Any:
@@ -118,7 +106,7 @@ def _report(work: Callable[[], Any], sender: Connection) -> None:
 
 
 def _start(state: Any) -> None:
-    """What a worker process does first: takes its copy, leaves Ctrl-C to its parent and dies with it."""
+    """Prepare a worker process: it leaves Ctrl-C to its parent and ends when its parent does."""
     global _state
     _state = state
     signal.signal(signal.SIGINT, signal.SIG_IGN)

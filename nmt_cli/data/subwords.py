@@ -1,10 +1,9 @@
 """Vocabularies: text to ids and back, by BPE, unigram, word pieces or whole tokens.
 
-All kinds keep the ids PAD 0, UNK 1, BOS 2, EOS 3 and never produce PAD, BOS or EOS from text, whatever it says. Except
-for whole tokens they are lossless: spaces are written as U+2581 within the pieces, as SentencePiece does, and `decode`
-gives back every text whose characters the vocabulary knows. What cannot come back: a U+2581 that stands in the text
-becomes a space, and a run of characters that are not in the vocabulary becomes `UNKNOWN_TEXT`, unless bytes stand in
-for them.
+All kinds use the ids PAD 0, UNK 1, BOS 2, EOS 3 and never produce PAD, BOS or EOS from text. Except for whole tokens
+they are lossless: spaces are written as U+2581 within the pieces, as in SentencePiece, and `decode` returns every text
+whose characters are in the vocabulary. There are two exceptions: a U+2581 in the text becomes a space, and a run of
+unknown characters becomes `UNKNOWN_TEXT`, unless the vocabulary has byte fallback.
 """
 
 from __future__ import annotations
@@ -13,63 +12,74 @@ import hashlib
 import io
 import json
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 KINDS = ("bpe", "unigram", "wordpiece", "none")
 UNKNOWN_TEXT = " \u2047 "
-"""What `decode` writes for the id UNK: SentencePiece's double question mark between spaces."""
+"""The text of the id UNK: SentencePiece's double question mark between spaces."""
 
 SPACE = "\u2581"
-_RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer leaves out a whole line that has the latter
+_RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer skips a line with the latter
 _LONGEST_CACHED_WORD = 64
 _LARGEST_CACHE = 1 << 18
-_TRAINER_THREADS = 4  # fixed: the unigram model's sums depend on it, and the machine's cores must not matter
-
-
-class Vocabulary(Protocol):
-    """Text to ids and back."""
-
-    @property
-    def kind(self) -> str:
-        """One of `KINDS`."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; PAD, BOS and EOS write nothing, UNK writes `UNKNOWN_TEXT`."""
-        ...
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The written form of each id."""
-        ...
-
-    def serialise(self) -> bytes:
-        """All of the vocabulary, in the form that its file has."""
-        ...
+_TRAINER_THREADS = 4  # fixed, because the unigram model's sums depend on it
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How a vocabulary is learned from text."""
+    """Options of `learn`."""
 
     kind: str = "bpe"
-    size: int = 10000  # the special symbols included
+    size: int = 10000  # special symbols included
     byte_fallback: bool = False  # spell unknown characters as their UTF-8 bytes (256 ids)
-    character_coverage: float = 1.0  # share of the text's characters that must be in the vocabulary
+    character_coverage: float = 1.0  # share of the text's characters that the vocabulary must contain
 
 
-class SentencePieces:
-    """BPE or unigram pieces, by SentencePiece, with settings that lose nothing."""
+class Vocabulary(ABC):
+    """Text to ids and back."""
+
+    kind: str
+    """One of `KINDS`."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]: ...
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`; PAD, BOS and EOS have none, UNK has `UNKNOWN_TEXT`."""
+
+    @abstractmethod
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the written form of each id."""
+
+    @abstractmethod
+    def serialise(self) -> bytes:
+        """Return the content of the vocabulary's file."""
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        """Return the ids as Python integers; raise DataError if one is out of range."""
+        plain = [int(i) for i in ids]
+        for i in plain:
+            if not 0 <= i < len(self):
+                raise DataError(f"id {i} is not in this vocabulary of {len(self)}; it belongs to another one")
+        return plain
+
+
+class SentencePieces(Vocabulary):
+    """BPE or unigram pieces, by SentencePiece, with lossless settings."""
 
     def __init__(self, model: bytes, kind: str) -> None:
         import sentencepiece
@@ -77,19 +87,19 @@ class SentencePieces:
         self.kind = kind
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._size = self._processor.get_piece_size()
+        self._size = int(self._processor.get_piece_size())
 
     def __len__(self) -> int:
-        return int(self._size)
+        return self._size
 
     def encode(self, text: str) -> list[int]:
         return list(self._processor.encode(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._processor.decode(_checked(ids, self._size)))
+        return str(self._processor.decode(self._checked(ids)))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [str(self._processor.id_to_piece(i)) for i in _checked(ids, self._size)]
+        return [str(self._processor.id_to_piece(i)) for i in self._checked(ids)]
 
     def serialise(self) -> bytes:
         return self._model
@@ -98,55 +108,57 @@ class SentencePieces:
         return SentencePieces, (self._model, self.kind)
 
 
-class WordPieces:
-    """Word pieces: each word is cut, from its start, into the longest pieces that the vocabulary has.
+class _Listed(Vocabulary):
+    """A vocabulary that is a list of pieces."""
 
-    Wu et al. 2016 (GNMT), section 4.1. A word is a space, written U+2581, and what follows it up to the next one. A run
-    of unknown characters costs one UNK (or its bytes), not the whole word.
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = list(pieces)
+        if tuple(self._pieces[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
+            raise DataError(f"not a vocabulary: it starts with {self._pieces[:4]}, not {', '.join(SPECIAL_SYMBOLS)}")
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > EOS}
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[i] for i in self._checked(ids)]
+
+    def serialise(self) -> bytes:
+        content = {"kind": self.kind, "pieces": self._pieces}
+        return (json.dumps(content, ensure_ascii=False, indent=0) + "\n").encode()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._pieces,)
+
+
+class WordPieces(_Listed):
+    """Word pieces: each word is cut from its start into the longest pieces in the vocabulary.
+
+    Wu et al. 2016 (GNMT), section 4.1. A word is a space, written U+2581, and all that follows up to the next one. A
+    run of unknown characters is one UNK (or its bytes); the rest of the word is kept.
     """
 
     kind = "wordpiece"
 
     def __init__(self, pieces: Sequence[str]) -> None:
-        self._pieces = list(pieces)
-        _check_special(self._pieces)
-        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > EOS}
-        self._byte_ids = [self._ids.pop(_byte_piece(b), UNK) for b in range(256)] if _has_bytes(self._pieces) else []
-        self._bytes = {i: b for b, i in enumerate(self._byte_ids)}
+        super().__init__(pieces)
+        has_bytes = self._pieces[EOS + 1 : EOS + 257] == _BYTES
+        self._byte_ids = [self._ids.pop(piece) for piece in _BYTES] if has_bytes else []
+        self._bytes = {i: byte for byte, i in enumerate(self._byte_ids)}
         self._longest = max(map(len, self._ids), default=1)
-        self._cache: dict[str, list[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._pieces)
+        self._cached_match = lru_cache(_LARGEST_CACHE)(self._match)
 
     def encode(self, text: str) -> list[int]:
-        if not text:
-            return []
         ids: list[int] = []
-        for word in text.replace(SPACE, " ").split(" "):
-            ids.extend(self._word(SPACE + word))
+        for word in text.replace(SPACE, " ").split(" ") if text else ():
+            match = self._cached_match if len(word) <= _LONGEST_CACHED_WORD else self._match
+            ids.extend(match(SPACE + word))
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self._texts(_checked(ids, len(self)))).removeprefix(SPACE).replace(SPACE, " ")
+        return "".join(self._texts(self._checked(ids))).removeprefix(SPACE).replace(SPACE, " ")
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[i] for i in _checked(ids, len(self))]
-
-    def serialise(self) -> bytes:
-        return _serialise_pieces(self.kind, self._pieces)
-
-    def _word(self, word: str) -> list[int]:
-        known = self._cache.get(word)
-        if known is None:
-            known = self._longest_matches(word)
-            if len(word) <= _LONGEST_CACHED_WORD:
-                if len(self._cache) >= _LARGEST_CACHE:
-                    self._cache.clear()
-                self._cache[word] = known
-        return known
-
-    def _longest_matches(self, word: str) -> list[int]:
+    def _match(self, word: str) -> list[int]:
         ids: list[int] = []
         start = 0
         while start < len(word):
@@ -157,18 +169,15 @@ class WordPieces:
                     start = end
                     break
             else:
-                self._add_unknown(word[start], ids)
+                if self._byte_ids:
+                    ids.extend(self._byte_ids[byte] for byte in word[start].encode("utf-8"))
+                elif ids[-1:] != [UNK]:
+                    ids.append(UNK)
                 start += 1
         return ids
 
-    def _add_unknown(self, character: str, ids: list[int]) -> None:
-        if self._byte_ids:
-            ids.extend(self._byte_ids[b] for b in character.encode("utf-8"))
-        elif ids[-1:] != [UNK]:
-            ids.append(UNK)
-
     def _texts(self, ids: Sequence[int]) -> Iterator[str]:
-        """The text of each id; bytes are gathered until a piece that is none."""
+        """Yield the text of each id; consecutive bytes are decoded together."""
         gathered = bytearray()
         for i in ids:
             if i in self._bytes:
@@ -180,48 +189,35 @@ class WordPieces:
         yield gathered.decode("utf-8", errors="replace")
 
 
-class WholeTokens:
-    """One id for each token that stands between spaces. Runs of spaces count as one and come back as one."""
+class WholeTokens(_Listed):
+    """One id for each token separated by spaces; a run of spaces decodes to one."""
 
     kind = "none"
 
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self._tokens = list(tokens)
-        _check_special(self._tokens)
-        self._ids = {token: i for i, token in enumerate(self._tokens) if i > EOS}
-
     @classmethod
     def learn(cls, lines: Iterable[str], size: int | None = None) -> WholeTokens:
-        """The `size` (special symbols included; None: all) most frequent tokens of `lines`; ties by code points."""
+        """Return the `size` most frequent tokens of `lines` (None: all), special symbols included."""
         counts = Counter(token for line in lines for token in line.split(" ") if token)
         ranked = sorted(counts, key=lambda token: (-counts[token], token))
         return cls([*SPECIAL_SYMBOLS, *(ranked if size is None else ranked[: max(0, size - len(SPECIAL_SYMBOLS))])])
-
-    def __len__(self) -> int:
-        return len(self._tokens)
 
     def encode(self, text: str) -> list[int]:
         return [self._ids.get(token, UNK) for token in text.split(" ") if token]
 
     def decode(self, ids: Sequence[int]) -> str:
-        shown = (i for i in _checked(ids, len(self)) if i not in (PAD, BOS, EOS))
-        return " ".join(UNKNOWN_TEXT.strip() if i == UNK else self._tokens[i] for i in shown)
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._tokens[i] for i in _checked(ids, len(self))]
-
-    def serialise(self) -> bytes:
-        return _serialise_pieces(self.kind, self._tokens)
+        shown = (i for i in self._checked(ids) if i not in (PAD, BOS, EOS))
+        return " ".join(UNKNOWN_TEXT.strip() if i == UNK else self._pieces[i] for i in shown)
 
 
 def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
-    """A vocabulary of exactly `options.size` pieces (whole tokens: at most), the same for the same lines.
+    """Learn a vocabulary of exactly `options.size` pieces (whole tokens: at most). The result is deterministic.
 
-    The lines are held in memory by the trainer: pass a sample of a large corpus.
+    The trainer holds the lines in memory: pass a sample of a large corpus. Word pieces are learned by BPE and differ
+    in how they are applied.
 
     Raises:
-        UsageError: the size does not fit the text; the message says which one does.
-        DataError: there is no text at all.
+        UsageError: the size does not fit the text; the message gives the limit.
+        DataError: there is no text.
     """
     if options.kind == "none":
         return WholeTokens.learn(lines, options.size)
@@ -233,36 +229,34 @@ def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
 
 
 def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
-    """Writes the vocabulary to `folder`; returns what `load` needs, as JSON: its file, kind, size and fingerprint."""
+    """Write the vocabulary to `folder`; return its file, kind, size and SHA-256, which `load` needs, as JSON."""
     content = vocabulary.serialise()
     name = f"{stem}.{'model' if isinstance(vocabulary, SentencePieces) else 'json'}"
     (folder / name).write_bytes(content)
-    fingerprint = hashlib.sha256(content).hexdigest()
-    return {"file": name, "kind": vocabulary.kind, "size": len(vocabulary), "sha256": fingerprint}
+    sha256 = hashlib.sha256(content).hexdigest()
+    return {"file": name, "kind": vocabulary.kind, "size": len(vocabulary), "sha256": sha256}
 
 
 def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
-    """The vocabulary that `save` described.
+    """Load the vocabulary that `save` described.
 
     Raises:
-        DataError: the file is missing, or is not the one that was saved.
+        DataError: the file is missing or has changed.
     """
-    path = folder / Path(str(description["file"])).name  # never outside the folder
+    path = folder / Path(str(description["file"])).name  # never outside `folder`
     try:
         if not path.is_file():
-            raise DataError(f"{path}: cannot read this vocabulary: it is missing, or no regular file")
+            raise DataError(f"{path}: cannot read this vocabulary: missing, or not a regular file")
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read this vocabulary: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
-        raise DataError(
-            f"{path}: this vocabulary has changed since it was saved; the ids of the model would mean other pieces"
-        )
+        raise DataError(f"{path}: this vocabulary has changed since it was saved; restore the original")
     try:
         vocabulary = _restored(content, str(description["kind"]))
         if len(vocabulary) <= len(SPECIAL_SYMBOLS):
             raise ValueError(f"{len(vocabulary)} entries")
-        vocabulary.pieces(range(len(vocabulary)))  # each can be written
+        vocabulary.pieces(range(len(vocabulary)))  # raises if a piece cannot be decoded
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: damaged: not a vocabulary: {error}") from error
     return vocabulary
@@ -273,19 +267,32 @@ def _restored(content: bytes, kind: str) -> Vocabulary:
         return SentencePieces(content, kind)
     pieces = json.loads(content)["pieces"]
     for piece in pieces:
-        piece.encode("utf-8")  # a string, and no half of a surrogate pair
+        piece.encode("utf-8")  # raises for what is not a string, and for half of a surrogate pair
     return WholeTokens(pieces) if kind == "none" else WordPieces(pieces)
 
 
 def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
-    """A SentencePiece model. Word pieces are chosen as BPE chooses its own, and only applied in another way."""
+    """Return a SentencePiece model."""
     import sentencepiece
 
     model = io.BytesIO()
-    guarded = _Guarded(_trainable(lines))
+    count = 0
+    failure: BaseException | None = None
+
+    def text() -> Iterator[str]:
+        nonlocal count, failure
+        try:
+            for line in lines:
+                for part in filter(None, _RESERVED.split(line)):
+                    count += 1
+                    yield part
+        except (Exception, KeyboardInterrupt) as error:  # SentencePiece replaces every error by its own
+            failure = error
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(guarded),
+            sentence_iterator=text(),
             model_writer=model,
             model_type="unigram" if options.kind == "unigram" else "bpe",
             vocab_size=options.size,
@@ -307,79 +314,22 @@ def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        if guarded.error is not None:
-            raise guarded.error from None
-        raise _explained(str(error), options, guarded.count) from error
+        if failure is not None:
+            raise failure from None
+        raise _explained(str(error), options, count) from error
     return model.getvalue()
-
-
-class _Guarded:
-    """Iterates for SentencePiece, which turns every exception into its own: remembers the real one."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = lines
-        self.count = 0
-        self.error: BaseException | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            for line in self._lines:
-                self.count += 1
-                yield line
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self.error = error
-            raise
-
-
-def _trainable(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, cut at the characters for which SentencePiece would leave the whole line out."""
-    for line in lines:
-        yield from filter(None, _RESERVED.split(line))
 
 
 def _explained(message: str, options: LearningOptions, lines: int) -> Exception:
     if not lines:
-        return DataError("there is no text to learn subwords from: every training pair was empty or was dropped")
+        return DataError("there is no text to learn subwords from")
     if found := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
         return UsageError(
-            f"--vocab-size {options.size} is too large for this text: it has only {found[1]} pieces of the kind "
-            f"{options.kind}; use --vocab-size {found[1]} or less"
+            f"--vocab-size {options.size} is too large for this text: use --vocab-size {found[1]} or less"
         )
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UsageError(
-            f"--vocab-size {options.size} is too small: the text's characters alone need {found[1]}; use at least "
+            f"--vocab-size {options.size} is too small for the text's characters: use at least "
             f"--vocab-size {found[1]}, or lower --character-coverage (now {options.character_coverage:g})"
         )
     return DataError(f"SentencePiece cannot learn a vocabulary ({options.kind}, {options.size}): {message}")
-
-
-def _checked(ids: Sequence[int], size: int) -> list[int]:
-    """The ids as Python integers.
-
-    Raises:
-        DataError: one is out of range.
-    """
-    plain = [int(i) for i in ids]
-    for i in plain:
-        if not 0 <= i < size:
-            raise DataError(f"id {i} is not in this vocabulary of {size}; it belongs to another one")
-    return plain
-
-
-def _check_special(pieces: Sequence[str]) -> None:
-    if tuple(pieces[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
-        raise DataError(f"not a vocabulary: it must begin with {', '.join(SPECIAL_SYMBOLS)}, not {list(pieces[:4])}")
-
-
-def _serialise_pieces(kind: str, pieces: Sequence[str]) -> bytes:
-    return (json.dumps({"kind": kind, "pieces": list(pieces)}, ensure_ascii=False, indent=0) + "\n").encode()
-
-
-def _byte_piece(byte: int) -> str:
-    return f"<0x{byte:02X}>"
-
-
-def _has_bytes(pieces: Sequence[str]) -> bool:
-    return list(pieces[EOS + 1 : EOS + 257]) == [_byte_piece(b) for b in range(256)]

@@ -1,4 +1,4 @@
-"""Several models as one: their probabilities are averaged at each step."""
+"""Ensembles: the probabilities of several models are averaged at each step."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ from nmt_cli.interfaces import Decodable, DecoderState
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """The members' states, in their order."""
+    """The states of the members, in order."""
 
     members: tuple[DecoderState, ...]
 
     def select(self, rows: Tensor) -> EnsembleState:
-        """Selects the same rows of every member's state."""
+        """See `DecoderState`."""
         return EnsembleState(tuple(member.select(rows) for member in self.members))
 
 
 class Ensemble:
-    """A `Decodable` whose probabilities are the arithmetic mean of its members'.
+    """A `Decodable` whose probabilities are the arithmetic mean of those of its members.
 
     Raises:
-        CheckpointError: the members' vocabularies differ in size.
+        CheckpointError: the vocabularies of the members differ in size.
     """
 
     def __init__(self, members: Sequence[Decodable]) -> None:
-        if not members:
-            raise ValueError("an ensemble needs a member")
         sizes = [member.vocabulary_size for member in members]
         if len(set(sizes)) > 1:
             listed = ", ".join(map(str, sizes))
@@ -42,11 +40,11 @@ class Ensemble:
         self.vocabulary_size = sizes[0]
 
     def start(self, source: Tensor) -> EnsembleState:
-        """Every member encodes `source` [B, S]."""
+        """Encode `source` [B, S] with every member."""
         return EnsembleState(tuple(member.start(source) for member in self.members))
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, EnsembleState]:
-        """The logarithm [N, V] of the members' mean probability after `tokens` [N], and the next state."""
+        """The logarithm [N, V] of the mean probability after `tokens` [N], and the next state."""
         assert isinstance(state, EnsembleState)
         steps = [member.step(tokens, its) for member, its in zip(self.members, state.members, strict=True)]
         log_probabilities = torch.stack([step[0] for step in steps])  # [members, N, V]

@@ -1,4 +1,4 @@
-"""The options of translation; every field is a flag of `nmt translate`, and a keyword of the Python API."""
+"""The options of translation: flags of `nmt translate` and keywords of the Python API."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmt_cli.config import check_values
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, nearest
 from nmt_cli.registry import option
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The search; the defaults are the paper's (section 6.1).
-
-    Raises:
-        UsageError: a value is out of its range.
-    """
+    """Options of beam search; the defaults are the paper's (section 6.1)."""
 
     beam: int = option(4, "Beam size; 1 means greedy search.", minimum=1, maximum=10_000)
     alpha: float = option(0.6, "Exponent of the length penalty.", minimum=0.0)
@@ -26,8 +22,8 @@ class SearchOptions:
         1, "Outputs for each line, best first: line number, score and text, separated by tabs.", minimum=1
     )
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
-    unknown: bool = False  # whether the unknown word may be generated
-    early_termination: bool = True  # changes no result, only the time
+    unknown: bool = False  # allow the unknown word in outputs
+    early_termination: bool = True  # stop a search early; results do not change
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -37,11 +33,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class TranslateOptions:
-    """How lines become batches, and how those are searched.
-
-    Raises:
-        UsageError: a value is out of its range.
-    """
+    """Options of translation."""
 
     search: SearchOptions = field(default_factory=SearchOptions)
     batch_tokens: int = option(4096, "Source tokens in a batch, padding included.", minimum=1)
@@ -50,22 +42,22 @@ class TranslateOptions:
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )
-    constrained: bool = option(False, "Allow only outputs that are well-formed to the task (parsing).")
+    constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
 
     def __post_init__(self) -> None:
         check_values(self)
 
 
 def with_options(defaults: TranslateOptions, chosen: Mapping[str, Any]) -> TranslateOptions:
-    """`defaults` with the fields of `TranslateOptions` or `SearchOptions` that `chosen` has by name.
+    """Return `defaults` with the options `chosen` by name, of `TranslateOptions` or `SearchOptions`.
 
     Raises:
-        UsageError: there is no such option, or a value is out of its range.
+        UsageError: an option is unknown, or its value is out of range.
     """
     of_search = {field.name for field in dataclasses.fields(SearchOptions)}
     known = of_search | {field.name for field in dataclasses.fields(TranslateOptions)} - {"search"}
     if unknown := sorted(chosen.keys() - known):
-        raise UsageError(f"there is no option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        raise UsageError(f"unknown option {unknown[0]!r}. {nearest(unknown[0], known)}")
     search = {name: value for name, value in chosen.items() if name in of_search}
     rest = {name: value for name, value in chosen.items() if name not in of_search}
     return dataclasses.replace(defaults, search=dataclasses.replace(defaults.search, **search), **rest)

@@ -1,7 +1,7 @@
-"""The best entries of each row, the same ones every time: higher values first, equal values by their lower index.
+"""A deterministic top-k: higher values first, equal values by lower index.
 
-`torch.topk` leaves open which of several equal values it returns, and reads a vocabulary of tens of thousands of words
-more slowly than the maxima of its blocks.
+`torch.topk` does not define which of several equal values it returns, and is slower on a large vocabulary than taking
+the maxima of blocks first.
 """
 
 from __future__ import annotations
@@ -10,18 +10,13 @@ import torch
 from torch import Tensor
 
 BLOCK = 64
-"""Columns whose maximum is taken at once; about the square root of V / k for the vocabularies that are in use."""
+"""Columns in a block; about the square root of V / k for usual vocabularies."""
 
 
 def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The `k` best entries of each row, best first.
+    """Return the values [N, k] and columns [N, k] of the best entries of each row of `scores` [N, V], best first.
 
-    Args:
-        scores: [N, V], float32.
-        k: how many; all of them where V is smaller.
-
-    Returns:
-        values [N, k] and their column indices [N, k].
+    `scores` are float32; if V is smaller than `k`, all entries are returned.
     """
     width = scores.shape[1]
     k = min(k, width)
@@ -30,14 +25,14 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _best_by_blocks(scores: Tensor, k: int) -> Tensor:
-    """Column indices [N, k] of the best entries: each of them lies in one of the k blocks with the greatest maxima.
+    """The columns [N, k] of the best entries, which are in the k blocks with the greatest maxima.
 
-    Were an entry outside those blocks, each of the k blocks would hold one that precedes it: a greater one, or an equal
-    one of a lower index. The columns left over by the last whole block are always looked at.
+    For an entry outside of these, each of the k blocks has one that precedes it: greater, or equal with a lower index.
+    The columns after the last whole block are always searched.
     """
     whole = scores.shape[1] // BLOCK * BLOCK
     blocks = scores[:, :whole].view(len(scores), -1, BLOCK)  # [N, V / BLOCK, BLOCK]
-    # In ascending order again, so that a lower position among the chosen columns is a lower index.
+    # In ascending order, so that a lower position among the chosen columns is a lower index.
     chosen = _first_best(blocks.amax(dim=2), k).sort(dim=1).values  # [N, k]
     columns = (chosen.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)
     rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
@@ -46,10 +41,10 @@ def _best_by_blocks(scores: Tensor, k: int) -> Tensor:
 
 
 def _first_best(scores: Tensor, k: int) -> Tensor:
-    """Column indices [N, k] of the best entries, equal values by lower index.
+    """The columns [N, k] of the best entries, equal values by lower index.
 
-    A float32's bits, read as an integer, sort as the float does once the negative ones are turned round; the index
-    fills the lower half of a 64-bit key, so no two keys are equal and the order is total.
+    The bits of a float32, read as an integer, sort like the float once those of negative numbers are flipped. The index
+    is the lower half of a 64-bit key, so no two keys are equal.
     """
     last = scores.shape[1] - 1
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 makes -0.0 equal to 0.0

@@ -1,28 +1,27 @@
-"""Lines in, lines out: encodes, sorts by length into batches, searches, and gives each line its result, in order."""
+"""Translation of lines: encode, sort by length into batches, search, and return the results in order."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from nmt_cli.decoding.abilities import RepairingTask
+from nmt_cli.data.batching import pad
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.constraint import ConstrainedTask, Constraint
-from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.interfaces import EOS, PAD, Decodable, Hypothesis, Task
+from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Task
 
 LARGEST_BATCH = 128
-"""Sentences: bounds the log-probabilities of one step, [128 * beam, V], when sentences are short."""
+"""Sentences in a batch; bounds the log-probabilities [128 * beam, V] of a step on short sentences."""
 
 CHARACTERS_PER_TOKEN = 100
-"""A line of more characters than this for each token that is read of it is cut before its tokens are made, which takes
-long."""
+"""A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +29,21 @@ class Output:
     """One output of a line."""
 
     text: str
-    score: float  # log-probability over the length penalty
-    tokens: list[str]  # the pieces that the model wrote
-    token_scores: list[float]  # log-probability of each, and of the end where there was one
-    repairs: Mapping[str, int] = field(default_factory=dict)  # by kind, of what the task had to mend
-    ids: Sequence[int] = ()  # those of the tokens
+    score: float  # log-probability divided by the length penalty
+    tokens: list[str]  # the subwords of the output
+    token_scores: list[float]  # log-probability of each, and of EOS unless the output was cut at its limit
+    repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
+    ids: Sequence[int] = ()  # of the tokens
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A line and its outputs, the best first. An empty line has one empty output of score 0."""
+    """A line and its outputs, best first. An empty line has one empty output with a score of 0."""
 
     source: str
     outputs: list[Output]
-    source_length: int  # in tokens, as far as they were read
-    truncated: bool  # whether the line was longer
+    source_length: int  # tokens, after truncation
+    truncated: bool  # the line was longer than `max_source_length`
 
     @property
     def text(self) -> str:
@@ -53,9 +52,9 @@ class Translation:
 
 
 class _Encoded(NamedTuple):
-    """A line as ids, and where it stands in its window."""
+    """A line as ids, and its position among the lines translated together."""
 
-    place: int
+    position: int
     line: str
     ids: list[int]
     truncated: bool
@@ -63,12 +62,13 @@ class _Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Translator:
-    """A model and its task, ready to translate. It holds nothing that changes: threads may share it.
+    """A model and its task, ready to translate. Immutable, so threads may share it.
+
+    The options of `translate` and `translate_detailed` are the fields of `SearchOptions` and `TranslateOptions`, such
+    as `beam`, `alpha`, `nbest` and `batch_tokens`; they replace those of `options` for one call.
 
     Args:
-        task: turns lines into ids and back.
-        model: in evaluation mode, on `device`; an `Ensemble` is another model.
-        options: how to batch and search.
+        model: in evaluation mode, on `device`.
     """
 
     task: Task
@@ -77,49 +77,64 @@ class Translator:
     options: TranslateOptions = field(default_factory=TranslateOptions)
 
     def __post_init__(self) -> None:
-        """Raises UsageError where a constrained search is wanted of a task that has no constraint."""
-        if self.options.constrained and not isinstance(self.task, ConstrainedTask):
+        """Raise UsageError if `constrained` is set but the task has no constraint."""
+        if self.options.constrained and self.task.constraint([], [], self.device) is None:
             raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
 
-    def translate(self, lines: Iterable[str]) -> Iterator[Translation]:
-        """Translates any number of lines in the memory of `read_ahead` of them; one result for each, in order.
+    def translate(self, lines: Sequence[str], **options: int | float | bool) -> list[str]:
+        """Return the best output of each line, in order. An empty line gives an empty output.
 
         Raises:
-            NmtError: the memory does not hold the search of one line.
+            UsageError: an option is unknown or out of range, or `lines` are not strings.
+            NmtError: the search of one line runs out of memory.
         """
-        for window in windows(lines, self.options.read_ahead):
-            yield from self.translate_window(window)
+        return [translation.text for translation in self.translate_detailed(lines, **options)]
+
+    def translate_detailed(self, lines: Iterable[str], **options: int | float | bool) -> Iterator[Translation]:
+        """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines` may be endless.
+
+        Raises:
+            UsageError, NmtError: as `translate`.
+        """
+        if isinstance(lines, str):
+            raise UsageError("translate takes a list of lines, not a single string: write [line]")
+        translator = dataclasses.replace(self, options=with_options(self.options, options))
+        rest = iter(lines)
+        windows = iter(lambda: list(itertools.islice(rest, translator.options.read_ahead)), [])
+        return itertools.chain.from_iterable(map(translator.translate_window, windows))
 
     def translate_window(
         self, lines: Sequence[str], advance: Callable[[int], None] = lambda lines: None
     ) -> list[Translation]:
-        """Translates these lines together; one result for each, in order.
+        """Translate these lines together; one result for each, in order.
 
         Args:
-            advance: is told, now and then, how many more lines are done.
+            advance: called with the number of lines translated since the last call.
         """
-        encoded = [self._encode(place, line) for place, line in enumerate(lines)]
-        results = [_empty(line) for line in lines]
+        encoded = [self._encode(position, line) for position, line in enumerate(lines)]
+        results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
         for batch in self._batches([line for line in encoded if line.ids]):
             for line, hypotheses in zip(batch, self._search(batch), strict=True):
-                results[line.place] = self._translation(line, hypotheses)
+                outputs = [self._output(hypothesis, line.line) for hypothesis in hypotheses]
+                results[line.position] = Translation(line.line, outputs, len(line.ids), line.truncated)
             advance(len(batch))
         return results
 
     def source_ids(self, line: str) -> list[int]:
-        """The ids of a line as far as it is translated, without EOS; none where it is empty."""
+        """Return the ids of a line after truncation, without EOS; none if it is empty."""
         return self._encode(0, line).ids
 
-    def _encode(self, place: int, line: str) -> _Encoded:
-        """The first ids of a line; none where it is empty. Half a surrogate pair, which is no text, becomes a `?`."""
+    def _encode(self, position: int, line: str) -> _Encoded:
+        if not isinstance(line, str):
+            raise UsageError(f"translate takes lines of text, not {type(line).__name__}: {line!r}")
         limit = self.options.max_source_length
-        line = line.encode("utf-8", "replace").decode()
+        line = line.encode("utf-8", "replace").decode()  # half a surrogate pair becomes "?"
         text = line.strip()
         ids = self.task.encode_source(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
-        return _Encoded(place, line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
+        return _Encoded(position, line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
 
     def _batches(self, lines: list[_Encoded]) -> Iterator[list[_Encoded]]:
-        """Groups of lines of like lengths, the longest first; each fills the budget as far as it goes."""
+        """Group lines by length, the longest first, into batches of at most `batch_tokens`."""
         batch: list[_Encoded] = []
         for line in sorted(lines, key=lambda line: -len(line.ids)):
             longest = len((batch or [line])[0].ids) + 1
@@ -132,65 +147,28 @@ class Translator:
             yield batch
 
     def _search(self, batch: list[_Encoded]) -> list[list[Hypothesis]]:
-        """Searches a batch; in halves where the device's memory does not hold it."""
+        """Search a batch; if it does not fit in memory, in halves."""
+        options = self.options
+        offset = options.max_length_offset
+        lengths = [len(line.ids) for line in batch]
+        limits = [self.task.max_length(n) if offset is None else n + offset for n in lengths]
         try:
-            limits = [self._limit(len(line.ids)) for line in batch]
-            source = _pad([line.ids for line in batch]).to(self.device)
-            return beam_search(self.model, source, limits, self.options.search, self._constraint(batch, limits))
+            source = pad([[*line.ids, EOS] for line in batch]).to(self.device)
+            lines = [line.line for line in batch]
+            constraint = self.task.constraint(lines, limits, self.device) if options.constrained else None
+            return beam_search(self.model, source, limits, options.search, constraint)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
                 raise NmtError(
-                    f"out of memory on a line of {len(batch[0].ids)} tokens, with a beam of {self.options.search.beam} "
-                    f"and up to {limits[0]} tokens of output: use a smaller beam, max_length_offset or "
-                    "max_source_length"
+                    f"out of memory on a line of {lengths[0]} tokens, with a beam of {options.search.beam} and up to "
+                    f"{limits[0]} tokens of output: use a smaller beam, max_length_offset or max_source_length"
                 ) from error
         half = len(batch) // 2
         return self._search(batch[:half]) + self._search(batch[half:])
 
-    def _limit(self, source_length: int) -> int:
-        offset = self.options.max_length_offset
-        return self.task.max_length(source_length) if offset is None else source_length + offset
-
-    def _constraint(self, batch: list[_Encoded], limits: list[int]) -> Constraint | None:
-        if not self.options.constrained or not isinstance(self.task, ConstrainedTask):
-            return None
-        return self.task.constraint([line.line for line in batch], limits, self.device)
-
-    def _translation(self, line: _Encoded, hypotheses: list[Hypothesis]) -> Translation:
-        outputs = [self._output(hypothesis, line.line) for hypothesis in hypotheses]
-        return Translation(line.line, outputs, len(line.ids), line.truncated)
-
     def _output(self, hypothesis: Hypothesis, source: str) -> Output:
-        tokens = hypothesis.tokens
-        text, repairs = self._decoded(tokens, source)
-        pieces = self.task.target_tokens(tokens)
-        return Output(text, hypothesis.score, pieces, hypothesis.token_scores, repairs, tokens)
-
-    def _decoded(self, tokens: list[int], source: str) -> tuple[str, Mapping[str, int]]:
-        if isinstance(self.task, RepairingTask):
-            return self.task.repaired(tokens, source)
-        return self.task.decode_target(tokens, source), {}
-
-
-def windows(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Groups of `size` lines, the last one of what is left; reads no further than the group that it gives."""
-    window: list[str] = []
-    for line in lines:
-        window.append(line)
-        if len(window) == size:
-            yield window
-            window = []
-    if window:
-        yield window
-
-
-def _empty(line: str) -> Translation:
-    return Translation(line, [Output("", 0.0, [], [])], 0, truncated=False)
-
-
-def _pad(rows: list[list[int]]) -> Tensor:
-    """[B, S]: each row with its EOS, padded on the right."""
-    width = max(map(len, rows)) + 1
-    return torch.tensor([[*row, EOS] + [PAD] * (width - 1 - len(row)) for row in rows])
+        ids = hypothesis.tokens
+        text, repairs = self.task.repaired(ids, source)
+        return Output(text, hypothesis.score, self.task.target_tokens(ids), hypothesis.token_scores, repairs, ids)

@@ -1,4 +1,4 @@
-"""Scores of the validation set while training, by greedy translation."""
+"""Validation during training: scores of greedy translations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOKENS = 4096
 def translation_scores(
     model: Any, task: Task, corpus: Corpus, device: torch.device, precision: str
 ) -> dict[str, float]:
-    """The task's scores of `corpus`, each as `validation_NAME`; the model is left in training mode."""
+    """Return the task's scores of `corpus`, each as `validation_NAME`. Leaves the model in training mode."""
     model.eval()
     sources = corpus.raw_source()
     hypotheses = [""] * len(corpus)

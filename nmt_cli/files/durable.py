@@ -1,8 +1,7 @@
-"""Files and folders that are whole or absent, at whatever point their writer is killed.
+"""Atomic writes: after a crash, a file or directory is whole or absent.
 
-What NAME is to become is written as `.NAME.part` beside it, flushed to the disk and renamed. While a folder is
-replaced its former content is `.NAME.old`, and a folder that is being deleted is `.NAME.gone`; `recover` puts back, or
-takes away, what a killed process left of these.
+NAME is written as `.NAME.part` beside it, flushed to disk and renamed. While a directory is replaced, its old content
+is `.NAME.old`; while it is deleted, it is `.NAME.gone`. `recover` cleans up after a crash.
 """
 
 from __future__ import annotations
@@ -13,22 +12,28 @@ from pathlib import Path
 
 
 def part_of(place: Path) -> Path:
-    """The name under which `place` is written."""
+    """Return the path under which `place` is written."""
     return place.with_name(f".{place.name}.part")
 
 
 def old_of(place: Path) -> Path:
-    """The name that `place` has for the moment in which it is replaced."""
+    """Return the path of the old content while `place` is replaced."""
     return place.with_name(f".{place.name}.old")
 
 
+def _gone_of(place: Path) -> Path:
+    return place.with_name(f".{place.name}.gone")
+
+
 def put_in_place(aside: Path, place: Path) -> None:
-    """Makes the folder `aside` the folder `place`, flushed; a folder that was there is lost only once it is replaced.
+    """Flush the directory `aside` to disk and rename it to `place`, replacing a directory there.
 
     Raises:
-        OSError: it cannot be done; a folder that was there is there again.
+        OSError: it failed; the old directory is back at `place`.
     """
-    flush(aside)
+    for path in [*aside.rglob("*"), aside]:
+        if path.is_dir() or path.is_file():
+            _flush(path)
     old = old_of(place)
     try:
         if os.path.lexists(place):
@@ -37,63 +42,55 @@ def put_in_place(aside: Path, place: Path) -> None:
     except BaseException:
         recover(place)
         raise
-    flush_one(place.parent)
+    _flush(place.parent)
     if old.exists():
         shutil.rmtree(old)
 
 
 def recover(place: Path) -> None:
-    """Brings `place` back where its replacement was cut off, and takes away what is left of it elsewhere."""
+    """Restore `place` if its replacement was interrupted, and delete the remains of writing and deleting it."""
     old = old_of(place)
     if os.path.lexists(old) and not os.path.lexists(place):
         old.rename(place)
-    for left in (old, part_of(place), _gone_of(place)):
-        shutil.rmtree(left, ignore_errors=True)
+    for remains in (old, part_of(place), _gone_of(place)):
+        shutil.rmtree(remains, ignore_errors=True)
 
 
-def recover_all(folder: Path) -> None:
-    """`recover` for every folder that lies in `folder`, or that a killed process left there under another name."""
-    for left in sorted(folder.glob(".*")):
-        name, _, ending = left.name.removeprefix(".").rpartition(".")
+def recover_all(directory: Path) -> None:
+    """Call `recover` for everything in `directory` that has remains of an interrupted operation."""
+    for remains in sorted(directory.glob(".*")):
+        name, _, ending = remains.name.removeprefix(".").rpartition(".")
         if name and ending in ("part", "old", "gone"):
-            recover(folder / name)
+            recover(directory / name)
 
 
-def delete(folder: Path) -> None:
-    """Deletes a folder, which is never seen half deleted."""
-    gone = _gone_of(folder)
+def delete(directory: Path) -> None:
+    """Delete a directory atomically: rename it first."""
+    gone = _gone_of(directory)
     shutil.rmtree(gone, ignore_errors=True)
-    folder.rename(gone)
+    directory.rename(gone)
     shutil.rmtree(gone)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file: it has the old content or the new one, also after a power cut."""
-    aside = part_of(path)
+    """Replace a file atomically."""
+    part = part_of(path)
     try:
-        _write_flushed(aside, "w", text)
-        aside.replace(path)
+        _write_flushed(part, "w", text)
+        part.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
-    flush_one(path.parent)
+    _flush(path.parent)
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds a line to a file, and brings it to the disk."""
+    """Append a line to a file and flush it to disk."""
     _write_flushed(path, "a", line + "\n")
 
 
-def flush(folder: Path) -> None:
-    """Brings a folder, and all that is in it, to the disk."""
-    for path in folder.rglob("*"):
-        if path.is_dir() or path.is_file():
-            flush_one(path)
-    flush_one(folder)
-
-
-def flush_one(path: Path) -> None:
-    """Brings one file, or the names in one folder, to the disk."""
+def _flush(path: Path) -> None:
+    """Flush a file, or the names in a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -108,9 +105,5 @@ def _write_flushed(path: Path, mode: str, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        error.filename = str(path)  # a write that fails does not say where
+        error.filename = str(path)  # unset when a write fails
         raise
-
-
-def _gone_of(place: Path) -> Path:
-    return place.with_name(f".{place.name}.gone")

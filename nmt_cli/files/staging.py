@@ -1,4 +1,4 @@
-"""Output folders that exist whole or not at all: written aside under a hidden name, then renamed."""
+"""Output directories that appear only when complete: written under a hidden name, then renamed."""
 
 from __future__ import annotations
 
@@ -17,25 +17,29 @@ _LOCK = ".lock"
 
 @contextmanager
 def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) -> Iterator[Path]:
-    """A folder to write into, which becomes `out` when the block ends well, and vanishes when it fails.
+    """Yield a directory to write into; it becomes `out` when the block succeeds and is deleted when it fails.
 
-    What a killed predecessor left half-made is removed first; a predecessor still at work is not disturbed.
+    Remains of a killed process are deleted first. A lock keeps out a second process with the same `out`.
 
     Args:
-        overwrite: replace `out` if it is there and is one of ours.
-        ours: names that a finished folder of this kind may hold; with any other it is not touched.
-        marker: the name that a finished folder certainly holds.
+        overwrite: replace an earlier result at `out`.
+        ours: the names that a result may contain; a directory with others is never replaced.
+        marker: a name that every result contains.
 
     Raises:
-        UsageError: `out` is in use, cannot be made, or is being written by another process.
+        UsageError: `out` is in use, cannot be created, or is being written by another process.
     """
-    out = out.resolve()  # what a link leads to is replaced, not the link
+    out = out.resolve()  # replace the target of a link, not the link
     aside = out.with_name(f".{out.name}.unfinished")
     lock = _locked(aside, out)
     try:
         durable.recover(out)
-        check_free(out, overwrite=overwrite, ours=ours, marker=marker)
-        _empty(aside)
+        _check_free(out, overwrite, ours, marker)
+        for entry in aside.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry.name != _LOCK:
+                entry.unlink()
         yield aside
         (aside / _LOCK).unlink()
         durable.put_in_place(aside, out)
@@ -46,25 +50,22 @@ def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) ->
         os.close(lock)
 
 
-def check_free(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) -> None:
-    """Raises UsageError unless `out` is absent, empty, or one of ours that may be overwritten."""
+def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) -> None:
+    """Raise UsageError unless `out` is absent, empty, or an earlier result that may be overwritten."""
     if not os.path.lexists(out):
         return
     if not out.is_dir():
-        raise UsageError(f"--out {out}: this is no folder; choose another name")
+        raise UsageError(f"--out {out}: not a directory; choose another name")
     found = {entry.name for entry in out.iterdir()}
-    if not found:
-        return
     foreign = sorted(found - set(ours))
-    if marker not in found or foreign:
-        what = (
-            f"it holds {', '.join(foreign[:3])}, which this command did not write" if foreign else f"it lacks {marker}"
-        )
-        raise UsageError(f"--out {out}: this folder is in use, and {what}; choose another one (nothing was changed)")
-    if not overwrite:
+    if foreign:
         raise UsageError(
-            f"--out {out}: this folder holds finished data; choose another one, or replace it with --overwrite"
+            f"--out {out}: this directory is in use: it contains {', '.join(foreign[:3])}; choose another name"
         )
+    if found and marker not in found:
+        raise UsageError(f"--out {out}: this directory is in use: it has no {marker}; choose another name")
+    if found and not overwrite:
+        raise UsageError(f"--out {out}: this directory exists; choose another name, or replace it with --overwrite")
 
 
 def _locked(aside: Path, out: Path) -> int:
@@ -77,17 +78,5 @@ def _locked(aside: Path, out: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise UsageError(
-            f"--out {out}: another process is writing this folder; wait for it, or choose another one"
-        ) from None
+        raise UsageError(f"--out {out}: another process is writing this directory") from None
     return lock
-
-
-def _empty(aside: Path) -> None:
-    for entry in aside.iterdir():
-        if entry.name == _LOCK:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()

@@ -1,116 +1,159 @@
-"""Text files: lines split on the line feed alone, UTF-8 checked strictly, gzip read transparently.
+"""Lines of text: split at the line feed alone, decoded as UTF-8, strictly or leniently.
 
-`str.splitlines` and text-mode files also split on U+0085, U+2028 and others, which stand inside real sentences; a
-corpus read that way loses its alignment. So everything here reads bytes.
+`str.splitlines` and files in text mode also split at U+0085, U+2028 and others, which occur inside real sentences; the
+two sides of a corpus would lose their alignment. So lines are split as bytes.
 """
 
 from __future__ import annotations
 
-import gzip
+import codecs
+import difflib
 import hashlib
 import os
 import stat
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO, NamedTuple
 
 from nmt_cli.errors import DataError
+from nmt_cli.files.opening import Input, open_input
 
 LONGEST_LINE = 1 << 26
-"""Bytes: a file with a longer line is taken for no text at all, so that a binary file cannot fill the memory."""
+"""Bytes. A longer line is an error: the file is not text."""
 
-_BLOCK = 1 << 20
-_REPORT_EVERY = 4096  # lines
-_UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+LONGEST_CUT_LINE = 1 << 20
+"""Bytes. In lenient mode, the rest of a longer line is left out."""
 
-
-class Example(NamedTuple):
-    """One pair of raw lines, and where it stands, for messages: `train.en:17`."""
-
-    source: str
-    target: str
-    place: str
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_REPLACEMENT = "\ufffd"
 
 
-def nobody(_: int) -> None:
-    """The listener of a reader whose progress nobody follows."""
+def read_lines(
+    path: Path | None, consumed: Callable[[int], None] | None = None, *, keep_mark: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file, plain or gzip; of standard input where `path` is None.
 
-
-def read_lines(path: Path, consumed: Callable[[int], None] = nobody) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or `.gz`, one after the other, whatever its size.
-
-    A byte-order mark at the file's start and a carriage return at a line's end are left out; all else stays.
+    A byte-order mark at the start and a carriage return at the end of a line are removed.
 
     Args:
-        consumed: told now and then how many more bytes of the file (as it lies on the disk) have been read.
+        keep_mark: keep a byte-order mark.
 
     Raises:
-        DataError: missing, unreadable or a directory; not UTF-8; a damaged or truncated `.gz`; a line of more than
+        DataError: the file cannot be read, is not UTF-8, is damaged gzip data, or has a line of more than
             `LONGEST_LINE` bytes. The message names the file and the line.
     """
-    with _opened(path) as (raw, stream):
-        told = 0
-        number = 0
-        while line := _next_line(stream, path, number + 1):
+    with open_input(path, consumed) as stream:
+        for line in decoded_lines(stream, keep_mark=keep_mark):
+            if line is not None:
+                yield line
+
+
+def read_windows(
+    stream: Input, lines: int, warn: Callable[[str], None], characters: int = 1 << 22
+) -> Iterator[list[str]]:
+    """Yield groups of at most `lines` lines; shorter where they reach `characters` or where the input pauses.
+
+    So a file comes in groups large enough to sort, and a line that is typed comes at once. Lines are read leniently.
+    """
+    window: list[str] = []
+    held = 0
+    for line in decoded_lines(stream, warn):
+        if line is not None:
+            window.append(line)
+            held += len(line)
+        if window and (line is None or len(window) == lines or held >= characters):
+            yield window
+            window, held = [], 0
+    if window:
+        yield window
+
+
+def decoded_lines(
+    stream: Input, warn: Callable[[str], None] | None = None, *, keep_mark: bool = False
+) -> Iterator[str | None]:
+    """Yield the lines of `stream`, and None where the input pauses.
+
+    Strict without `warn`: invalid UTF-8 and lines of more than `LONGEST_LINE` bytes raise. Lenient with it: each
+    invalid byte becomes U+FFFD, the rest of a line after `LONGEST_CUT_LINE` bytes is left out, and `warn` is called
+    with a message. UTF-16 raises in both modes.
+    """
+    number = 0
+    rest = b""
+    limit = LONGEST_LINE if warn is None else LONGEST_CUT_LINE
+    ended = False
+    while not ended:
+        if not stream.ready():
+            yield None
+        block = stream.read()
+        ended = not block
+        *whole, rest = (rest + block).split(b"\n")
+        for line in [*whole, rest] if ended and rest else whole:
             number += 1
-            if number % _REPORT_EVERY == 0:
-                told = _tell(raw, told, consumed)
-            yield _decoded(line, path, number)
-        _tell(raw, told, consumed)
+            if number == 1:
+                line = _without_mark(line, stream.name, keep_mark)
+            yield _decoded(line, f"{stream.name}:{number}", limit, warn)
+        if len(rest) > limit:
+            if warn is None:
+                raise _too_long(f"{stream.name}:{number + 1}")
+            rest = rest[: limit + 1]
 
 
-def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] = nobody) -> Iterator[Example]:
-    """The pairs of two files that must have the same number of lines.
+def read_parallel(
+    source: Path, target: Path, consumed: Callable[[int], None] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield source line, target line and place (`train.en:17`) of two files with the same number of lines.
 
     Raises:
-        DataError: as `read_lines`, and if one file is longer than the other; the message gives both counts.
+        DataError: as `read_lines`; or one file has more lines. The message gives both counts.
     """
     sources, targets = read_lines(source, consumed), read_lines(target, consumed)
-    number = 0
-    for source_line in sources:
-        target_line = next(targets, None)
-        if target_line is None:
-            raise _unequal(source, number + 1 + _count(sources), target, number)
-        number += 1
-        yield Example(source_line, target_line, f"{source}:{number}")
-    left_over = _count(targets)
-    if left_over:
-        raise _unequal(source, number, target, number + left_over)
+    for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
+        if source_line is None or target_line is None:
+            shorter, longer = number - 1, number + sum(1 for _ in (targets if source_line is None else sources))
+            counts = (shorter, longer) if source_line is None else (longer, shorter)
+            raise DataError(
+                f"{source} has {counts[0]} lines but {target} has {counts[1]}; line n of one file must be the "
+                "translation of line n of the other"
+            )
+        yield source_line, target_line, f"{source}:{number}"
 
 
 def find_file(prefix: str, ending: str) -> Path:
-    """The file `PREFIX.ENDING`, or else `PREFIX.ENDING.gz`.
+    """Return the path `PREFIX.ENDING`, or else `PREFIX.ENDING.gz`.
 
     Raises:
-        DataError: neither is there (the message lists what is), or it is no regular file.
+        DataError: neither exists (the message suggests others), or it is not a regular file.
     """
     plain = Path(f"{prefix}.{ending}")
     for path in (plain, Path(f"{plain}.gz")):
         if path.exists():
             check_regular(path)
             return path
-    beside = sorted(p.name for p in plain.parent.glob(f"{_literal(Path(prefix).name)}.*")) if prefix else []
-    found = f"There is {', '.join(beside[:8])}." if beside else f"No file begins with {prefix}. at all."
-    raise DataError(f"{plain}: there is no such file, nor {plain.name}.gz. {found}")
+    name, directory = Path(prefix).name.removesuffix(".gz"), plain.parent
+    others = {p.name.removesuffix(".gz").removesuffix(f".{ending}") for p in directory.glob(f"*.{ending}*")}
+    close = [Path(name).stem] if Path(name).stem in others else difflib.get_close_matches(name, others, n=1)
+    beside = sorted(p.name for p in directory.glob("*") if p.name.startswith(f"{name}."))
+    if close:
+        hint = f"Did you mean the prefix {directory / close[0]}?"
+    else:
+        hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
+    raise DataError(f"{plain}: no such file, nor {plain.name}.gz. {hint}")
 
 
 def check_regular(path: Path) -> None:
-    """Raises DataError if `path` is a directory, a pipe or a device: input is read more than once."""
+    """Raise DataError if `path` is a directory, a pipe or a device: training text is read several times."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
     if stat.S_ISDIR(mode):
-        raise DataError(f"{path}: this is a directory; a text file, plain or .gz, is needed")
+        raise DataError(f"{path}: this is a directory; expected a text file")
     if not stat.S_ISREG(mode):
-        raise DataError(f"{path}: this is no regular file; input is read more than once, so save it to a file first")
+        raise DataError(f"{path}: not a regular file; the text is read several times, so save it to a file first")
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal.
+    """Return the SHA-256 of a file's bytes, in hexadecimal.
 
     Raises:
         DataError: the file cannot be read.
@@ -122,69 +165,31 @@ def fingerprint(path: Path) -> str:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The file as it lies on the disk, and the stream of its text."""
-    check_regular(path)
+def _without_mark(line: bytes, name: str, keep_mark: bool) -> bytes:
+    if line.startswith(_UTF16_MARKS):
+        raise DataError(f"{name}: this text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+    return line if keep_mark else line.removeprefix(codecs.BOM_UTF8)
+
+
+def _decoded(line: bytes, place: str, limit: int, warn: Callable[[str], None] | None) -> str:
+    line = line.removesuffix(b"\r")
+    if len(line) > limit:
+        if warn is None:
+            raise _too_long(place)
+        warn(f"{place}: longer than {limit} bytes; the rest is left out")
+        # The incremental decoder leaves out a last character that was cut in two.
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(line[:limit])
     try:
-        raw = path.open("rb", buffering=_BLOCK)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-    with raw:
-        if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=raw, mode="rb") as stream:
-                yield raw, stream  # type: ignore[misc]  # GzipFile has all of IO[bytes] that is used here
-        else:
-            yield raw, raw
-
-
-def _next_line(stream: IO[bytes], path: Path, number: int) -> bytes:
-    try:
-        line = stream.readline(LONGEST_LINE + 1)
-    except EOFError as error:
-        raise DataError(
-            f"{path}:{number}: the compressed file ends in the middle; copy or download it again"
-        ) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}:{number}: not a sound gzip file ({error}); copy or download it again") from error
-    except OSError as error:
-        raise DataError(f"{path}:{number}: cannot go on reading: {error.strerror or error}") from error
-    if len(line) > LONGEST_LINE:
-        raise DataError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB; is this a text file?")
-    return line
-
-
-def _decoded(line: bytes, path: Path, number: int) -> str:
-    if number == 1:
-        if line.startswith(_UTF16_MARKS):
-            raise DataError(f"{path}:1: this file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
-        line = line.removeprefix(_UTF8_MARK)
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}:{number}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1} of the "
-            "line; mend the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
-        ) from error
+        problem = f"{place}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}"
+        if warn is None:
+            raise DataError(
+                f"{problem}; correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
+            ) from error
+        warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD)")
+        return line.decode("utf-8", "replace")
 
 
-def _tell(raw: IO[bytes], told: int, consumed: Callable[[int], None]) -> int:
-    position = raw.tell()
-    consumed(position - told)
-    return position
-
-
-def _count(lines: Iterator[str]) -> int:
-    return sum(1 for _ in lines)
-
-
-def _unequal(source: Path, source_lines: int, target: Path, target_lines: int) -> DataError:
-    return DataError(
-        f"{source} has {source_lines} lines but {target} has {target_lines}; "
-        "line by line the two must be translations of each other"
-    )
-
-
-def _literal(name: str) -> str:
-    """`name` with the wildcards of `glob` taken literally."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+def _too_long(place: str) -> DataError:
+    return DataError(f"{place}: a line of more than {LONGEST_LINE >> 20} MiB; is this a text file?")

@@ -1,4 +1,4 @@
-"""Embeddings (section 3.4) and positions (section 3.5).
+"""Embeddings (section 3.4) and positional encodings (section 3.5).
 
 Letters: B rows, T positions, V vocabulary, d_model the model's width.
 """
@@ -15,7 +15,7 @@ from nmt_cli.interfaces import PAD
 
 
 class Embedding(nn.Module):
-    """Token embeddings times sqrt(d_model); the matrix also serves as the pre-softmax projection."""
+    """Token embeddings times sqrt(d_model); the same matrix is the pre-softmax projection."""
 
     def __init__(self, vocabulary_size: int, d_model: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ def sinusoids(start: int, length: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same (section 3.5).
 
     Returns:
-        [length, d_model], from position `start` on.
+        [length, d_model], for positions `start` to `start + length - 1`.
     """
     position = torch.arange(start, start + length, dtype=torch.float64)[:, None]
     angle = position * torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
@@ -45,7 +45,7 @@ def sinusoids(start: int, length: int, d_model: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Section 3.5. The table grows as longer sentences come, so there is no longest one."""
+    """Section 3.5. The table grows with the longest sentence seen, so length is not limited."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -54,19 +54,17 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("table", sinusoids(0, 256, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
-        """[length, d_model] for positions start .. start + length - 1."""
+        """[length, d_model] for positions `start` to `start + length - 1`."""
         table = self.table
         if start + length > len(table):
-            with torch.inference_mode(False):  # so that a table grown while translating still serves training
+            with torch.inference_mode(False):  # training may use a table that grew during translation
                 table = sinusoids(0, max(start + length, 2 * len(table)), self.d_model).to(table.device)
             self.table = table
         return table[start : start + length]
 
 
 class LearnedPositions(nn.Module):
-    """Table 3, row E. A position past the table's end uses its last row: trained models meet none unless the
-    corpus had none.
-    """
+    """Table 3, row E. Positions past the end of the table use its last row."""
 
     def __init__(self, d_model: int, max_positions: int) -> None:
         super().__init__()
@@ -74,6 +72,6 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, start: int, length: int) -> Tensor:
-        """[length, d_model] for positions start .. start + length - 1."""
+        """[length, d_model] for positions `start` to `start + length - 1`."""
         positions = torch.arange(start, start + length, device=self.weight.device)
         return self.weight[positions.clamp(max=len(self.weight) - 1)]

@@ -1,4 +1,4 @@
-"""The feed-forward network (section 3.3) and what stands around every sub-layer (sections 3.1 and 5.4)."""
+"""The feed-forward network (section 3.3) and the residual connection around every sub-layer (sections 3.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nmt_cli.layers.dropout import Dropout
 
 
 class FeedForward(nn.Module):
-    """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, at every position alike."""
+    """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, applied to each position."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
         super().__init__()
@@ -20,15 +20,14 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., d_model] -> [..., d_model]."""
-        result: Tensor = self.outer(self.dropout(torch.relu(self.inner(x))))
-        return result
+        """[B, T, d_model] -> [B, T, d_model]."""
+        return self.outer(self.dropout(torch.relu(self.inner(x))))
 
 
 class Residual(nn.Module):
-    """What stands around a sub-layer.
+    """Dropout, residual connection and layer normalisation around a sub-layer.
 
-    Post-norm (sections 3.1 and 5.4): LayerNorm(x + Dropout(Sublayer(x))).
+    Post-norm, as in the paper: LayerNorm(x + Dropout(Sublayer(x))).
     Pre-norm: x + Dropout(Sublayer(LayerNorm(x))).
     """
 
@@ -39,7 +38,7 @@ class Residual(nn.Module):
         self.pre_norm = pre_norm
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """`x` [B, T, d_model] and the sub-layer as a function of the same shape."""
-        inner = self.norm(x) if self.pre_norm else x
-        result: Tensor = x + self.dropout(sublayer(inner))
-        return result if self.pre_norm else self.norm(result)
+        """`x` [B, T, d_model] and a function that keeps its shape -> [B, T, d_model]."""
+        if self.pre_norm:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))

@@ -1,43 +1,44 @@
-"""Scores of translated lines: every BLEU that the literature reports, by its full name, and chrF and TER beside it.
+"""Scores of translations: every BLEU of the literature under a name of its own, chrF and TER.
 
-The counting is sacreBLEU's for all of them. The BLEU of multi-bleu.perl is sacreBLEU's without tokenisation and without
-smoothing, over lines that were prepared as that script's users prepare them (`nmt_cli.metrics.preparation`).
+sacreBLEU does the counting. The BLEU of multi-bleu.perl is sacreBLEU's without tokenization and without smoothing, on
+lines prepared as users of that script prepare them (`nmt_cli.metrics.preparation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError, nearest
-from nmt_cli.metrics.preparation import Preparation, PreparedLines, check_language
+from nmt_cli.metrics.preparation import PreparedLines, check_language
 
-MAIN = ("sacrebleu-13a", "chrf", "ter", "paper")
-"""The measures to look at first; "paper" stands for the one that the paper reports for the language."""
+DEFAULT = ("sacrebleu-13a", "chrf", "ter")
 
 _DIGITS = 10  # decimals of a score: 100 for identical text, not 100.00000000000004
+
+Lines = Sequence[str]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One way to score, a row of the table `MEASURES`.
+    """A row of the table `MEASURES`.
 
     Args:
-        id: the stable short name.
-        name: the full name; "{language}" in it stands for the target language.
-        metric: the class in sacrebleu.metrics that counts.
-        settings: what it is built with.
-        hypothesis: steps that prepare a hypothesis line, names of `preparation.STEPS`.
+        metric: the short name.
+        name: the full name; "{language}" stands for the target language.
+        kind: BLEU, CHRF or TER.
+        settings: arguments of sacreBLEU's class for this kind.
+        hypothesis: the steps that prepare a hypothesis line, names of `preparation.STEPS`.
         reference: the same for a reference line.
-        signature: what the steps add to sacreBLEU's signature.
+        signature: entries added to sacreBLEU's signature.
     """
 
-    id: str
+    metric: str
     name: str
-    metric: str = "BLEU"
+    kind: str = "BLEU"
     settings: Mapping[str, Any] = field(default_factory=dict)
     hypothesis: tuple[str, ...] = ()
     reference: tuple[str, ...] = ()
@@ -46,179 +47,160 @@ class Measure:
 
 @dataclass(frozen=True)
 class Score:
-    """One figure.
+    """The score of one system by one metric.
 
     Args:
-        metric: the measure's full name.
-        score: 0 to 100 for BLEU and chrF; TER is 0 at best and may exceed 100.
-        signature: everything that the figure depends on, in sacreBLEU's notation.
-        id: the measure's stable short name, such as "sacrebleu-13a".
-        system: whose output was scored, as it was named (a file).
-        details: what the score was computed from: for BLEU precisions, brevity penalty and lengths in tokens.
+        metric: the short name, such as "sacrebleu-13a".
+        name: the full name.
+        score: 0 to 100 for BLEU and chrF; TER is an error rate, which may exceed 100.
+        signature: everything that the score depends on, in sacreBLEU's notation.
+        system: the system's name (a file).
+        details: for BLEU: precisions, brevity penalty and lengths in tokens.
     """
 
     metric: str
+    name: str
     score: float
     signature: str
-    id: str
     system: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Change:
-    """A row of the decomposition: the one thing that differs from the row above, and what it does to the score."""
-
-    change: str
-    cased: Score
-    lowercased: Score
-    cased_delta: float | None  # None in the first row
-    lowercased_delta: float | None
 
 
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
 
 
-def _multi_bleu(id: str, name: str, hypothesis: str, reference: str, **signature: str) -> Iterator[Measure]:
-    """A measure by multi-bleu.perl's arithmetic, cased and (`-lc`) lower-cased; steps are given as words."""
-    cased = Measure(
-        id,
-        name,
-        settings=_MULTI_BLEU,
-        hypothesis=(*hypothesis.split(), "ascii-spaces"),
-        reference=(*reference.split(), "ascii-spaces"),
-        signature=signature,
-    )
+def _multi_bleu(metric: str, name: str, hypothesis: str, reference: str, **signature: str) -> Iterator[Measure]:
+    """Two metrics that count as multi-bleu.perl does, cased and lower-cased (`-lc`)."""
+    for suffix, more_name, case, steps in (
+        ("", "", {}, ("ascii-spaces",)),
+        ("-lc", "; lower-cased as by -lc: A to Z only", {"case": "lc-ascii"}, ("ascii-lower", "ascii-spaces")),
+    ):
+        both_sides = (*hypothesis.split(), *steps), (*reference.split(), *steps)
+        yield Measure(metric + suffix, name + more_name, "BLEU", _MULTI_BLEU, *both_sides, {**signature, **case})
+
+
+def _sacrebleu(metric: str, name: str, **settings: Any) -> Iterator[Measure]:
+    """Two metrics of sacreBLEU, cased and lower-cased."""
+    cased = Measure(metric, name, settings=settings)
     yield cased
-    yield replace(
-        cased,
-        id=f"{id}-lc",
-        name=f"{name}; lower-cased as by -lc, ASCII letters alone",
-        hypothesis=(*hypothesis.split(), "ascii-lower", "ascii-spaces"),
-        reference=(*reference.split(), "ascii-lower", "ascii-spaces"),
-        signature={**signature, "case": "lc-ascii"},
-    )
+    yield replace(cased, metric=f"{metric}-lc", name=f"{name}; lower-cased", settings={**settings, "lowercase": True})
 
 
-def _sacrebleu(id: str, name: str, **settings: str) -> Iterator[Measure]:
-    """A measure of sacreBLEU, cased and lower-cased."""
-    yield Measure(id, name, settings=settings)
-    yield Measure(f"{id}-lc", f"{name}; lower-cased", settings={**settings, "lowercase": True})
+_MOSES = {"tok": "moses-{language}"}
+_SPLIT = {**_MOSES, "compounds": "split"}
+_TOKENIZED = "tokenized BLEU: multi-bleu.perl, Moses tokenizer -l {language}"
+_PUNCTUATION = f"{_TOKENIZED}, compounds split, Unicode punctuation of the hypothesis"
+_MULTI30K = ("lower", "moses", "ascii-spaces")
 
-
-_MOSES = "moses-{language}"
-_TOKENISED = "tokenised BLEU: multi-bleu.perl, Moses tokeniser -l {language}"
 _ALL_MEASURES = (
-    *_sacrebleu("sacrebleu-13a", "sacreBLEU BLEU, tokenisation 13a (mteval-v13a)", tokenize="13a"),
+    *_sacrebleu("sacrebleu-13a", "sacreBLEU BLEU, tokenization 13a (mteval-v13a)", tokenize="13a"),
     *_sacrebleu("sacrebleu-char", "sacreBLEU BLEU, every character a token", tokenize="char"),
-    *_sacrebleu("sacrebleu-intl", "sacreBLEU BLEU, tokenisation intl (mteval-v14)", tokenize="intl"),
+    *_sacrebleu("sacrebleu-intl", "sacreBLEU BLEU, tokenization intl (mteval-v14)", tokenize="intl"),
     *_sacrebleu(
-        "intl-unsmoothed",
-        "sacreBLEU BLEU, tokenisation intl, no smoothing",
-        tokenize="intl",
-        smooth_method="none",
+        "intl-unsmoothed", "sacreBLEU BLEU, tokenization intl, no smoothing", tokenize="intl", smooth_method="none"
     ),
-    *_multi_bleu("multi-bleu", _TOKENISED, "moses", "moses", tok=_MOSES),
-    *_multi_bleu(
-        "compound-split",
-        f"{_TOKENISED}, compounds split",
-        "moses compounds",
-        "moses compounds",
-        tok=_MOSES,
-        compounds="split",
-    ),
+    *_multi_bleu("multi-bleu", _TOKENIZED, "moses", "moses", **_MOSES),
+    *_multi_bleu("compound-split", f"{_TOKENIZED}, compounds split", "moses compounds", "moses compounds", **_SPLIT),
     *_multi_bleu(
         "get-ende-bleu",
-        f"{_TOKENISED}, compounds split, Unicode punctuation of the hypothesis replaced (get_ende_bleu.sh)",
+        f"{_PUNCTUATION} replaced (get_ende_bleu.sh)",
         "punctuation moses compounds",
         "moses compounds",
-        tok=_MOSES,
-        compounds="split",
+        **_SPLIT,
         hyp="ascii-punctuation",
     ),
     *_multi_bleu(
         "get-ende-bleu-quotes",
-        f"{_TOKENISED}, compounds split, Unicode punctuation of the hypothesis and quotes of the reference replaced "
-        "(the paper's EN-DE)",
+        f"{_PUNCTUATION} and quotes of the reference replaced (the paper's EN-DE)",
         "punctuation moses compounds",
         "quotes moses compounds",
-        tok=_MOSES,
-        compounds="split",
+        **_SPLIT,
         hyp="ascii-punctuation",
         ref="ascii-quotes",
     ),
     *_multi_bleu(
         "get-ende-bleu-all-quotes",
-        f"{_TOKENISED}, compounds split, Unicode punctuation of the hypothesis and quotes of both sides replaced",
+        f"{_PUNCTUATION} and quotes of both sides replaced",
         "punctuation quotes moses compounds",
         "quotes moses compounds",
-        tok=_MOSES,
-        compounds="split",
+        **_SPLIT,
         hyp="ascii-punctuation-quotes",
         ref="ascii-quotes",
     ),
-    *_multi_bleu("multi-bleu-untokenised", "multi-bleu.perl on the lines as they are (white space alone)", "", ""),
+    *_multi_bleu("multi-bleu-untokenised", "multi-bleu.perl on the lines as they are", "", ""),
     Measure(
         "multi30k",
-        "Multi30k's BLEU: lower-cased (every letter), Moses tokeniser -l {language}, multi-bleu.perl",
+        "Multi30k's BLEU: lower-cased (every letter), Moses tokenizer -l {language}, multi-bleu.perl",
         settings=_MULTI_BLEU,
-        hypothesis=("lower", "moses", "ascii-spaces"),
-        reference=("lower", "moses", "ascii-spaces"),
-        signature={"case": "lc", "tok": _MOSES},
+        hypothesis=_MULTI30K,
+        reference=_MULTI30K,
+        signature={"case": "lc", **_MOSES},
     ),
     Measure("chrf", "chrF2 (sacreBLEU)", "CHRF"),
     Measure("chrf++", "chrF2++ (sacreBLEU)", "CHRF", {"word_order": 2}),
     Measure("ter", "TER (sacreBLEU)", "TER"),
 )
-MEASURES: Mapping[str, Measure] = {measure.id: measure for measure in _ALL_MEASURES}
-"""Every measure by its id."""
+MEASURES: Mapping[str, Measure] = {measure.metric: measure for measure in _ALL_MEASURES}
+"""Every metric by its short name."""
 
-GROUPS = {"all": tuple(MEASURES), "bleu": tuple(id for id, measure in MEASURES.items() if measure.metric == "BLEU")}
-"""Names that stand for several measures."""
+CHAIN = {
+    "sacrebleu-13a": "sacreBLEU, tokenization 13a",
+    "sacrebleu-intl": "tokenization intl",
+    "intl-unsmoothed": "no smoothing",
+    "multi-bleu": "Moses tokenizer: multi-bleu.perl",
+    "compound-split": "compounds split, both sides",
+    "get-ende-bleu": "hypothesis: Unicode punctuation replaced",
+    "get-ende-bleu-quotes": "reference: quotes replaced",
+    "get-ende-bleu-all-quotes": "hypothesis: quotes replaced, too",
+}
+"""From sacreBLEU's BLEU to the paper's: each metric changes one thing."""
 
-CHAIN = (
-    ("sacrebleu-13a", "sacreBLEU, tokenisation 13a"),
-    ("sacrebleu-intl", "tokenisation intl"),
-    ("intl-unsmoothed", "no smoothing"),
-    ("multi-bleu", "Moses tokeniser: multi-bleu.perl"),
-    ("compound-split", "compounds split, both sides"),
-    ("get-ende-bleu", "hypothesis: Unicode punctuation replaced"),
-    ("get-ende-bleu-quotes", "reference: quotes replaced"),
-    ("get-ende-bleu-all-quotes", "hypothesis: quotes replaced, too"),
-)
-"""The way from sacreBLEU to the paper's BLEU, one change after the other."""
+_GROUPS = {
+    "bleu": ("sacrebleu-13a",),
+    "decomposition": tuple(f"{metric}{case}" for metric in CHAIN for case in ("", "-lc")),
+    "all": tuple(MEASURES),
+}
+
+
+class Change(NamedTuple):
+    """A row of the decomposition: the one thing that differs from the row above."""
+
+    change: str
+    cased: Score
+    lowercased: Score
 
 
 def resolve(names: Sequence[str], target_language: str) -> list[Measure]:
-    """The measures that `names` stand for, each once, in their order.
+    """Return the measures called `names`, in any case, each once.
 
-    "paper" is what Table 2 of the paper reports: for German with compounds split, else plain tokenised BLEU.
+    A name is that of a measure, `bleu` (sacreBLEU's default), `decomposition`, `all`, or `paper`: what Table 2 of the
+    paper reports, which is tokenized BLEU, for German with compounds split.
 
     Raises:
         UsageError: an unknown name.
     """
-    aliases = {**GROUPS, "paper": ("get-ende-bleu-quotes" if target_language == "de" else "multi-bleu",)}
-    ids: dict[str, None] = {}
-    for name in names:
+    aliases = {**_GROUPS, "paper": ("get-ende-bleu-quotes" if target_language == "de" else "multi-bleu",)}
+    metrics: dict[str, None] = {}
+    for name in map(str.lower, names):
         if name not in aliases and name not in MEASURES:
             raise UsageError(f"there is no metric called {name!r}. {nearest(name, [*MEASURES, *aliases])}")
-        ids.update(dict.fromkeys(aliases.get(name, (name,))))
-    return [MEASURES[id] for id in ids]
+        metrics.update(dict.fromkeys(aliases.get(name, (name,))))
+    return [MEASURES[metric] for metric in metrics]
 
 
 def score(
-    hypotheses: Sequence[str],
-    references: Sequence[str] | Sequence[Sequence[str]],
-    metrics: Sequence[str] = MAIN,
+    hypotheses: Lines,
+    references: Lines | Sequence[Lines],
+    metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
 ) -> list[Score]:
-    """The scores of one system's output.
+    """Score the output of one system.
 
     Args:
-        hypotheses: plain text, detokenised, a sentence each.
+        hypotheses: detokenized sentences.
         references: as many sentences, or several such lists (several references).
-        metrics: ids of `MEASURES`, names of `GROUPS`, or "paper".
-        target_language: of the Moses tokeniser; "de" has compounds split in "paper".
+        metrics: as in `resolve`.
+        target_language: used by the Moses tokenizer; with "de", `paper` splits compounds.
 
     Raises:
         DataError: no sentence at all, or lists of different length.
@@ -228,47 +210,63 @@ def score(
 
 
 def score_systems(
-    systems: Sequence[tuple[str, Sequence[str]]],
-    references: Sequence[str] | Sequence[Sequence[str]],
-    metrics: Sequence[str] = MAIN,
+    systems: Sequence[tuple[str, Lines]],
+    references: Lines | Sequence[Lines],
+    metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
-    progress: Callable[[str], None] = lambda what: None,
 ) -> list[Score]:
-    """The scores of several systems, measure by measure, in the systems' order; as `score` otherwise.
-
-    Args:
-        systems: names and their sentences.
-        progress: told the id of each measure before it is computed.
-    """
+    """Score several systems, given as names and sentences; metric by metric, in the systems' order."""
     scores = []
-    for measure, metric, prepared in measured(systems, references, metrics, target_language, progress):
+    for measure, metric, prepared in measured(systems, references, metrics, target_language):
         for (system, _), lines in zip(systems, prepared, strict=True):
             result = metric.corpus_score(lines, None)
-            scores.append(_score(measure, metric, result, system, target_language))
+            details: dict[str, Any] = {}
+            if measure.kind == "BLEU":
+                details = {
+                    "precisions": [float(precision) for precision in result.precisions],
+                    "brevity_penalty": float(result.bp),
+                    "hypothesis_length": int(result.sys_len),
+                    "reference_length": int(result.ref_len),
+                }
+            name = measure.name.format(language=target_language)
+            signature = signature_of(measure, metric, target_language)
+            scores.append(Score(measure.metric, name, round(float(result.score), _DIGITS), signature, system, details))
     return scores
 
 
 def measured(
-    systems: Sequence[tuple[str, Sequence[str]]],
-    references: Sequence[str] | Sequence[Sequence[str]],
+    systems: Sequence[tuple[str, Lines]],
+    references: Lines | Sequence[Lines],
     metrics: Sequence[str],
     target_language: str,
-    progress: Callable[[str], None] = lambda what: None,
 ) -> Iterator[tuple[Measure, Any, list[list[str]]]]:
-    """Each measure with its sacreBLEU metric, which holds the references, and every system's lines prepared for it."""
-    check_language(target_language)
-    lists = _check(systems, references)
-    preparation = Preparation(target_language)
-    prepared_references = [preparation.of(lines) for lines in lists]
-    prepared_systems = [preparation.of(lines) for _, lines in systems]
-    for measure in resolve(metrics, target_language):
-        progress(measure.id)
-        metric = _build(measure, prepared_references)
+    """Yield each measure, sacreBLEU's metric with the references, and the lines of every system prepared for it."""
+    measures = resolve(metrics, target_language)
+    if any("moses" in measure.hypothesis for measure in measures):
+        check_language(target_language)
+    lists = _same_length(systems, references)
+    prepared_references = [PreparedLines(lines, target_language) for lines in lists]
+    prepared_systems = [PreparedLines(lines, target_language) for _, lines in systems]
+    for measure in measures:
+        reference_lines = [lines.after(measure.reference) for lines in prepared_references]
+        metric = _sacrebleu_metric(measure, reference_lines)
         yield measure, metric, [lines.after(measure.hypothesis) for lines in prepared_systems]
 
 
+def _sacrebleu_metric(measure: Measure, references: list[list[str]]) -> Any:
+    import sacrebleu.metrics
+
+    from nmt_cli.metrics.ter import FastTER
+
+    if measure.kind == "TER":
+        return FastTER(references=references)
+    # force: no warning about tokenized input; the command itself looks for that, once.
+    settings = {**measure.settings, "force": True} if measure.kind == "BLEU" else measure.settings
+    return getattr(sacrebleu.metrics, measure.kind)(**settings, references=references)
+
+
 def signature_of(measure: Measure, metric: Any, target_language: str) -> str:
-    """sacreBLEU's signature of a metric that has been used, completed by how the lines were prepared."""
+    """Return sacreBLEU's signature of a metric that has been used, completed by how the lines were prepared."""
     signature = metric.get_signature()
     for key, value in measure.signature.items():
         signature.update(key, value.format(language=target_language))
@@ -280,63 +278,22 @@ def signature_of(measure: Measure, metric: Any, target_language: str) -> str:
 
 
 def decomposition(scores: Sequence[Score]) -> list[Change]:
-    """The way from sacreBLEU to the paper's BLEU by one system's scores; rows without their scores are left out."""
-    by_id = {score.id: score for score in scores}
-    rows: list[Change] = []
-    for id, change in CHAIN:
-        if id in by_id and f"{id}-lc" in by_id:
-            cased, lowercased = by_id[id], by_id[f"{id}-lc"]
-            above = rows[-1] if rows else None
-            rows.append(
-                Change(
-                    change,
-                    cased,
-                    lowercased,
-                    cased.score - above.cased.score if above else None,
-                    lowercased.score - above.lowercased.score if above else None,
-                )
-            )
-    return rows
+    """Return the steps from sacreBLEU's BLEU to the paper's, of those whose scores are among one system's `scores`."""
+    found = {score.metric: score for score in scores}
+    return [
+        Change(change, found[metric], found[f"{metric}-lc"])
+        for metric, change in CHAIN.items()
+        if metric in found and f"{metric}-lc" in found
+    ]
 
 
-def _check(
-    systems: Sequence[tuple[str, Sequence[str]]], references: Sequence[str] | Sequence[Sequence[str]]
-) -> list[list[str]]:
-    """The lists of references, having as many lines as every system."""
+def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Sequence[Lines]) -> list[list[str]]:
+    """Return the lists of references, after a check that they and the systems have the same number of lines."""
     flat = [line for line in references if isinstance(line, str)]
-    lists = [flat] if flat else [list(lines) for lines in references if not isinstance(lines, str)]
+    lists = [flat] if flat else [list(lines) for lines in references]
     if not lists or not lists[0]:
         raise DataError("there is nothing to score: no reference sentence")
-    counts = [("reference", lines) for lines in lists] + [(name or "hypotheses", lines) for name, lines in systems]
-    for name, lines in counts:
+    for name, lines in [("reference", lines) for lines in lists] + [(name or "hypotheses", to) for name, to in systems]:
         if len(lines) != len(lists[0]):
             raise DataError(f"{name}: {len(lines)} sentences, but the reference has {len(lists[0])}")
     return lists
-
-
-def _build(measure: Measure, references: Sequence[PreparedLines]) -> Any:
-    import sacrebleu.metrics
-
-    lines = [reference.after(measure.reference) for reference in references]
-    # sacreBLEU warns of tokenised input if not forced; the command looks for that itself, once and not per measure.
-    forced = {"force": True} if measure.metric == "BLEU" else {}
-    return getattr(sacrebleu.metrics, measure.metric)(**measure.settings, **forced, references=lines)
-
-
-def _score(measure: Measure, metric: Any, result: Any, system: str, language: str) -> Score:
-    details: dict[str, Any] = {}
-    if measure.metric == "BLEU":
-        details = {
-            "precisions": [float(precision) for precision in result.precisions],
-            "brevity_penalty": float(result.bp),
-            "hypothesis_length": int(result.sys_len),
-            "reference_length": int(result.ref_len),
-        }
-    return Score(
-        measure.name.format(language=language),
-        round(float(result.score), _DIGITS),
-        signature_of(measure, metric, language),
-        measure.id,
-        system,
-        details,
-    )

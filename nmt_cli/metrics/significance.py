@@ -1,37 +1,37 @@
-"""Whether systems differ by more than chance: sacreBLEU's paired tests, for every measure of `nmt_cli.metrics.bleu`."""
+"""Whether systems differ by more than chance: sacreBLEU's paired tests, for every metric of `nmt_cli.metrics.bleu`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.metrics.bleu import MAIN, measured, signature_of
+from nmt_cli.metrics.bleu import DEFAULT, Lines, measured, signature_of
 
 TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
-"""The tests by name, and what sacreBLEU calls them."""
+"""The tests by name, and sacreBLEU's abbreviations."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system's score by one measure, compared with the baseline, which is the first system.
+    """The score of one system by one metric, compared with the baseline, which is the first system.
 
     Args:
-        id: the measure's id.
-        metric: its full name.
+        metric: the metric's short name.
+        name: its full name.
         system: the system's name.
         baseline: the baseline's name.
         score: the system's score on all sentences.
-        p_value: how probable a difference this large is if the two were equally good; 1 for the same score, None for
-            the baseline itself.
-        mean: of the scores of the resamples (bootstrap alone).
-        interval: half the width of the 95% confidence interval around `mean` (bootstrap alone).
-        signature: with the test, its number of samples and the seed.
+        p_value: the probability of a difference this large between systems that are equally good; 1 for the same
+            score, None for the baseline itself.
+        mean: the mean of the resamples (bootstrap only).
+        interval: half the width of the 95% confidence interval around `mean` (bootstrap only).
+        signature: includes the test, its number of samples and the seed.
     """
 
-    id: str
     metric: str
+    name: str
     system: str
     baseline: str
     score: float
@@ -42,24 +42,20 @@ class Comparison:
 
 
 def paired_test(
-    systems: Sequence[tuple[str, Sequence[str]]],
-    references: Sequence[str] | Sequence[Sequence[str]],
+    systems: Sequence[tuple[str, Lines]],
+    references: Lines | Sequence[Lines],
     test: str,
-    metrics: Sequence[str] = MAIN,
+    metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
     samples: int = 0,
-    progress: Callable[[str], None] = lambda what: None,
 ) -> list[Comparison]:
-    """Every system against the first one, measure by measure.
+    """Compare every system with the first one, metric by metric.
 
     Args:
-        systems: names and their sentences, the baseline first.
-        references: as in `nmt_cli.metrics.bleu.score`.
-        test: "paired-bootstrap" or "approximate-randomization".
-        metrics: as in `nmt_cli.metrics.bleu.score`.
-        target_language: as there.
+        systems: names and sentences, the baseline first.
+        references, metrics, target_language: as in `nmt_cli.metrics.bleu.score`.
+        test: a name of `TESTS`.
         samples: resamples or trials; 0 means sacreBLEU's 1,000 resamples or 10,000 trials.
-        progress: told the id of each measure before it is tested.
 
     Raises:
         UsageError: an unknown test or metric, or fewer than two systems.
@@ -72,35 +68,21 @@ def paired_test(
     if len(systems) < 2:
         raise UsageError("a paired test compares systems: give two or more files of hypotheses, the baseline first")
     comparisons = []
-    for measure, metric, prepared in measured(systems, references, metrics, target_language, progress):
-        named: list[tuple[str, Sequence[str]]] = list(zip((name for name, _ in systems), prepared, strict=True))
-        paired = PairedTest(named, {measure.id: metric}, None, test_type=TESTS[test], n_samples=samples)
+    for measure, metric, prepared in measured(systems, references, metrics, target_language):
+        named: list[tuple[str, Lines]] = [(name, lines) for (name, _), lines in zip(systems, prepared, strict=True)]
+        paired = PairedTest(named, {measure.metric: metric}, None, test_type=TESTS[test], n_samples=samples)
         _, columns = paired()
         results: list[Any] = next(column for name, column in columns.items() if name != "System")
-        extra = f"|{TESTS[test]}:{paired.n_samples}|seed:{str(paired._seed).lower()}"
-        for (name, _), result in zip(systems, results, strict=True):
+        name = measure.name.format(language=target_language)
+        signature = signature_of(measure, metric, target_language)
+        signature += f"|{TESTS[test]}:{paired.n_samples}|seed:{str(paired._seed).lower()}"
+        for (system, _), result in zip(systems, results, strict=True):
+            values = (result.p_value, result.mean, result.ci)
+            p_value, mean, interval = (None if value is None else float(value) for value in values)
+            score = float(result.score)
+            if p_value is not None and score == results[0].score:
+                p_value = 1.0  # sacreBLEU counts only larger differences, and gives equal scores its smallest p
             comparisons.append(
-                Comparison(
-                    measure.id,
-                    measure.name.format(language=target_language),
-                    name,
-                    systems[0][0],
-                    float(result.score),
-                    _p_value(result, results[0]),
-                    _number(result.mean),
-                    _number(result.ci),
-                    signature_of(measure, metric, target_language) + extra,
-                )
+                Comparison(measure.metric, name, system, systems[0][0], score, p_value, mean, interval, signature)
             )
     return comparisons
-
-
-def _p_value(result: Any, baseline: Any) -> float | None:
-    """sacreBLEU's p-value, but 1 for equal scores, where sacreBLEU counts larger differences alone and finds none."""
-    if result.p_value is not None and result.score == baseline.score:
-        return 1.0
-    return _number(result.p_value)
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)

@@ -16,12 +16,12 @@ from nmt_cli.registry import option, register
 class AdamConfig:
     """Section 5.3: beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9."""
 
-    beta1: float = option(0.9, "Adam's beta_1", minimum=0.0)
-    beta2: float = option(0.98, "Adam's beta_2", minimum=0.0)
-    epsilon: float = option(1e-9, "Adam's epsilon", minimum=0.0)
+    beta1: float = option(0.9, "beta_1 of Adam.", minimum=0.0)
+    beta2: float = option(0.98, "beta_2 of Adam.", minimum=0.0)
+    epsilon: float = option(1e-9, "epsilon of Adam.", minimum=0.0)
 
     def __post_init__(self) -> None:
-        """Refuses a beta of 1, with which the averages would never move, and larger ones."""
+        """Raise UsageError unless both betas are below 1."""
         for name in ("beta1", "beta2"):
             if getattr(self, name) >= 1:
                 raise UsageError(f"--{name} must be below 1, not {getattr(self, name)!r}")
@@ -29,5 +29,5 @@ class AdamConfig:
 
 @register("optimizer", "adam", AdamConfig)
 def adam(config: AdamConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam in one fused kernel a step; the schedule sets the rate before every step."""
+    """Return PyTorch's fused Adam. The trainer sets the learning rate before every step."""
     return torch.optim.Adam(parameters, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)

@@ -1,4 +1,4 @@
-"""The paper's learning rate (equation 3)."""
+"""The learning rate of equation 3 (section 5.3)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nmt_cli.registry import option, register
 class InverseSqrtConfig:
     """Section 5.3."""
 
-    warmup_steps: int = option(4000, "steps in which the rate rises linearly", minimum=1)
-    learning_rate_scale: float = option(1.0, "factor on the whole schedule (the paper's is 1)", minimum=0.0)
+    warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
+    learning_rate_scale: float = option(1.0, "Factor of the learning rate; 1 in the paper.", minimum=0.0)
 
 
 @register("schedule", "inverse_sqrt", InverseSqrtConfig)
@@ -24,11 +24,10 @@ class InverseSqrt:
         self.warmup_steps = config.warmup_steps
 
     def __call__(self, step: int) -> float:
-        """The rate of `step`, the first of which is 1."""
-        rate: float = self.scale * min(step**-0.5, step * self.warmup_steps**-1.5)
-        return rate
+        """The learning rate of `step`; the first step is 1."""
+        return self.scale * min(step**-0.5, step * self.warmup_steps**-1.5)
 
     @property
     def peak(self) -> float:
-        """The highest rate, at step `warmup_steps`."""
+        """The highest learning rate, at step `warmup_steps`."""
         return self(self.warmup_steps)

@@ -1,6 +1,6 @@
-"""Search constrained by the grammar of linearised trees: which ids may follow, for many hypotheses at once.
+"""Search constrained by the grammar of linearised trees: masks over the vocabulary for many hypotheses at once.
 
-Letters: N hypotheses, V symbols of the target vocabulary.
+Letters: N hypotheses, V target symbols.
 """
 
 from __future__ import annotations
@@ -16,49 +16,45 @@ from nmt_cli.parsing.grammar import GrammarState
 from nmt_cli.parsing.linearisation import Meaning, Tag
 from nmt_cli.parsing.trees import Close, Open
 
-_OPENING, _LEAF, _END = 4, 2, 1
-"""What each of the eight rows allows, as the sum of these."""
+_OPENING, _LEAF, _END = 4, 2, 1  # a row's number is the sum of the kinds that it allows
 
 
 @dataclass(frozen=True)
 class SymbolMasks:
-    """The vocabulary as the grammar sees it."""
+    """The kinds of the vocabulary's symbols, as masks."""
 
     meanings: Sequence[Meaning | None]
-    rows: Tensor  # [8, V], true where the id is of a kind that the row allows; the row 0 allows nothing
+    rows: Tensor  # [8, V]: row r is true for ids of a kind in r
     closing: dict[str, int]  # the id of each label's closing bracket
 
     @classmethod
     def of(cls, meanings: Sequence[Meaning | None], device: torch.device) -> SymbolMasks:
-        """The masks of a vocabulary, given what each of its ids says."""
-        kinds = torch.tensor([_kind(number, meaning) for number, meaning in enumerate(meanings)], device=device)
-        rows = (torch.arange(8, device=device).unsqueeze(1) & kinds) > 0
-        closing = {meaning.label: number for number, meaning in enumerate(meanings) if isinstance(meaning, Close)}
+        """Build the masks, given the meaning of each id."""
+        kind = {Open: _OPENING, Tag: _LEAF}  # closing brackets are allowed one by one
+        kinds = [_END if i == EOS else kind.get(type(meaning), 0) for i, meaning in enumerate(meanings)]
+        rows = (torch.arange(8, device=device).unsqueeze(1) & torch.tensor(kinds, device=device)) > 0
+        closing = {meaning.label: i for i, meaning in enumerate(meanings) if isinstance(meaning, Close)}
         return cls(meanings, rows, closing)
 
 
 @dataclass(frozen=True)
 class TreeConstraint:
-    """What may follow in N sequences; a dead one, None, may not go on.
-
-    It is what the search asks of a constraint, and is never changed.
-    """
+    """The `Constraint` of a search. A state of None allows nothing: its hypothesis is dropped."""
 
     masks: SymbolMasks
     states: Sequence[GrammarState | None]
 
     def allowed(self) -> Tensor:
-        """[N, V], true where the symbol may follow."""
+        """Return [N, V], true where the symbol may follow."""
         kinds, closers = [], []
-        for number, state in enumerate(self.states):
+        for row, state in enumerate(self.states):
             if state is None:
                 kinds.append(0)
                 continue
             allowed = state.allowed()
             kinds.append(_OPENING * allowed.opening + _LEAF * allowed.leaf + _END * allowed.end)
-            closer = None if allowed.closing is None else self.masks.closing.get(allowed.closing)
-            if closer is not None:
-                closers.append((number, closer))
+            if allowed.closing in self.masks.closing:
+                closers.append((row, self.masks.closing[allowed.closing]))
         mask = self.masks.rows[torch.tensor(kinds, device=self.masks.rows.device)]
         if closers:
             places = torch.tensor(closers, device=mask.device)
@@ -66,22 +62,9 @@ class TreeConstraint:
         return mask
 
     def advance(self, rows: Tensor, tokens: Tensor) -> TreeConstraint:
-        """The constraint whose row i is this one's row `rows[i]` after `tokens[i]`; dead where that is not allowed."""
-        return TreeConstraint(
-            self.masks, [self._after(row, token) for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)]
-        )
-
-    def _after(self, row: int, token: int) -> GrammarState | None:
-        state, meaning = self.states[row], self.masks.meanings[token]
-        if state is None or meaning is None or not state.allows(meaning):
-            return None
-        return state.advance(meaning)
-
-
-def _kind(number: int, meaning: Meaning | None) -> int:
-    """The kind of an id; closing brackets are allowed one by one, and so are of no kind."""
-    if number == EOS:
-        return _END
-    if isinstance(meaning, Open):
-        return _OPENING
-    return _LEAF if isinstance(meaning, Tag) else 0
+        """Return the constraint whose row i is this one's row `rows[i]` after `tokens[i]`."""
+        states = []
+        for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
+            state = self.states[row]
+            states.append(None if state is None else state.advance(self.masks.meanings[token]))
+        return TreeConstraint(self.masks, states)

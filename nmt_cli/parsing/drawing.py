@@ -1,4 +1,4 @@
-"""A tree as a person likes to see it: drawn on a terminal."""
+"""Drawings of trees for terminals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ _INDENT = 4  # columns of rich's guides at each level
 
 
 class WholeDrawing:
-    """A drawing as wide as it has to be: rich leaves out what does not fit into a terminal's columns.
-
-    Print it with `soft_wrap=True`, so that the terminal itself breaks the lines that are too long for it.
-    """
+    """A drawing of fixed width, since rich cuts off text beyond the terminal's columns; print it with `soft_wrap`."""
 
     def __init__(self, root: Drawing, width: int) -> None:
         self.root = root
@@ -27,7 +24,7 @@ class WholeDrawing:
 
 
 def drawn(tree: Tree) -> WholeDrawing:
-    """Constituents with what they hold below them, and each word beside its tag."""
+    """Return the drawing: children below their constituents, words beside their tags."""
     above: list[Drawing] = []
     root = Drawing("", guide_style=_LINES)
     width = 1

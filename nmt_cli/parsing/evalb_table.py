@@ -1,23 +1,33 @@
-"""EVALB's output, letter by letter: the table of sentences and the summary."""
+"""EVALB's output, character by character: the table of sentences and the summary."""
 
 from __future__ import annotations
 
 from nmt_cli.parsing.evalb import BracketReport, Row, Scores, percentage
 
 _RULE = "=" * 76
+_HEAD = (  # the misspellings are EVALB's
+    "  Sent.                        Matched  Bracket   Cross        Correct Tag",
+    " ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy",
+    _RULE,
+)
 
 
-def table_head() -> list[str]:
-    """The three lines above the table (the misspellings are EVALB's)."""
-    return [
-        "  Sent.                        Matched  Bracket   Cross        Correct Tag",
-        " ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy",
-        _RULE,
-    ]
+def evalb_output(report: BracketReport) -> str:
+    """Return EVALB's whole output, without totals if it stopped at too many errors."""
+    lines = [*_HEAD, *map(table_row, report.rows)]
+    if report.stopped_at is None:
+        s = report.everything
+        brackets = (
+            f"                {s.recall:6.2f} {s.precision:6.2f} "
+            f"{s.matched_brackets:6d} {s.gold_brackets:5d} {s.test_brackets:5d}  {s.crossing_brackets:5d}"
+        )
+        tags = f"  {s.words:5d} {s.correct_tags:5d}   {s.tagging_accuracy:6.2f}"
+        lines += [_RULE, (brackets if s.gold_brackets and s.test_brackets else "") + tags, *summary(report)]
+    return "\n".join(lines) + "\n"
 
 
 def table_row(row: Row) -> str:
-    """The line of one sentence, its recall, precision and tagging accuracy in per cent."""
+    """Return the line of one sentence."""
     recall, precision = percentage(row.matched, row.gold), percentage(row.matched, row.test)
     return (
         f"{row.number:4d}  {row.length:3d}    {row.status:d}  {recall:6.2f} {precision:6.2f}   "
@@ -26,18 +36,8 @@ def table_row(row: Row) -> str:
     )
 
 
-def table_foot(scores: Scores) -> list[str]:
-    """The rule below the table and the line of totals."""
-    brackets = (
-        f"                {scores.recall:6.2f} {scores.precision:6.2f} "
-        f"{scores.matched:6d} {scores.gold:5d} {scores.test:5d}  {scores.crossing:5d}"
-    )
-    tags = f"  {scores.words:5d} {scores.correct_tags:5d}   {scores.tagging_accuracy:6.2f}"
-    return [_RULE, (brackets if scores.gold and scores.test else "") + tags]
-
-
 def summary(report: BracketReport) -> list[str]:
-    """The summary: all sentences, then those up to the cut-off length."""
+    """Return the summary of all sentences and of those up to the cut-off length."""
     return [
         "=== Summary ===",
         "",
@@ -49,22 +49,13 @@ def summary(report: BracketReport) -> list[str]:
     ]
 
 
-def evalb_output(report: BracketReport) -> str:
-    """All that EVALB writes to its standard output; without totals where too many errors stopped it."""
-    lines = table_head() + [table_row(row) for row in report.rows]
-    if report.stopped_at is None:
-        lines += table_foot(report.everything) + summary(report)
-    return "\n".join(lines) + "\n"
-
-
 def _summary_lines(scores: Scores) -> list[str]:
-    # EVALB divides 0 by 0 where nothing matches, and prints the hardware's answer.
-    f1 = f"{scores.f1:6.2f}" if scores.matched else "  -nan"
+    f1 = f"{scores.f1:6.2f}" if scores.matched_brackets else "  -nan"  # EVALB divides 0 by 0 if nothing matches
     return [
         f"Number of sentence        = {scores.sentences:6d}",
-        f"Number of Error sentence  = {scores.errors:6d}",
-        f"Number of Skip  sentence  = {scores.skipped:6d}",
-        f"Number of Valid sentence  = {scores.valid:6d}",
+        f"Number of Error sentence  = {scores.error_sentences:6d}",
+        f"Number of Skip  sentence  = {scores.skipped_sentences:6d}",
+        f"Number of Valid sentence  = {scores.valid_sentences:6d}",
         f"Bracketing Recall         = {scores.recall:6.2f}",
         f"Bracketing Precision      = {scores.precision:6.2f}",
         f"Bracketing FMeasure       = {f1}",

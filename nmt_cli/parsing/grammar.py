@@ -1,17 +1,14 @@
-"""Which symbol may follow in a linearised tree: an automaton whose every complete path is a tree over the given words.
+"""The symbols that may follow in a linearised tree: an automaton whose complete paths are trees over the given words.
 
-It promises that brackets match, that there are as many leaves as words, that no constituent is empty, that nothing is
-deeper than a limit, that no more than so many constituents open in a row (so chains of constituents with a single child
-end), and that the tree can still be finished within the symbols that are left. There are no dead ends: until the end,
-some symbol is always allowed.
+It ensures that brackets match, that there are as many leaves as words, that no constituent is empty, that depth and the
+number of constituents opened in a row are limited (which ends chains of constituents with one child), and that the tree
+can be finished within the symbols left. There are no dead ends: until the end, some symbol is allowed.
 
-What is allowed depends on four things only (`Allowed`), so a mask over the vocabulary is one of eight rows, made
-beforehand, and the one closing bracket.
+`Allowed` has few values, so the mask over the vocabulary is one of eight precomputed rows and one closing bracket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,29 +17,27 @@ from nmt_cli.parsing.trees import Close, Open, Tree
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Bounds on the trees: constituents around a word (the root left out), and constituents that open in a row."""
+class TreeLimits:
+    """The maximum number of constituents around a word (without the root), and of constituents opened in a row."""
 
     depth: int
     opens_in_row: int
 
-    @classmethod
-    def of(cls, trees: Iterable[Tree]) -> Limits:
-        """The narrowest limits that let all these trees pass."""
-        deepest, longest = 1, 1
-        for tree in trees:
-            depth = in_row = 0
-            for event in tree.events[1:-1]:
-                if isinstance(event, Open):
-                    depth, in_row = depth + 1, in_row + 1
-                    deepest, longest = max(deepest, depth), max(longest, in_row)
-                else:
-                    depth, in_row = depth - isinstance(event, Close), 0
-        return cls(deepest, longest)
+    def including(self, tree: Tree) -> TreeLimits:
+        """Return the limits extended to allow `tree`."""
+        deepest, longest = self.depth, self.opens_in_row
+        depth = in_row = 0
+        for event in tree.events[1:-1]:
+            if isinstance(event, Open):
+                depth, in_row = depth + 1, in_row + 1
+                deepest, longest = max(deepest, depth), max(longest, in_row)
+            else:
+                depth, in_row = depth - isinstance(event, Close), 0
+        return TreeLimits(deepest, longest)
 
 
 class Allowed(NamedTuple):
-    """What may follow: any opening bracket, the closing bracket of one label, any leaf, the end of the sequence."""
+    """The symbols that may follow: opening brackets, leaves, the end, the closing bracket of one label."""
 
     opening: bool
     leaf: bool
@@ -52,72 +47,54 @@ class Allowed(NamedTuple):
 
 class _Constituent(NamedTuple):
     label: str
-    around: _Constituent | None
+    parent: _Constituent | None
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarState:
-    """A point in a sequence. Never changed; the open constituents are shared between states."""
+    """A position in a sequence. Immutable; states share their open constituents."""
 
-    limits: Limits
+    limits: TreeLimits
     words_left: int
-    symbols_left: int  # how many more symbols there may be, the end of the sequence not counted
+    symbols_left: int  # EOS not counted
     innermost: _Constituent | None = None
     depth: int = 0
     opens_in_row: int = 0
 
     @classmethod
-    def start(cls, words: int, most_symbols: int, limits: Limits) -> GrammarState:
-        """The state before the first symbol.
+    def start(cls, words: int, max_symbols: int, limits: TreeLimits) -> GrammarState:
+        """Return the state before the first symbol.
 
         Raises:
-            ValueError: not even the bare leaves fit into `most_symbols`.
+            ValueError: there are more words than symbols.
         """
-        if most_symbols < words:
-            raise ValueError(f"{words} words need at least {words} symbols, not {most_symbols}")
-        return cls(limits, words, most_symbols)
+        if max_symbols < words:
+            raise ValueError(f"{words} words need at least {words} symbols, not {max_symbols}")
+        return cls(limits, words, max_symbols)
 
     def allowed(self) -> Allowed:
-        """What may follow here."""
-        shortest = self.words_left + self.depth  # symbols that a tree finished at once would need
-        opening = (
-            self.words_left > 0
+        """Return the symbols that may follow."""
+        shortest = self.words_left + self.depth  # symbols needed to finish the tree now
+        return Allowed(
+            opening=self.words_left > 0
             and self.depth < self.limits.depth
             and self.opens_in_row < self.limits.opens_in_row
-            and shortest + 2 <= self.symbols_left
-        )
-        not_empty = self.opens_in_row == 0
-        return Allowed(
-            opening=opening,
+            and shortest + 2 <= self.symbols_left,
             leaf=self.words_left > 0,
             end=self.words_left == 0 and self.depth == 0,
-            closing=self.innermost.label if self.innermost is not None and not_empty else None,
+            closing=self.innermost.label if self.innermost is not None and self.opens_in_row == 0 else None,
         )
 
-    def allows(self, meaning: Meaning | None) -> bool:
-        """Whether this symbol may follow here."""
+    def advance(self, meaning: Meaning | None) -> GrammarState | None:
+        """Return the state after a symbol, or None if the symbol is not allowed."""
         allowed = self.allowed()
-        if meaning is None:
-            return False
-        if isinstance(meaning, Open):
-            return allowed.opening
-        if isinstance(meaning, Tag):
-            return allowed.leaf
-        return allowed.closing == meaning.label
-
-    def advance(self, meaning: Meaning) -> GrammarState:
-        """The state after a symbol that is allowed here.
-
-        Raises:
-            ValueError: it is not allowed.
-        """
-        if not self.allows(meaning):
-            raise ValueError(f"{meaning} may not follow here")
         left = self.symbols_left - 1
-        if isinstance(meaning, Open):
-            inner = _Constituent(meaning.label, self.innermost)
-            return GrammarState(self.limits, self.words_left, left, inner, self.depth + 1, self.opens_in_row + 1)
-        if isinstance(meaning, Tag):
-            return GrammarState(self.limits, self.words_left - 1, left, self.innermost, self.depth, 0)
-        assert self.innermost is not None
-        return GrammarState(self.limits, self.words_left, left, self.innermost.around, self.depth - 1, 0)
+        match meaning:
+            case Open(label) if allowed.opening:
+                inner = _Constituent(label, self.innermost)
+                return GrammarState(self.limits, self.words_left, left, inner, self.depth + 1, self.opens_in_row + 1)
+            case Tag() if allowed.leaf:
+                return GrammarState(self.limits, self.words_left - 1, left, self.innermost, self.depth, 0)
+            case Close(label) if self.innermost is not None and allowed.closing == label:
+                return GrammarState(self.limits, self.words_left, left, self.innermost.parent, self.depth - 1, 0)
+        return None

@@ -1,11 +1,11 @@
-"""Trees as sequences of symbols and back, in two ways; both leave the root TOP out, which is always there.
+"""Trees as sequences of symbols and back, in two forms. Both leave out the root TOP, which every tree has.
 
-`vinyals` (Vinyals et al. 2015, which section 6.3 of the paper follows): `(S (NP XX XX )NP (VP XX )VP )S`. Every word is
-XX, brackets carry labels at both ends.
+`vinyals` (Vinyals et al. 2015, followed by section 6.3 of the paper): `(S (NP XX XX )NP (VP XX )VP )S`. Every word is
+XX; opening and closing brackets carry labels.
 
-`authors` (the code of the paper's authors): `S NP DT NN /NP VP VBZ /VP /S`. Every word is its tag, constituents end in
-`/NP`. Which symbol is a label and which a tag must be known, so this way is told the treebank's labels; the few that
-would be mistaken are marked: `~X` is a tag that looks like a label or like a mark, `~(X` a label not among the known.
+`authors` (the code of the paper's authors): `S NP DT NN /NP VP VBZ /VP /S`. Every word is its tag; `/NP` ends a
+constituent. To tell labels from tags, this form needs the labels of the treebank. Two marks resolve conflicts: `~X` is
+a tag that looks like a label or begins with a mark, and `~(X` is a label that is not in the treebank.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 
-from nmt_cli.errors import DataError
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.parsing.trees import ROOT_LABEL, Close, Event, Leaf, Open, Tree
 
 UNKNOWN_TAG = "XX"
-"""The tag over a word whose part of speech is not in the sequence."""
+"""The tag of a word whose part of speech is not in the sequence."""
 
 FLAT_LABEL = "S"
-"""The one constituent of the tree that is given where a sequence says nothing at all."""
+"""The label of the only constituent if a sequence has no leaf."""
 
 _NAME = re.compile(r"[^ \t\n\v\f\r()]+")
 
@@ -37,29 +36,30 @@ class Tag:
 
 
 Meaning = Open | Tag | Close
-"""What a symbol of the target says. None stands for a symbol that says nothing."""
+"""The meaning of a target symbol; None is used for a symbol without meaning."""
 
 
 class Linearisation(ABC):
-    """One way to write a tree as symbols. Every symbol has one meaning, whatever stands around it."""
+    """A way to write trees as symbols. The meaning of a symbol does not depend on its context."""
 
     def symbols(self, tree: Tree) -> list[str]:
-        """The symbols of a cleaned tree."""
-        return [self._symbol(event) for event in tree.events[1:-1]]
+        """Return the symbols of a cleaned tree."""
+        return [self.symbol(event) for event in tree.events[1:-1]]
+
+    @abstractmethod
+    def symbol(self, event: Event) -> str:
+        """Return the symbol of an event."""
 
     @abstractmethod
     def meaning(self, symbol: str) -> Meaning | None:
-        """What the symbol says, None if nothing."""
-
-    @abstractmethod
-    def _symbol(self, event: Event) -> str: ...
+        """Return the meaning of the symbol, or None."""
 
 
 @dataclass(frozen=True)
 class Vinyals(Linearisation):
     """`(NP XX )NP`."""
 
-    def _symbol(self, event: Event) -> str:
+    def symbol(self, event: Event) -> str:
         match event:
             case Open(label):
                 return f"({label}"
@@ -81,12 +81,12 @@ class Authors(Linearisation):
     """`NP NN /NP`.
 
     Args:
-        labels: of the treebank's constituents.
+        labels: the labels of the treebank's constituents.
     """
 
     labels: frozenset[str]
 
-    def _symbol(self, event: Event) -> str:
+    def symbol(self, event: Event) -> str:
         match event:
             case Open(label):
                 return label if self._is_label(label) else f"~({label}"
@@ -109,127 +109,92 @@ class Authors(Linearisation):
 
 
 def _needs_mark(name: str) -> bool:
-    """Whether a tag or a label would be read as something else."""
     return name.startswith(("~", "/")) or name in SPECIAL_SYMBOLS
 
 
-@dataclass(frozen=True)
-class Repairs:
-    """How many repairs of each kind a sequence, or many, needed."""
+def repair(symbols: Iterable[str], words: Sequence[str], form: Linearisation) -> tuple[Tree, dict[str, int]]:
+    """Return the tree described by `symbols` over exactly `words`, and the number of repairs of each kind.
 
-    meaningless: int = 0  # symbols that say nothing, dropped
-    mismatched: int = 0  # closing brackets of a constituent that is not open, taken for the innermost one's
-    unopened: int = 0  # closing brackets where nothing was open, dropped
-    unclosed: int = 0  # missing closing brackets, added
-    empty: int = 0  # constituents without a word, dropped
-    surplus_words: int = 0  # leaves beyond the input's words, dropped
-    missing_words: int = 0  # input words without a leaf, added at the end
-    flat: int = 0  # trees of which nothing could be read
-
-    def __add__(self, other: Repairs) -> Repairs:
-        return Repairs(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def __bool__(self) -> bool:
-        return any(asdict(self).values())
-
-
-def repair(symbols: Iterable[str], words: Sequence[str], way: Linearisation) -> tuple[Tree, Repairs]:
-    """The tree that `symbols` describe, over exactly `words`, whatever the symbols are.
-
-    Words without a leaf are added to the outermost constituent that was read last. Where not one leaf was read, all
-    words hang flat under one S; without words the tree is a bare root.
-
-    Returns:
-        A tree under the root TOP, and what had to be repaired: nothing at all for a well-formed sequence.
+    The kinds:
+        meaningless: symbols without meaning, dropped.
+        mismatched: closing brackets of a constituent that is not open; the innermost one is closed instead.
+        unopened: closing brackets while no constituent is open, dropped.
+        unclosed: closing brackets added.
+        empty: constituents without a word, dropped.
+        surplus words: leaves beyond the number of words, dropped.
+        missing words: words without a leaf, added to the last outermost constituent.
+        flat: 1 if there was no leaf at all; all words are then the children of one constituent S.
     """
     builder = _Builder(words)
     for symbol in symbols:
-        builder.add(way.meaning(symbol))
-    events = builder.finish()
-    return Tree((Open(ROOT_LABEL), *events, Close(ROOT_LABEL))), Repairs(**builder.count)
-
-
-def read_back(symbols: Iterable[str], words: Sequence[str], way: Linearisation) -> Tree:
-    """The tree of a well-formed sequence.
-
-    Raises:
-        DataError: it is not well-formed, or not over these words; the message says what is wrong.
-    """
-    tree, repairs = repair(symbols, words, way)
-    if repairs:
-        wrong = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in asdict(repairs).items() if count)
-        raise DataError(f"these symbols are no tree over the {len(words)} words given: {wrong}")
-    return tree
+        builder.add(form.meaning(symbol))
+    tree = Tree((Open(ROOT_LABEL), *builder.finish(), Close(ROOT_LABEL)))
+    return tree, {kind: count for kind, count in builder.repairs.items() if count}
 
 
 class _Builder:
-    """Takes meanings one by one and keeps its events a well-formed beginning of a tree."""
+    """Collects events that are always the beginning of a well-formed tree."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = words
         self.used = 0
         self.events: list[Event] = []
-        self.stack: list[str] = []
+        self.stack: list[str] = []  # labels of the open constituents
         self.open_labels: Counter[str] = Counter()
-        self.count: Counter[str] = Counter()
+        self.repairs: Counter[str] = Counter()
 
     def add(self, meaning: Meaning | None) -> None:
         match meaning:
             case None:
-                self.count["meaningless"] += 1
+                self.repairs["meaningless"] += 1
             case Open(label):
                 self.events.append(meaning)
                 self.stack.append(label)
                 self.open_labels[label] += 1
             case Tag(tag):
-                self._add_leaf(tag)
+                if self.used == len(self.words):
+                    self.repairs["surplus words"] += 1
+                else:
+                    self.events.append(Leaf(tag, self.words[self.used]))
+                    self.used += 1
             case Close(label):
                 self._add_close(label)
 
-    def _add_leaf(self, tag: str) -> None:
-        if self.used == len(self.words):
-            self.count["surplus_words"] += 1
-        else:
-            self.events.append(Leaf(tag, self.words[self.used]))
-            self.used += 1
-
     def _add_close(self, label: str) -> None:
         if not self.stack:
-            self.count["unopened"] += 1
-        elif not self.open_labels[label]:
-            self.count["mismatched"] += 1
-            self._close()
-        else:
+            self.repairs["unopened"] += 1
+            return
+        if self.open_labels[label]:
             while self.stack[-1] != label:
-                self.count["unclosed"] += 1
+                self.repairs["unclosed"] += 1
                 self._close()
-            self._close()
+        else:
+            self.repairs["mismatched"] += 1
+        self._close()
 
     def _close(self) -> None:
-        """Ends the innermost constituent, or takes it away if nothing is in it."""
+        """End the innermost constituent; remove it if it is empty."""
         label = self.stack.pop()
         self.open_labels[label] -= 1
         if isinstance(self.events[-1], Open):
             self.events.pop()
-            self.count["empty"] += 1
+            self.repairs["empty"] += 1
         else:
             self.events.append(Close(label))
 
     def finish(self) -> list[Event]:
+        missing = [Leaf(UNKNOWN_TAG, word) for word in self.words[self.used :]]
         if self.words and not self.used:
-            self.count["flat"] += 1
-            return [Open(FLAT_LABEL), *self._missing(), Close(FLAT_LABEL)]
-        self.count["missing_words"] += len(self.words) - self.used
-        self.count["unclosed"] += len(self.stack)
+            self.repairs["flat"] += 1
+            return [Open(FLAT_LABEL), *missing, Close(FLAT_LABEL)]
+        self.repairs["missing words"] += len(missing)
+        self.repairs["unclosed"] += len(self.stack)
         while len(self.stack) > 1:
             self._close()
         if self.stack:
-            self.events += self._missing()
+            self.events += missing
             self._close()
         else:
-            ending = [self.events.pop()] if self.events and isinstance(self.events[-1], Close) else []
-            self.events += [*self._missing(), *ending]
+            end = len(self.events) - bool(self.events and isinstance(self.events[-1], Close))
+            self.events[end:end] = missing
         return self.events
-
-    def _missing(self) -> list[Event]:
-        return [Leaf(UNKNOWN_TAG, word) for word in self.words[self.used :]]

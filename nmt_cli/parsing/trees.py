@@ -1,47 +1,48 @@
-"""Constituency trees in Penn-style brackets: reading, cleaning, writing.
+"""Constituency trees in Penn-style brackets: finding, reading, cleaning and writing them.
 
-A tree is kept flat, as the events of a walk through it, so that no tree is too deep for anything done here.
+A tree is stored flat, as the events of a depth-first walk, so that its depth is not limited by recursion.
 
-A word is anything without ASCII white space and round brackets. A round bracket is written `-LRB-` or `-RRB-` in
-treebanks; `[` and other signs stand for themselves, also under the tag -LRB-. A leaf of several words, `(NN in vitro)`,
-becomes one word joined by no-break spaces when it is cleaned. Words are told apart by ASCII white space alone: the thin
-spaces inside some of CRAFT's words are characters like any other.
+A word is any text without ASCII white space and round brackets. Treebanks write round brackets as `-LRB-` and `-RRB-`.
+A leaf of several words, `(NN in vitro)`, becomes one word joined by no-break spaces when it is cleaned. Only ASCII
+white space separates words: CRAFT has words that contain thin spaces.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt_cli.errors import DataError
-from nmt_cli.files.text import nobody, read_lines
+from nmt_cli.files.text import check_regular, read_lines
+
+TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
+"""Endings of treebank files, with or without `.gz` after them; other files in a treebank's directories are ignored."""
 
 ROOT_LABEL = "TOP"
-"""The root of every cleaned tree."""
+"""The label of the root of every cleaned tree."""
 
 WRAPPERS = frozenset(("", "TOP", "ROOT", "S1"))
-"""Outermost labels that say nothing: one or several of them become the one root."""
+"""Labels of outermost constituents that are replaced by the root."""
 
 TRACE_TAG = "-NONE-"
 _NO_BREAK_SPACE = "\u00a0"
 _TOKEN = re.compile(r"[()]|[^ \t\v\f\r()]+")
 _FUNCTION = re.compile(r"[-=|]")
-_BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A constituent begins."""
+    """The start of a constituent."""
 
     label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A word under its part-of-speech tag."""
+    """A preterminal: a word and its part-of-speech tag."""
 
     tag: str
     word: str
@@ -49,7 +50,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The constituent that was opened last ends."""
+    """The end of the constituent that was opened last."""
 
     label: str
 
@@ -59,7 +60,7 @@ Event = Open | Leaf | Close
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One tree: an `Open` and its `Close` around all the rest, or a single `Leaf`."""
+    """One tree: an `Open` and its `Close` around all other events, or a single `Leaf`."""
 
     events: tuple[Event, ...]
 
@@ -77,58 +78,91 @@ class Tree:
 
     @property
     def labels(self) -> list[str]:
-        """The constituents' labels, in the order of their opening brackets."""
+        """The labels of the constituents, in the order of their opening brackets."""
         return [event.label for event in self.events if isinstance(event, Open)]
+
+    def with_tags(self, tags: Iterable[str]) -> Tree:
+        """Return the tree with other tags, one for each word."""
+        pairs = zip(self.leaves, tags, strict=True)
+        leaves = iter([Leaf(tag, leaf.word) for leaf, tag in pairs])
+        return Tree(tuple(next(leaves) if isinstance(event, Leaf) else event for event in self.events))
 
 
 class PlacedTree(NamedTuple):
-    """A tree and where it begins, for messages: `wsj_0001.mrg:17`."""
+    """A tree and the place of its first bracket for messages, such as `wsj_0001.mrg:17`."""
 
     tree: Tree
     place: str
 
 
-def read_trees(path: Path, consumed: Callable[[int], None] = nobody) -> Iterator[PlacedTree]:
-    """The trees of a file, plain or `.gz`, as they stand there: one or several lines a tree, any wrapper.
+def treebank_files(name: str) -> list[Path]:
+    """Return the file `name` or `name.gz`, or all treebank files in the directory `name` and below, sorted by path.
+
+    Raises:
+        DataError: there is no such file or directory, or the directory has no treebank file.
+    """
+    path = Path(name)
+    if path.is_dir():
+        files = (p for p in path.rglob("*") if p.is_file())
+        found = sorted(p for p in files if p.name.removesuffix(".gz").endswith(TREEBANK_ENDINGS))
+        if not found:
+            raise DataError(f"{path}: no file in this directory or below ends in {', '.join(TREEBANK_ENDINGS)}[.gz]")
+        return found
+    for candidate in (path, Path(f"{path}.gz")):
+        if candidate.exists():
+            check_regular(candidate)
+            return [candidate]
+    raise DataError(f"{path}: there is no such file or directory of trees, nor {path.name}.gz")
+
+
+def read_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
+    """Yield the trees of a file, plain or `.gz`, unchanged.
 
     Args:
         consumed: as in `read_lines`.
 
     Raises:
-        DataError: as `read_lines`, and as `parse_trees`.
+        DataError: as `read_lines` and `parse_trees`.
     """
     return parse_trees(read_lines(path, consumed), str(path))
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
-    """The trees that stand in `lines` of the file `name`.
+    """Yield the trees in `lines` of the file `name`; a tree may span lines.
 
     Raises:
-        DataError: brackets that do not balance, text outside them, a word without a tag, a bracket with nothing in it.
-            The message names the file and the line.
+        DataError: unbalanced brackets, text outside brackets, a word without a tag, or an empty bracket. The message
+            names the file and the line.
     """
     reader = _TreeReader(name)
     for number, line in enumerate(lines, start=1):
         yield from reader.read(line, number)
-    reader.finish()
+    if reader.stack:
+        raise reader.not_closed("the end of the file")
+
+
+def line_tree(line: str) -> Tree:
+    """Return the one tree of a line that `tree_line` wrote."""
+    (placed,) = parse_trees([line], "tree")
+    return placed.tree
 
 
 def clean(tree: Tree) -> Tree | None:
-    """The tree without traces, empty constituents, functional tags and indices, under the root TOP.
+    """Return the tree without traces, empty constituents, functional tags and indices, under the root TOP.
 
-    NP-SBJ-1 and NP=2 become NP, PRT|ADVP becomes PRT; tags stay as they are. What then remains is what EVALB compares,
-    chains of equal constituents included. An unlabelled constituent inside the tree is dissolved.
+    NP-SBJ-1 and NP=2 become NP, PRT|ADVP becomes PRT; part-of-speech tags are unchanged. Unlabelled constituents inside
+    the tree are removed, their children kept. The result has the constituents that EVALB compares.
 
     Returns:
-        None where no word is left.
+        None if no word is left.
     """
     kept: list[Event] = []
-    open_labels: list[str] = []  # of all constituents that are open, "" for those left out
-    depth = 0  # of those kept
-    waiting: list[Open] = []  # opened, but no word seen in them yet
+    open_labels: list[str] = []  # of all open constituents, "" for those that are removed
+    depth = 0  # of those that are kept
+    waiting: list[Open] = []  # opened, but still without a word
     for event in tree.events:
         if isinstance(event, Open):
-            label = _without_functions(event.label)
+            label = _FUNCTION.split(event.label, maxsplit=1)[0] or event.label  # -LRB- stays
             label = "" if depth == 0 and label in WRAPPERS else label
             open_labels.append(label)
             if label:
@@ -148,114 +182,79 @@ def clean(tree: Tree) -> Tree | None:
     return Tree((Open(ROOT_LABEL), *kept, Close(ROOT_LABEL))) if kept else None
 
 
-def read_clean_trees(path: Path, consumed: Callable[[int], None] = nobody) -> Iterator[PlacedTree]:
-    """The cleaned trees of a file.
-
-    Args:
-        consumed: as in `read_lines`.
+def read_clean_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
+    """Yield the cleaned trees of a file.
 
     Raises:
-        DataError: as `read_trees`, and where a tree has no word but traces.
+        DataError: as `read_trees`, and for a tree that has only traces.
     """
     for tree, place in read_trees(path, consumed):
         cleaned = clean(tree)
         if cleaned is None:
-            raise DataError(f"{place}: a tree without words: nothing but traces is in it; take it out of the file")
+            raise DataError(f"{place}: a tree without words, only traces; remove it from the file")
         yield PlacedTree(cleaned, place)
 
 
 def tree_line(tree: Tree) -> str:
-    """The tree in brackets, on one line: `(TOP (NP (DT the) (NN cat)))`."""
-    return "".join(map(_bracketed, tree.events)).removeprefix(" ")
-
-
-def sentence_line(tree: Tree) -> str:
-    """The tree's words, separated by spaces."""
-    return " ".join(tree.words)
+    """Return the tree in brackets on one line: `(TOP (NP (DT the) (NN cat)))`."""
+    parts = []
+    for event in tree.events:
+        match event:
+            case Open(label):
+                parts.append(f" ({label}")
+            case Leaf(tag, word):
+                parts.append(f" ({tag} {word})")
+            case _:
+                parts.append(")")
+    return "".join(parts).removeprefix(" ")
 
 
 def line_words(line: str) -> list[str]:
-    """The words of an input line, told apart by ASCII white space, with round brackets written as treebanks do."""
-    escaped = re.sub(r"[()]", lambda bracket: _BRACKETS[bracket[0]], line)
-    return re.findall(r"[^ \t\n\v\f\r]+", escaped)
-
-
-def with_tags(tree: Tree, tags: Sequence[str]) -> Tree:
-    """The tree with `tags` over its words, one for each (gold tags are the custom when brackets are scored).
-
-    Raises:
-        ValueError: there are more or fewer tags than words.
-    """
-    if len(tags) != len(tree.leaves):
-        raise ValueError(f"{len(tags)} tags for {len(tree.leaves)} words")
-    left = iter(tags)
-    return Tree(tuple(Leaf(next(left), e.word) if isinstance(e, Leaf) else e for e in tree.events))
-
-
-def with_tags_of(test: str, gold: str) -> str:
-    """The tree in the line `test` under the tags of that in `gold`, if both are one tree over the same words."""
-    tagged = retagged(test, gold)
-    return test if tagged is None else tagged
+    """Return the words of an input line, separated by ASCII white space, with round brackets as -LRB- and -RRB-."""
+    return re.findall(r"[^ \t\n\v\f\r]+", line.replace("(", "-LRB-").replace(")", "-RRB-"))
 
 
 def retagged(test: str, gold: str) -> str | None:
-    """The same, and None where they are not: the scorer says what is wrong. Traces need not be the same."""
+    """Return the tree in the line `test` with the tags of the tree in the line `gold`; traces are ignored.
+
+    Returns:
+        None if one of the lines is not one well-formed tree, or the words differ.
+    """
     try:
-        tested, right = (list(parse_trees([line], "")) for line in (test, gold))
-    except DataError:
+        tested, right = (line_tree(line) for line in (test, gold))
+    except (DataError, ValueError):
         return None
-    if len(tested) != 1 or len(right) != 1:
+    if tested.words == right.words:
+        return tree_line(tested.with_tags(right.tags))
+    leaves, gold_leaves = ([leaf for leaf in tree.leaves if leaf.tag != TRACE_TAG] for tree in (tested, right))
+    if [leaf.word for leaf in leaves] != [leaf.word for leaf in gold_leaves]:
         return None
-    tagged = _under_tags_of(tested[0].tree, right[0].tree)
-    return None if tagged is None else tree_line(tagged)
-
-
-def _under_tags_of(test: Tree, gold: Tree) -> Tree | None:
-    if test.words == gold.words:
-        return with_tags(test, gold.tags)
-    of_words = [leaf for leaf in gold.leaves if leaf.tag != TRACE_TAG]
-    if [leaf.word for leaf in test.leaves if leaf.tag != TRACE_TAG] != [leaf.word for leaf in of_words]:
-        return None
-    left = iter(of_words)
-    return with_tags(test, [TRACE_TAG if leaf.tag == TRACE_TAG else next(left).tag for leaf in test.leaves])
-
-
-def _without_functions(label: str) -> str:
-    """NP for NP-SBJ-1, NP=2, NP|ADVP. A label that begins with such a sign (-LRB-) keeps it."""
-    return _FUNCTION.split(label, maxsplit=1)[0] or label
-
-
-def _bracketed(event: Event) -> str:
-    match event:
-        case Open(label):
-            return f" ({label}"
-        case Leaf(tag, word):
-            return f" ({tag} {word})"
-        case _:
-            return ")"
+    tags = iter([leaf.tag for leaf in gold_leaves])
+    return tree_line(tested.with_tags([TRACE_TAG if leaf.tag == TRACE_TAG else next(tags) for leaf in tested.leaves]))
 
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket: a constituent once a bracket follows in it, a leaf once text does."""
+    """An open bracket: a constituent if a bracket follows in it, a leaf if text follows the label."""
 
     label: str | None = None
-    words: list[str] | None = None
+    words: list[str] = field(default_factory=list)
     is_constituent: bool = False
 
 
 class _TreeReader:
-    """Reads tokens one by one; keeps the open brackets on a stack of its own."""
+    """Reads tokens with an explicit stack of open brackets."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.stack: list[_Bracket] = []
         self.events: list[Event] = []
-        self.begun = 0  # line of the tree's first bracket
+        self.start = 0  # line of the tree's first bracket
         self.line = 0
 
     def read(self, line: str, number: int) -> Iterator[PlacedTree]:
-        self._check_not_swallowing(line)
+        if self.stack:
+            self._check_not_next_tree(line, number)
         self.line = number
         for token in _TOKEN.findall(line):
             if token == "(":
@@ -265,44 +264,35 @@ class _TreeReader:
             else:
                 self._close()
                 if not self.stack:
-                    yield PlacedTree(Tree(tuple(self.events)), f"{self.name}:{self.begun}")
+                    yield PlacedTree(Tree(tuple(self.events)), f"{self.name}:{self.start}")
                     self.events.clear()
 
-    def finish(self) -> None:
-        if self.stack:
-            raise self._not_closed("the file's end")
+    def not_closed(self, where: str) -> DataError:
+        return DataError(
+            f"{self.name}:{self.start}: unbalanced brackets: {len(self.stack)} brackets of the tree that begins here "
+            f"are still open at {where}; add the missing closing brackets"
+        )
 
-    def _check_not_swallowing(self, line: str) -> None:
-        """A bracket missing at the end of one tree must not make the next one a part of it."""
-        if not self.stack:
-            return
+    def _check_not_next_tree(self, line: str, number: int) -> None:
+        """Raise if a tree is still open where the next one begins, which would become a part of it."""
         if not line.strip(" \t\v\f\r"):
-            raise self._not_closed(f"the empty line {self.line + 1}")
+            raise self.not_closed(f"the empty line {number}")
         first = _TOKEN.findall(line[:16])[:2]
         root = self.stack[0].label or ""
         label = first[1] if len(first) > 1 and first[1] not in "()" else ""
         if line.startswith("(") and root in WRAPPERS and label == root:
-            raise self._not_closed(f"the next tree, which begins in line {self.line + 1}")
-
-    def _not_closed(self, where: str) -> DataError:
-        return DataError(
-            f"{self.name}:{self.begun}: unbalanced brackets: {len(self.stack)} of the tree that begins here are still "
-            f"open at {where}; add the missing closing brackets"
-        )
-
-    def _error(self, message: str) -> DataError:
-        return DataError(f"{self.name}:{self.line}: {message}")
+            raise self.not_closed(f"the next tree, which begins in line {number}")
 
     def _open(self) -> None:
-        if self.stack:
+        if not self.stack:
+            self.start = self.line
+        else:
             around = self.stack[-1]
             if around.words:
                 raise self._untagged(around.words[0])
             if not around.is_constituent:
                 around.is_constituent = True
                 self.events.append(Open(around.label or ""))
-        else:
-            self.begun = self.line
         self.stack.append(_Bracket())
 
     def _text(self, token: str) -> None:
@@ -313,17 +303,12 @@ class _TreeReader:
             raise self._untagged(token)
         if around.label is None:
             around.label = token
-        elif around.words is None:
-            around.words = [token]
         else:
             around.words.append(token)
 
-    def _untagged(self, word: str) -> DataError:
-        return self._error(f"the word {word!r} stands beside brackets without a tag of its own; write (NN {word})")
-
     def _close(self) -> None:
         if not self.stack:
-            raise self._error("unbalanced brackets: a closing bracket where no tree is open; take it out")
+            raise self._error("unbalanced brackets: a closing bracket without an opening one; remove it")
         bracket = self.stack.pop()
         label = bracket.label or ""
         if bracket.is_constituent:
@@ -331,6 +316,12 @@ class _TreeReader:
         elif bracket.words:
             self.events.append(Leaf(label, " ".join(bracket.words)))
         elif self.stack:
-            raise self._error(f"nothing stands in the bracket ({label}); a leaf is written (NN cat)")
+            raise self._error(f"the bracket ({label}) is empty; a leaf is written (NN cat)")
         else:
             raise self._error(f"a tree without words: ({label})")
+
+    def _untagged(self, word: str) -> DataError:
+        return self._error(f"the word {word!r} has no tag of its own; write (NN {word})")
+
+    def _error(self, message: str) -> DataError:
+        return DataError(f"{self.name}:{self.line}: {message}")

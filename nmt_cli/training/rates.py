@@ -1,4 +1,4 @@
-"""How many operations a second a device does: as given, as published, or as measured."""
+"""TFLOP/s of a device: given by the user, published, or benchmarked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from nmt_cli.device import product_type
 
 PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
-"""Sustained single-precision TFLOP/s by which the paper reckons (its footnote to section 6.1)."""
+"""Sustained single-precision TFLOP/s in the paper (footnote to section 6.1)."""
 
 DATASHEET_RATES = {
     "B200": (75.0, 2250.0),
@@ -32,28 +32,26 @@ DATASHEET_RATES = {
     "RTX 4090": (82.6, 165.0),
     "RTX 3090": (35.6, 71.0),
 }
-"""Peak TFLOP/s that the maker publishes: single precision without tensor cores, and bfloat16 or float16 with them,
-dense, summed in single precision.
-"""
+"""Published peak TFLOP/s: float32 without tensor cores, and dense bfloat16 or float16 with them, summed in float32."""
 
 PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
-"""Rows of the square matrices that are multiplied to measure a device: enough to keep it busy for a millisecond."""
+"""Rows of the square matrices of the benchmark, by device type; one product takes about a millisecond."""
 
-_SAYS_NOTHING = re.compile(r"nvidia|tesla|geforce|sxm\d*|pcie|hbm\w*|\d+gb")
-"""Words of a GPU's name that leave its rate as it is: maker, socket, memory."""
+_IGNORED_WORDS = re.compile(r"nvidia|tesla|geforce|sxm\d*|pcie|hbm\w*|\d+gb")
+"""Words of a GPU's name that do not change its rate: maker, socket, memory."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """TFLOP/s of one device, and where the figures come from."""
+    """TFLOP/s of one device, and the origin of the figures."""
 
-    sustained: float  # single precision, for the reckoning of Table 2
-    peak: float  # at the precision of the run's products, for utilisation
+    sustained: float  # single precision, for the cost as in Table 2
+    peak: float  # at the precision of the run's matrix products, for the utilisation
     origin: str
 
 
 def device_rates(device: torch.device, precision: str, sustained: float | None, peak: float | None) -> Rates:
-    """The rates of a run's device: as given (in TFLOP/s), else as published, else measured now."""
+    """Return the rates of `device`: those given (in TFLOP/s), else published, else benchmarked."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
     products = product_type(device.type, precision)
@@ -61,23 +59,18 @@ def device_rates(device: torch.device, precision: str, sustained: float | None, 
     known = published_rates(name, products) or measured_rates(device, products)
     if sustained is None and peak is None:
         return known
-    return Rates(
-        known.sustained if sustained is None else sustained,
-        known.peak if peak is None else peak,
-        f"given by flags, else {known.origin}",
-    )
+    return Rates(sustained or known.sustained, peak or known.peak, f"given by flags, else {known.origin}")
 
 
 def published_rates(name: str, products: torch.dtype) -> Rates | None:
-    """What is published of the GPU that calls itself `name`.
+    """Return the published rates of the GPU `name`, or None if it is not listed.
 
-    Nothing where the tables do not know every word of the name: "Ti", "Laptop" or the profile of a slice (MIG) make it
-    another device.
+    Every word of the name must be known: with "Ti", "Laptop" or a MIG profile it is another device.
     """
     words = set(re.findall(r"\w+", name.lower()))
     for model in sorted(PAPERS_RATES | DATASHEET_RATES, key=lambda model: len(model.split()), reverse=True):
         own = set(model.lower().split())
-        if own <= words and all(_SAYS_NOTHING.fullmatch(word) for word in words - own):
+        if own <= words and all(_IGNORED_WORDS.fullmatch(word) for word in words - own):
             if model in PAPERS_RATES:
                 return Rates(PAPERS_RATES[model], PAPERS_RATES[model], f"the paper's rate of a {model}")
             single, low = DATASHEET_RATES[model]
@@ -86,16 +79,16 @@ def published_rates(name: str, products: torch.dtype) -> Rates | None:
 
 
 def measured_rates(device: torch.device, products: torch.dtype) -> Rates:
-    """The rates of matrix products; one measurement serves for both where they are float32."""
+    """Benchmark matrix products, in float32 and in the type `products`."""
     sustained = measured_rate(device, torch.float32)
     peak = sustained if products == torch.float32 else measured_rate(device, products)
     return Rates(sustained, peak, "measured on a matrix product")
 
 
 def measured_rate(device: torch.device, products: torch.dtype, rounds: int = 6) -> float:
-    """TFLOP/s of a square matrix product, the fastest of several: other work on the machine only slows it."""
+    """Return the TFLOP/s of a square matrix product, the fastest of `rounds`."""
     size = PRODUCT_SIZES[device.type]
-    generator = torch.Generator(device).manual_seed(0)  # numbers that differ: of equal ones a GPU multiplies more
+    generator = torch.Generator(device).manual_seed(0)  # GPUs are faster on equal numbers
     left, right = (torch.rand(size, size, generator=generator, device=device).to(products) for _ in range(2))
     seconds = []
     with torch.no_grad():

@@ -1,8 +1,9 @@
-"""The settings of the training loop itself; every field is a flag of `nmt train`."""
+"""The settings of the training loop; every field is a flag of `nmt train`."""
 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 
 from nmt_cli.device import PRECISIONS
@@ -12,82 +13,77 @@ from nmt_cli.registry import option
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Section 5, and what a run needs around it."""
+    """Section 5, and how a run is saved, validated and reported."""
 
     batch_tokens: int = option(
-        25_000, "source tokens, and target tokens, in one update over all devices (section 5.1)", minimum=1
+        25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1
     )
     micro_batches: int | None = option(
-        None, "length-bucketed parts of an update [default: derived from --batch-tokens]", minimum=1
+        None, "Parts of an update, each of similar sentence lengths [default: from --batch-tokens].", minimum=1
     )
-    max_steps: int = option(100_000, "updates to train for", minimum=1)
-    seed: int = option(1, "seed of weights, batches and dropout", minimum=0, maximum=2**63 - 1)
-    precision: str = option("auto", "of matrix products: auto is bfloat16 on GPUs, float32 on CPUs", choices=PRECISIONS)
-    clip_norm: float = option(0.0, "largest norm of the gradient, 0 for no clipping, as in the paper", minimum=0.0)
-    save_every: str | int = option("1500", "steps between checkpoints, or minutes as in 10m")
-    keep_last: int = option(20, "checkpoints to keep, besides the best", minimum=1)
+    max_steps: int = option(100_000, "Number of updates.", minimum=1)
+    seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
+    precision: str = option(
+        "auto", "Precision of matrix products; auto is bfloat16 on GPUs that have it, else float32.", choices=PRECISIONS
+    )
+    clip_norm: float = option(0.0, "Largest gradient norm; 0 means no clipping, as in the paper.", minimum=0.0)
+    save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
+    keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)
     validate_every: str | int | None = option(
-        None, "steps or minutes between validations [default: before each checkpoint]"
+        None, "Steps or minutes between validations [default: before each checkpoint]."
     )
-    validation_bleu: bool = option(False, "translate the validation set greedily at each validation, and score it")
+    validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
     patience: int | None = option(
-        None, "stop after so many validations without a better loss [default: never]", minimum=1
+        None, "Stop after N validations without improvement [default: never].", minimum=1, metavar="N"
     )
-    log_every: int = option(100, "steps between reports", minimum=1)
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
-    deterministic: bool = option(False, "only kernels that give the same bits every time, also on GPUs")
+    log_every: int = option(100, "Steps between log lines.", minimum=1)
+    device: str = option("auto", "auto, cpu, cuda or cuda:N.")
+    deterministic: bool = option(False, "Use only kernels whose results are the same bits every time.")
     sustained_tflops: float | None = option(
         None,
-        "sustained single-precision TFLOP/s of one device, for the cost as Table 2 counts it [default: as published, "
-        "else measured]",
+        "Sustained single-precision TFLOP/s of a device, for Table 2's cost [default: published, else measured].",
         minimum=1e-6,
     )
     peak_tflops: float | None = option(
-        None, "peak TFLOP/s of one device, for the utilisation [default: as published, else measured]", minimum=1e-6
+        None, "Peak TFLOP/s of a device, for the utilisation [default: published, else measured].", minimum=1e-6
     )
     non_finite_budget: int = option(
-        10, "updates with a loss or gradient that is not finite, before the run stops", minimum=0
+        10, "Number of updates that may be skipped because loss or gradient is not finite.", minimum=0
     )
-    timeout_minutes: float = option(
-        10.0, "after how long a silent process ends a run of several", minimum=0.01, maximum=10080
-    )
+    timeout_minutes: float = option(10.0, "Minutes to wait for an unresponsive rank.", minimum=0.01, maximum=10080)
 
     def __post_init__(self) -> None:
-        """Refuses intervals that are none before anything is written."""
-        Interval.parse(self.save_every, "--save-every")
+        Interval(self.save_every, "--save-every")
         if self.validate_every is not None:
-            Interval.parse(self.validate_every, "--validate-every")
+            Interval(self.validate_every, "--validate-every")
 
 
 MAY_CHANGE = frozenset(
     "max_steps save_every keep_last validate_every validation_bleu patience log_every device deterministic "
     "sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
 )
-"""The settings that a resumed run may have otherwise: they do not touch what is learned in a step."""
+"""The settings that may change when a run is resumed: they have no effect on an update."""
 
 
-@dataclass(frozen=True)
 class Interval:
-    """Every so many steps, or every so many seconds of wall time."""
+    """An interval in steps (`1500`) or in minutes of wall time (`10m`).
 
-    steps: int | None
-    seconds: float | None
+    Raises:
+        UsageError: `text`, the value of `flag`, is neither.
+    """
 
-    @classmethod
-    def parse(cls, text: str | int, name: str) -> Interval:
-        """`1500` is steps, `10m` minutes.
-
-        Raises:
-            UsageError: it is neither.
-        """
+    def __init__(self, text: str | int, flag: str) -> None:
         match = re.fullmatch(r"(\d+)(m?)", str(text).strip())
         if not match or int(match[1]) == 0:
-            raise UsageError(f"{name} takes a number of steps such as 1500, or minutes such as 10m, not {text!r}")
-        number = int(match[1])
-        return cls(None, 60.0 * number) if match[2] else cls(number, None)
+            raise UsageError(f"{flag} takes a number of steps such as 1500, or minutes such as 10m, not {text!r}")
+        self.number, self.is_minutes = int(match[1]), bool(match[2])
+        self.last = time.monotonic()
 
-    def due(self, step: int, seconds_since: float) -> bool:
-        """Whether it is time at `step`, `seconds_since` after the last time."""
-        if self.steps is not None:
-            return step % self.steps == 0
-        return self.seconds is not None and seconds_since >= self.seconds
+    def due(self, step: int) -> bool:
+        """Return whether the interval has passed; call this once at each step."""
+        if not self.is_minutes:
+            return step % self.number == 0
+        due = time.monotonic() - self.last >= 60 * self.number
+        if due:
+            self.last = time.monotonic()
+        return due

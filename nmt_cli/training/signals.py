@@ -1,4 +1,4 @@
-"""Stopping in good order: a signal asks, the loop finishes its step, saves and leaves."""
+"""Signals that stop a run after the current update."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-_ASKED_FOR = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class StopRequest:
-    """A context in which SIGTERM, SIGINT, SIGUSR1 (Slurm's warning) and SIGHUP (a terminal lost) are remembered instead
-    of obeyed.
+    """A context that records SIGTERM, SIGINT, SIGUSR1 (Slurm's warning) and SIGHUP (a lost terminal).
 
-    A second SIGINT raises KeyboardInterrupt at once. SIGHUP stays ignored where `nohup` had it ignored. Outside the
-    main thread it does nothing.
+    A second SIGINT raises KeyboardInterrupt. SIGHUP stays ignored under `nohup`. Outside the main thread, signals are
+    left as they are.
     """
 
     def __init__(self) -> None:
-        self.signal_number = 0  # the first one that came; 0 for none
-        self._before: dict[signal.Signals, Any] = {}
+        self.signal_number = 0  # of the first signal; 0 means none
+        self._handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in _ASKED_FOR:
+            for number in _SIGNALS:
                 if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
                     continue
-                self._before[number] = signal.signal(number, self._remember)
+                self._handlers[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _remember(self, number: int, _frame: FrameType | None) -> None:
+    def _record(self, number: int, _frame: FrameType | None) -> None:
         if self.signal_number and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal_number = self.signal_number or number

@@ -1,105 +1,81 @@
-"""How far a run is: everything that a resumed run must know besides weights and optimizer."""
+"""The state of a run: everything that resuming needs besides the weights and the optimizer."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from nmt_cli.errors import CheckpointError
-from nmt_cli.training.costs import CostMeter, Spent
+
+ACTIONS = ("validate", "log", "save")
+"""What can be due after an update, in this order."""
 
 
 @dataclass
-class Window:
-    """Sums since the last report."""
+class Totals:
+    """Sums over updates: over the whole run, or since the last log line."""
 
-    steps: int = 0
-    loss: float = 0.0  # smoothed, summed over target tokens
-    nll: float = 0.0  # nats, summed over target tokens
+    loss: float = 0.0  # label-smoothed, summed over target tokens
+    nll: float = 0.0  # in nats, summed over target tokens
     target_tokens: int = 0
     source_tokens: int = 0
-    seconds: float = 0.0  # of training steps, by the clock
-    spent: Spent = field(default_factory=Spent)
-    flops: float = 0.0  # counted from the model's shapes; 0 where the model cannot say
-    gradient_norm: float = 0.0  # of the last step
+    seconds: float = 0.0  # of training updates
+    flops: float = 0.0  # counted from the model's shapes; 0 if the model does not count them
+    device_seconds: float = 0.0
+    flops_as_table2: float = 0.0  # device-seconds x the sustained rate
+    possible_flops: float = 0.0  # device-seconds x the peak rate
+
+    def add(self, other: Totals) -> None:
+        """Add `other` in place."""
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
 
 @dataclass
-class Progress:
-    """The cursor in the data, the counters, and the best validation so far."""
+class TrainState:
+    """The position in the data, the counters, the best validation so far, and the actions still pending."""
 
     step: int = 0
     epoch: int = 0
     position: int = 0  # next update in the epoch's plan
-    target_tokens: int = 0
-    source_tokens: int = 0
-    training_seconds: float = 0.0
-    spent: Spent = field(default_factory=Spent)
-    flops: float = 0.0
     skipped: int = 0  # updates left out because they were not finite
+    gradient_norm: float = 0.0  # of the last update
     best_loss: float | None = None
     best_step: int = 0
     stale_validations: int = 0  # since the best
-    window: Window = field(default_factory=Window)
+    pending: list[str] = field(default_factory=list)  # actions of the last step that are still to be done
+    total: Totals = field(default_factory=Totals)
+    window: Totals = field(default_factory=Totals)  # since the last log line
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any], origin: str) -> Progress:
-        """What `to_json` wrote.
+    def from_json(cls, values: dict[str, Any], origin: str) -> Self:
+        """Return the state that `to_json` wrote.
 
         Raises:
-            CheckpointError: a name is missing or unknown, or a value is no number, or a negative one.
+            CheckpointError: a name is missing or unknown, or a value is invalid.
         """
         try:
-            window = Window(**{**values["window"], "spent": _spent(values["window"])})
-            progress = cls(**{**values, "spent": _spent(values), "window": window})
+            state = cls(**{**values, "total": Totals(**values["total"]), "window": Totals(**values["window"])})
         except (TypeError, KeyError) as error:
-            known = ", ".join(f.name for f in fields(cls))
-            raise CheckpointError(f"{origin}: not the progress of a run ({error}); expected {known}") from error
-        _check_numbers(progress, Progress(best_loss=0.0), origin)
-        _check_numbers(window, Window(), origin)
-        for spent in (progress.spent, window.spent):
-            _check_numbers(spent, Spent(), origin)
-        return progress
-
-    def assume_spent(self, costs: CostMeter) -> bool:
-        """Counts what a checkpoint of before `spent` was kept does not say: as if these devices had done its steps.
-
-        Returns:
-            Whether it was such a one.
-        """
-        if self.spent.device_seconds or not self.training_seconds:
-            return False
-        self.spent, self.window.spent = costs.of(self.training_seconds), costs.of(self.window.seconds)
-        return True
-
-    def count(self, update: Window) -> None:
-        """Adds one update to the counters and to the window."""
-        window = self.window
-        for name in ("steps", "loss", "nll", "target_tokens", "source_tokens", "seconds", "spent", "flops"):
-            setattr(window, name, getattr(window, name) + getattr(update, name))
-        window.gradient_norm = update.gradient_norm
-        self.target_tokens += update.target_tokens
-        self.source_tokens += update.source_tokens
-        self.training_seconds += update.seconds
-        self.spent += update.spent
-        self.flops += update.flops
-
-
-def _spent(values: dict[str, Any]) -> Spent:
-    """The sums that `values` has; a checkpoint of before they were kept has none."""
-    return Spent(**values.get("spent", {}))
+            raise CheckpointError(f"{origin}: not the state of a run: {error}") from error
+        if not isinstance(state.pending, list) or not all(action in ACTIONS for action in state.pending):
+            raise CheckpointError(f"{origin}: the run's pending actions are {state.pending!r}; known are {ACTIONS}")
+        _check_numbers(state, cls(best_loss=None if state.best_loss is None else 0.0), origin)
+        for totals in (state.total, state.window):
+            _check_numbers(totals, Totals(), origin)
+        return state
 
 
 def _check_numbers(counters: Any, like: Any, origin: str) -> None:
-    """Raises CheckpointError unless every field is a finite number of its type in `like`, and no count is negative."""
+    """Raise CheckpointError unless every number is finite, of its type in `like`, and no count is negative."""
     for f in fields(counters):
         value, kind = getattr(counters, f.name), type(getattr(like, f.name))
-        if kind in (Window, Spent) or (value is None and f.name == "best_loss"):
+        if kind not in (int, float):
             continue
-        least = -sys.float_info.max if f.name in ("loss", "nll", "best_loss") else 0
-        if type(value) not in ((int,) if kind is int else (int, float)) or not least <= value <= sys.float_info.max:
+        valid = type(value) in (int, kind) and (kind is int or abs(value) <= sys.float_info.max)
+        if not valid or (value < 0 and f.name not in ("loss", "nll", "best_loss")):
             raise CheckpointError(f"{origin}: the run's {f.name} is {value!r}; expected a {kind.__name__}")

@@ -12,11 +12,11 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.device import World, autocast
 from nmt_cli.interfaces import Criterion
 
-_TOKENS = 4096  # per batch and side: small enough for any device that trains the model
+_TOKENS = 4096  # of a batch, on each side
 
 
-def validate(model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str) -> dict[str, float]:
-    """`validation_loss` (smoothed) and `validation_nll`, per token in nats, and `validation_perplexity`, per subword.
+def validation_loss(model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str) -> dict[str, float]:
+    """Return the mean loss and nll per target token, in nats, and the perplexity per subword.
 
     The ranks share the sentences.
     """
@@ -32,5 +32,10 @@ def validate(model: Any, criterion: Criterion, corpus: Corpus, world: World, pre
     return {
         "validation_loss": total / tokens,
         "validation_nll": nll / tokens,
-        "validation_perplexity": math.exp(min(nll / tokens, 700.0)),
+        "validation_perplexity": perplexity(nll / tokens),
     }
+
+
+def perplexity(nll: float) -> float:
+    """Return exp(nll), bounded so that it is finite."""
+    return math.exp(min(nll, 700.0))

@@ -1,11 +1,14 @@
 """Small components of every kind, and batches for them.
 
-A new component needs nothing here unless its defaults are too large for a test: then its field goes into `SMALL`.
+The contracts run over every registered component. Those of a module that is not installed are added by name:
+`NMT_COMPONENTS=my_module pytest tests/contracts`. If a component's defaults are too large for a test, add its field to
+`SMALL`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +19,8 @@ import torch
 from nmt_cli import registry
 from nmt_cli.data.batching import collate
 from nmt_cli.interfaces import Batch
+
+registry.discover(os.environ.get("NMT_COMPONENTS", "").split())
 
 VOCABULARY = 30
 SMALL = {
@@ -48,12 +53,14 @@ def small(kind: str, name: str, **fields: Any) -> Any:
 def make_model() -> Callable[..., Any]:
     """Builds a registered model around a registered attention, its weights away from zero and one."""
 
-    def make(name: str = "transformer", attention: str = "full", shared_vocabulary: bool = True, **fields: Any) -> Any:
-        torch.manual_seed(0)
+    def make(
+        name: str = "transformer", attention: str = "full", shared_vocabulary: bool = True, seed: int = 0, **fields: Any
+    ) -> Any:
+        torch.manual_seed(seed)
         model = registry.build(
             small("model", name, **fields),
             attention=small("attention", attention),
-            source_vocabulary_size=VOCABULARY,
+            source_vocabulary_size=VOCABULARY if shared_vocabulary else VOCABULARY + 5,
             target_vocabulary_size=VOCABULARY,
             shared_vocabulary=shared_vocabulary,
         )
@@ -78,7 +85,7 @@ def make_batch() -> Callable[..., Batch]:
     def make(numbers: Sequence[int] = (0, 1, 2), more_source: int = 0, more_target: int = 0) -> Batch:
         chosen = [PAIRS[n] for n in numbers]
         sources, targets = ([np.array(pair[side]) for pair in chosen] for side in (0, 1))
-        batch = collate(sources, targets, np.array(numbers))
+        batch = collate(sources, targets)
         pad = torch.nn.functional.pad
         return dataclasses.replace(
             batch,

@@ -1,4 +1,4 @@
-"""Every registered criterion: sums over real tokens, which nothing but the sentences themselves can change."""
+"""Every registered criterion: sums over real tokens, independent of padding, order and batches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from torch import Tensor
 
 from nmt_cli import registry
 from nmt_cli.interfaces import PAD, Batch, Loss
-
-registry.discover()
 
 Gradients = dict[str, Tensor]
 
@@ -31,7 +29,7 @@ def measure(
         loss.total.backward()
         return loss, {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
-    loss_and_gradients.model = model  # type: ignore[attr-defined]
+    loss_and_gradients.model, loss_and_gradients.criterion = model, criterion  # type: ignore[attr-defined]
     return loss_and_gradients
 
 
@@ -67,14 +65,14 @@ def test_order_changes_nothing(measure: Any, make_batch: Callable[..., Batch]) -
     same(measure(make_batch([2, 0, 1])), measure(make_batch([0, 1, 2])))
 
 
-def test_a_sentence_twice_counts_twice(measure: Any, make_batch: Callable[..., Batch]) -> None:
+def test_a_repeated_sentence_counts_twice(measure: Any, make_batch: Callable[..., Batch]) -> None:
     once, twice = measure(make_batch([0])), measure(make_batch([0, 0]))
     same(added([once, once]), twice)
     assert twice[0].num_tokens == 6
 
 
 def test_nll_is_the_likelihood_of_the_real_tokens(measure: Any, make_batch: Callable[..., Batch]) -> None:
-    """Perplexity is made of it, whatever is minimised."""
+    """Perplexity is made of it, whatever the loss is."""
     batch = make_batch()
     loss, _ = measure(batch)
     with torch.no_grad():
@@ -85,12 +83,15 @@ def test_nll_is_the_likelihood_of_the_real_tokens(measure: Any, make_batch: Call
     assert loss.num_tokens == batch.num_tokens == 3 + 15 + 5
 
 
-def test_it_works_without_gradients(measure: Any, make_batch: Callable[..., Batch]) -> None:
-    """Validation asks for the same numbers."""
+def test_validation_computes_the_same_loss_without_gradients(measure: Any, make_batch: Callable[..., Batch]) -> None:
     batch = make_batch()
-    with_gradients, _ = measure(batch)
-    assert with_gradients.total.requires_grad
-    assert not with_gradients.nll.requires_grad
+    training, _ = measure(batch)
+    assert training.total.requires_grad
+    assert not training.nll.requires_grad
+    with torch.no_grad():
+        validation = measure.criterion(measure.model, batch)
+    assert not validation.total.requires_grad
+    assert (validation.total.item(), validation.nll.item()) == (training.total.item(), training.nll.item())
 
 
 def test_descent_on_it_makes_the_targets_likelier(measure: Any, make_batch: Callable[..., Batch]) -> None:

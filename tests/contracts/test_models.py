@@ -1,4 +1,4 @@
-"""Every registered model around every registered attention: what decoders and criteria rely on."""
+"""Every registered model with every registered attention."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli import registry
-from nmt_cli.interfaces import EOS, PAD, Batch, Decodable, DecoderState, Model
-
-registry.discover()
+from nmt_cli.interfaces import EOS, PAD, Batch, CountsFlops, DecoderState, Model, ShowsAttention
 
 
 def variants() -> Iterator[Any]:
@@ -46,18 +45,65 @@ def close(left: Tensor, right: Tensor) -> None:
 
 
 def test_it_keeps_the_protocols(model: Any, make_batch: Callable[..., Batch]) -> None:
-    assert isinstance(model, Decodable)
     assert isinstance(model, Model)
     batch = make_batch()
-    features, logits = model.features(batch.source, batch.target_in), model(batch.source, batch.target_in)
-    assert features.shape[:2] == batch.target_in.shape
-    assert model.output_weight.shape == (model.vocabulary_size, features.size(-1))
-    close(logits, F.linear(features, model.output_weight))
+    hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
+    assert hidden.shape[:2] == batch.target_in.shape
+    assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
+    close(logits, F.linear(hidden, model.output_weight))
     state = model.start(batch.source)
     assert isinstance(state, DecoderState)
     log_probabilities, _ = model.step(batch.target_in[:, 0], state)
     assert log_probabilities.dtype == torch.float32
     close(log_probabilities.exp().sum(-1), torch.ones(3))
+
+
+def test_checkpoints_can_hold_it(
+    model: Any, request: pytest.FixtureRequest, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
+) -> None:
+    """Loading builds a model on the meta device first, and then restores the named parameters, which are all of it."""
+    fields = request.node.callspec.params["model"]
+    with torch.device("meta"):
+        shapes = {name: parameter.shape for name, parameter in make_model(**fields).named_parameters()}
+    assert shapes == {name: parameter.shape for name, parameter in model.named_parameters()}
+    other, batch = make_model(**fields, seed=1).eval(), make_batch()
+    with torch.no_grad():
+        for mine, its in zip(other.parameters(), model.parameters(), strict=True):
+            mine.copy_(its)
+    assert torch.equal(full_pass(other, batch.source, batch.target_in), full_pass(model, batch.source, batch.target_in))
+
+
+def test_the_schedule_gets_its_width(
+    model: Any, request: pytest.FixtureRequest, make_config: Callable[..., Any]
+) -> None:
+    name = request.node.callspec.params["model"]["name"]
+    assert make_config("model", name).d_model == model.output_weight.size(1)
+
+
+def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """`nmt translate --attention` shows them, around any kernel."""
+    if not isinstance(model, ShowsAttention):
+        pytest.skip("this model does not show its attention")
+    batch = make_batch([2])
+    S, T = batch.source.size(1), batch.target_in.size(1)
+    weights = model.attention_weights(batch.source, batch.target_in)
+    layers, heads = weights["cross"].shape[:2]
+    for kind, shape in {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}.items():
+        assert weights[kind].shape == (layers, heads, *shape)
+        close(weights[kind].sum(-1), torch.ones(weights[kind].shape[:-1]))
+    assert not weights["decoder"].triu(1).any()
+    again = model.attention_weights(batch.source, batch.target_in)
+    assert all(torch.equal(weights[kind], again[kind]) for kind in weights)
+
+
+def test_flops_are_optional(model: Any) -> None:
+    """They grow with the sentences, and those of two updates add up."""
+    if not isinstance(model, CountsFlops):
+        pytest.skip("this model does not count its operations")
+    short, long = (sum(model.training_flops(np.array([n]), np.array([n])).values()) for n in (5, 9))
+    both = sum(model.training_flops(np.array([5, 9]), np.array([5, 9])).values())
+    assert 0 < short < long
+    assert both == pytest.approx(short + long)
 
 
 @torch.no_grad()
@@ -71,7 +117,7 @@ def test_a_cached_step_equals_the_full_pass(model: Any, make_batch: Callable[...
 
 
 @torch.no_grad()
-def test_selected_rows_go_on_as_if_alone(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_selected_rows_continue_independently(model: Any, make_batch: Callable[..., Batch]) -> None:
     """Rows expanded to beams, reordered, repeated and dropped, each with its own continuation, against full passes."""
     batch = make_batch()
     random = torch.Generator().manual_seed(1)
@@ -128,7 +174,7 @@ def test_the_rest_of_the_batch_changes_nothing(model: Any, make_batch: Callable[
     close(full_pass(model, swapped.source, swapped.target_in), all_rows[[2, 0, 1]])
 
 
-def test_no_position_sees_the_future(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_no_position_attends_to_later_ones(model: Any, make_batch: Callable[..., Batch]) -> None:
     batch = make_batch([1])
     changed = batch.target_in.clone()
     changed[:, 6:] = 5
@@ -153,7 +199,8 @@ def test_separate_vocabularies(
     name: str, attention: str, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
 ) -> None:
     model = make_model(name, attention, shared_vocabulary=False).eval()
-    batch = make_batch()
-    expected = full_pass(model, batch.source, batch.target_in)
-    log_probabilities, _ = model.step(batch.target_in[:, 0], model.start(batch.source))
+    source, target_in = torch.tensor([[5, 34, EOS]] * 3), make_batch().target_in  # 34 is no id of the target
+    expected = full_pass(model, source, target_in)
+    assert expected.size(-1) == model.vocabulary_size == 30
+    log_probabilities, _ = model.step(target_in[:, 0], model.start(source))
     close(log_probabilities, expected[:, 0])

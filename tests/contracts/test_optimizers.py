@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from nmt_cli import registry
 from nmt_cli.training import optimizer_state
 
-registry.discover()
 RATE = 0.01
 
 
@@ -64,7 +63,7 @@ def test_the_schedule_decides_the_rate(toy: Callable[[], Toy]) -> None:
     assert lengths[1] == pytest.approx(2 * lengths[0], rel=1e-4)
 
 
-def test_its_state_is_plain_and_comes_back(toy: Callable[[], Toy]) -> None:
+def test_its_state_can_be_saved_and_restored(toy: Callable[[], Toy]) -> None:
     """What a checkpoint keeps is enough to go on bit for bit."""
     one, other = toy(), toy()
     for _ in range(5):

@@ -1,8 +1,12 @@
-"""Every registered task: text to ids and back, alone and from its folder."""
+"""Every registered task: text to ids and back, saving and loading."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import pickle
+import re
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,21 +14,22 @@ import pytest
 
 from nmt_cli import registry
 from nmt_cli.checkpoint import load_task
-from nmt_cli.interfaces import EOS, PAD, Task
-
-registry.discover()
+from nmt_cli.errors import DataError
+from nmt_cli.interfaces import EOS, PAD, TASK_FILE, Task
 
 
 class Sample(NamedTuple):
-    """How to make a small task of one kind."""
+    """A small task of one kind."""
 
     fields: dict[str, Any]  # of its configuration
-    files: dict[str, str]  # what `nmt prepare --train text` reads: the name's ending, and the content
-    lossless: bool = True  # whether decoding gives the very text back, or only one that scores as well
+    files: dict[str, str]  # the files of `nmt prepare --train text`: endings and contents
+    lossless: bool = True  # whether decoding gives the text back, or only a text that scores as well
 
 
 ENGLISH = ["Two dogs run.", "A dog sleeps (again).", "Nobody, I think, saw 3 dogs?"]
 GERMAN = ["Zwei Hunde laufen.", "Ein Hund schläft (wieder).", "Niemand, denke ich, sah 3 Hunde?"]
+PAIRS = {".en": "".join(f"{line}\n" for line in ENGLISH * 5), ".de": "".join(f"{line}\n" for line in GERMAN * 5)}
+EN_DE = {"source_lang": "en", "target_lang": "de", "vocab_size": 60}
 
 TREES = """(TOP (S (NP (CD Two) (NNS dogs)) (VP (VBP run)) (. .)))
 (TOP (S (NP (DT A) (NN dog)) (VP (VBZ sleeps) (PRT (RP in))) (. .)))
@@ -33,10 +38,10 @@ TREES = """(TOP (S (NP (CD Two) (NNS dogs)) (VP (VBP run)) (. .)))
 
 SAMPLES = {
     "translation": [
-        Sample(
-            {"source_lang": "en", "target_lang": "de", "vocab_size": 60},
-            {".en": "".join(f"{line}\n" for line in ENGLISH * 5), ".de": "".join(f"{line}\n" for line in GERMAN * 5)},
-        )
+        Sample(EN_DE, PAIRS),
+        Sample({**EN_DE, "subwords": "wordpiece", "separate_vocabularies": True}, PAIRS),
+        Sample({**EN_DE, "subwords": "none", "moses": True, "lowercase": True}, PAIRS, lossless=False),
+        Sample({**EN_DE, "subwords": "unigram", "vocab_size": 305, "byte_fallback": True}, PAIRS),
     ],
     "parsing": [
         Sample({"linearisation": "authors", "vocab_size": 40}, {"": TREES}),
@@ -47,7 +52,7 @@ SAMPLES = {
 
 
 def samples() -> list[Any]:
-    """Every sample of every registered task; a task without any has one that fails."""
+    """Every sample of every registered task; a task without samples fails."""
     return [
         pytest.param((name, sample), id=f"{name}-{number}")
         for name in registry.names("task")
@@ -56,7 +61,7 @@ def samples() -> list[Any]:
 
 
 class Made(NamedTuple):
-    """A task that has learnt its vocabularies, and the pairs that it was made from."""
+    """A task with vocabularies, and the pairs that it learned them from."""
 
     task: Any
     pairs: list[tuple[str, str]]
@@ -78,13 +83,15 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def ids_are_words(ids: list[int], size: int) -> bool:
-    """All within the vocabulary, and none of the symbols that the batch adds."""
+    """Whether all ids are in the vocabulary and none is a special symbol."""
     return all(EOS < i < size for i in ids)
 
 
 def test_text_comes_back(made: Made) -> None:
     task: Task = made.task
     decoded = [task.decode_target(task.encode_target(target), source) for source, target in made.pairs]
+    repaired = [task.repaired(task.encode_target(target), source) for source, target in made.pairs]
+    assert repaired == [(text, {}) for text in decoded]
     references = [target for _, target in made.pairs]
     assert next(iter(task.evaluate(decoded, references).values())) == pytest.approx(100.0)
     assert not made.lossless or decoded == references
@@ -102,7 +109,7 @@ def test_ids_are_words_of_the_vocabularies(made: Made) -> None:
 
 
 def test_any_text_has_ids_that_the_model_knows(made: Made) -> None:
-    """No line can make an embedding fail: unknown characters have an id, and an empty line none."""
+    """Unknown characters have an id, so no line can make an embedding fail."""
     for line in ("", " ", "Ж 漢字 🙂 \u2028 <s> </s> <pad>", "x" * 2000):
         ids = made.task.encode_source(line)
         assert all(PAD < i < made.task.source_vocabulary_size for i in ids)
@@ -131,14 +138,16 @@ def test_output_limit_leaves_room_and_never_falls(made: Made) -> None:
     assert all(limit > n for n, limit in enumerate(limits, start=1))
 
 
-def test_its_folder_holds_all_of_it(made: Made, tmp_path: Path) -> None:
-    """Loaded as from a checkpoint moved elsewhere, it gives the same ids and text."""
+def test_a_saved_task_is_the_same(made: Made, tmp_path: Path) -> None:
+    """Its directory holds everything: loaded from another place, the task gives the same ids and text."""
     original = tmp_path / "original"
     original.mkdir()
     made.task.save(original)
     original.rename(tmp_path / "moved")
-    loaded = load_task(tmp_path / "moved")
-    assert type(loaded) is type(made.task)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = load_task(tmp_path / "moved")
+    assert loaded.describe() == made.task.describe()
     assert loaded.shared_vocabulary == made.task.shared_vocabulary
     for source, target in [*made.pairs, ("unseen Ж", made.pairs[0][1])]:
         assert loaded.encode_source(source) == made.task.encode_source(source)
@@ -147,6 +156,45 @@ def test_its_folder_holds_all_of_it(made: Made, tmp_path: Path) -> None:
         assert loaded.decode_target(ids, source) == made.task.decode_target(ids, source)
 
 
+@pytest.fixture
+def saved(made: Made, tmp_path: Path) -> Path:
+    """The task's file."""
+    made.task.save(tmp_path)
+    return tmp_path / TASK_FILE
+
+
+@pytest.mark.parametrize(
+    "damage", [{"schema": 2}, {"schema": None}, {"config": {"unknown": 1}}, {"config": None}, {"libraries": 3}, None]
+)
+def test_a_damaged_task_is_refused_by_name(made: Made, saved: Path, damage: dict[str, Any] | None) -> None:
+    saved.write_text("[" * 10_000 if damage is None else json.dumps({**json.loads(saved.read_text()), **damage}))
+    with pytest.raises(DataError, match=re.escape(str(saved))):
+        type(made.task).load(saved.parent)
+
+
+def test_a_missing_task_is_named(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=re.escape(str(tmp_path / TASK_FILE))):
+        type(made.task).load(tmp_path)
+
+
+def test_warns_if_a_library_gives_other_ids(made: Made, saved: Path) -> None:
+    content = {**json.loads(saved.read_text()), "probe": [4], "libraries": {"sentencepiece": "0.0.1"}}
+    saved.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match=r"sentencepiece 0\.0\.1; installed: python"):
+        type(made.task).load(saved.parent)
+
+
+def test_adopted_vocabularies_give_the_same_ids(made: Made) -> None:
+    config = type(made.task.config)
+    names = {field.name for field in dataclasses.fields(config)}
+    task = registry.build(config(**{name: EN_DE[name] for name in ("source_lang", "target_lang") if name in names}))
+    task.adopt(made.task)
+    for source, target in made.pairs:
+        assert task.encode_source(source) == made.task.encode_source(source)
+        assert task.encode_target(target) == made.task.encode_target(target)
+
+
 def test_workers_can_have_a_copy(made: Made) -> None:
+    made.task.encode_source("fill the caches")
     copy = pickle.loads(pickle.dumps(made.task))
     assert copy.encode_source(made.pairs[0][0]) == made.task.encode_source(made.pairs[0][0])

@@ -1,40 +1,27 @@
-"""Faults are really made, on real commands. `make faults` makes many (NMT_FAULTS=long), other test runs a few."""
+"""Real faults in real commands: many with `make faults` (NMT_FAULTS=long), a few in other test runs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nmt_cli.commands.verify_resume import contents
+
 HERE = Path(__file__).resolve().parent
 LONG = os.environ.get("NMT_FAULTS") == "long"
 PATIENCE = 300.0
 """Seconds for one command; it takes one or two on a machine that has nothing else to do."""
-
-CLOCK = {
-    "target_tokens_per_second",
-    "source_tokens_per_second",
-    "training_seconds",
-    "training_hours",
-    "flops_as_table2",
-    "model_flop_utilisation",
-    "seconds",
-    "spent",
-    "device_hours",
-    "sustained_tflops_of_a_device",
-    "peak_tflops_of_a_device",
-}
-"""What is measured with a clock, and so differs from run to run."""
 
 TINY = (
     "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 500 --micro-batches 4 --warmup-steps 20 "
@@ -45,7 +32,7 @@ TINY = (
 
 @dataclass
 class Started:
-    """A command that runs."""
+    """A command that was started."""
 
     folder: Path
 
@@ -78,15 +65,13 @@ class Started:
         return int((self.folder / "changes").read_text())
 
     def send(self, number: int) -> None:
-        """A signal, unless the command has ended."""
-        if not self.ended:
-            try:
+        """Send a signal, unless the command has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            if not self.ended:
                 os.kill(self.pid, number)
-            except ProcessLookupError:
-                return
 
     def code(self, expected: int | None = None) -> int:
-        """Waits for the end; no command ever shows a traceback."""
+        """Wait for the end, and return the exit code. No command may print a traceback."""
         code = int(self._wait("code"))
         assert "Traceback" not in self.err, self.err
         assert expected is None or code == expected, f"exit code {code}, expected {expected}\n{self.err}"
@@ -95,10 +80,11 @@ class Started:
 
 @dataclass
 class Forks:
-    """Starts commands quickly; see forks.py."""
+    """Starts commands as forks of one process that has imported everything; see forks.py."""
 
     server: subprocess.Popen[str]
     folder: Path
+    tiny = TINY
 
     def start(self, *arguments: object, **order: Any) -> Started:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
@@ -114,9 +100,7 @@ class Forks:
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        environment.pop(name, None)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TORCH_CPP_LOG_LEVEL": "FATAL"}
     server = subprocess.Popen(
         [sys.executable, str(HERE / "forks.py")],
         stdin=subprocess.PIPE,
@@ -132,76 +116,9 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     server.wait()
 
 
-def timeless(value: Any) -> Any:
-    """`value` without what a clock measured."""
-    if isinstance(value, dict):
-        return {name: timeless(inner) for name, inner in value.items() if name not in CLOCK}
-    return value
-
-
-def contents(run: Path) -> dict[str, bytes]:
-    """Every file of a run's folder by its name, as far as a clock has no part in it."""
-    found: dict[str, bytes] = {}
-    for path in sorted(run.rglob("*")):
-        name = str(path.relative_to(run))
-        if path.is_symlink():
-            found[name] = os.readlink(path).encode()
-        elif path.is_file() and path.name == "metrics.jsonl":
-            lines = [timeless(json.loads(line)) for line in path.read_text().split("\n")[:-1]]
-            found[name] = json.dumps(lines).encode()
-        elif path.is_file() and path.name in ("training.json", "summary.json"):
-            found[name] = json.dumps(timeless(json.loads(path.read_text())), sort_keys=True).encode()
-        elif path.is_file() and path.name not in ("checksums.json", ".lock"):
-            found[name] = path.read_bytes()
-    return found
-
-
-def lost_bytes(expected: dict[str, bytes], found: dict[str, bytes]) -> int:
-    """Bytes of files that are missing, that are other, or that should not be there."""
-    return sum(
-        max(len(expected.get(name, b"")), len(found.get(name, b"")), 1)
-        for name in expected.keys() | found.keys()
-        if expected.get(name) != found.get(name)
-    )
-
-
-@dataclass
-class Tally:
-    """How many faults were made, and what came of them, by kind."""
-
-    rows: dict[str, list[int]] = field(default_factory=dict)
-
-    def add(self, kind: str, faults: int = 1, survived: int | None = None, lost: int = 0) -> None:
-        row = self.rows.setdefault(kind, [0, 0, 0])
-        for place, count in enumerate((faults, faults if survived is None else survived, lost)):
-            row[place] += count
-
-
-TALLY = Tally()
-
-
-@pytest.fixture(scope="session")
-def tally() -> Tally:
-    return TALLY
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table for docs/reliability.md."""
-    if not TALLY.rows:
-        return
-    terminalreporter.section("faults")
-    terminalreporter.write_line(f"| {'fault':58} | made | survived | bytes lost |")
-    terminalreporter.write_line(f"|{'-' * 60}|-----:|---------:|-----------:|")
-    for kind, row in [
-        *TALLY.rows.items(),
-        ("together", [sum(column) for column in zip(*TALLY.rows.values(), strict=True)]),
-    ]:
-        terminalreporter.write_line(f"| {kind:58} | {row[0]:4} | {row[1]:8} | {row[2]:10} |")
-
-
 @pytest.fixture(scope="session")
 def whole(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nothing disturbed."""
+    """An undisturbed run."""
     run = tmp_path_factory.mktemp("whole") / "run"
     began = time.monotonic()
     started = forks.train(tiny_data, run, watched=str(run))
@@ -213,23 +130,17 @@ def whole(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def rounds() -> Callable[[int, int], int]:
-    """How often to do something: (in continuous integration, in the long form)."""
+    """Choose a number of repetitions: (in a normal test run, with NMT_FAULTS=long)."""
     return lambda few, many: many if LONG else few
 
 
-@pytest.fixture
-def check_same(tally: Tally) -> Callable[..., None]:
-    """Compares a run's folder with that of the undisturbed one, bit for bit, and counts."""
+@pytest.fixture(scope="session")
+def check_same() -> Callable[..., None]:
+    """Compare a run with the undisturbed one, bit for bit."""
 
-    def check(kind: str, expected: Path, run: Path, faults: int = 1) -> None:
+    def check(fault: str, expected: Path, run: Path) -> None:
         before, after = contents(expected), contents(run)
         after = {name: content for name, content in after.items() if "/damaged-" not in name}
-        lost = lost_bytes(before, after)
-        tally.add(kind, faults, faults if not lost else 0, lost)
-        different = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-        assert different == []
+        assert sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)) == [], fault
 
     return check
-
-
-SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "USR1": signal.SIGUSR1}

@@ -1,15 +1,15 @@
-"""A process that has loaded everything and forks a child for each `nmt` command: many runs, one import.
+"""A process that has imported everything, and forks a child for each `nmt` command.
 
-It reads one JSON object a line from standard input:
+It reads one JSON object per line from standard input:
 
-    arguments   of the command
-    folder      an empty folder, into which go `out`, `err`, `pid`, and at the end `code` (negative: a signal's number)
-    environment changes to it
-    kill_at     SIGKILL before the command's so-manieth change of a file below `watched` (0: never)
-    full_at     from the so-manieth change on, none of them succeeds: the disk is full (0: never)
-    signals     numbers of signals by numbers of changes: the process sends them to itself
-    watched     a folder, for the three above; the count of its changes is written to `changes`
-    poison      the name of a function of this file, called before the command
+    arguments    of the command
+    folder       an empty directory for `out`, `err`, `pid`, and at the end `code` (negative: a signal's number)
+    environment  changes to it
+    watched      a directory; the number of file changes in it is written to `changes`
+    kill_at      SIGKILL before change number `kill_at` (0: never)
+    full_at      the disk is full from change number `full_at` on (0: never)
+    signals      signals by numbers of changes; the process sends them to itself
+    poison       the name of a function of this file, called before the command
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ CHANGES = ("os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.symlink", "os.l
 
 
 class Watch:
-    """Counts the changes below a folder, and makes a fault at one of them."""
+    """Counts the file changes in a directory, and causes a fault at one of them."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
@@ -54,7 +53,7 @@ class Watch:
 
 
 def at_backward(number: int, act: Callable[[], None]) -> None:
-    """Does something instead of the so-manieth backward pass."""
+    """Call `act` in place of backward pass number `number`."""
     import torch
 
     original: Any = torch.Tensor.backward
@@ -70,33 +69,33 @@ def at_backward(number: int, act: Callable[[], None]) -> None:
 
 
 def asked_to_stop() -> None:
-    """SIGTERM comes in the middle of the step STOP_AT."""
+    """Send SIGTERM in the middle of step STOP_AT."""
     from nmt_cli.training.trainer import Trainer
 
     original: Any = Trainer.accumulate
 
-    def accumulate(self: Trainer, update: Any) -> Any:
-        if self.progress.step == int(os.environ["STOP_AT"]):
+    def accumulate(self: Trainer, batches: Any, step: int) -> Any:
+        if step == int(os.environ["STOP_AT"]):
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(self, update)
+        return original(self, batches, step)
 
     Trainer.accumulate = accumulate  # type: ignore[method-assign]
 
 
 def nobody_listens() -> None:
-    """Whoever read standard error has left."""
+    """Standard error is a pipe whose reader has closed it."""
     reader, writer = os.pipe()
     os.close(reader)
     os.dup2(writer, 2)
 
 
 def with_nohup() -> None:
-    """The command was started by nohup."""
+    """Ignore SIGHUP, as nohup does."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def no_gpu_memory() -> None:
-    """A GPU's memory does not suffice in the fifth step."""
+    """The GPU is out of memory in the fifth step."""
 
     def act() -> None:
         import torch
@@ -106,38 +105,24 @@ def no_gpu_memory() -> None:
     at_backward(18, act)
 
 
-def no_memory() -> None:
-    """The machine's memory does not suffice in the fifth step."""
-
-    def act() -> None:
-        raise RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")
-
-    at_backward(18, act)
-
-
 def dies() -> None:
-    """The process is killed in the middle of a step."""
+    """Kill the process in the middle of a step."""
     at_backward(6, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def dies_once() -> None:
-    """Rank 1 is killed in the middle of a step, the first time that torchrun starts it."""
+    """Kill rank 1 in the middle of a step, but not after a restart by torchrun."""
     if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         dies()
 
 
 def is_stopped() -> None:
-    """The process stops, as one does whose machine hangs."""
+    """Stop the process in the middle of a step."""
     at_backward(6, lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
-def lags() -> None:
-    """The process lives, but does not get on."""
-    at_backward(6, lambda: time.sleep(3600))
-
-
 def mistaken() -> None:
-    """One process alone finds something wrong."""
+    """Raise an error in this process only."""
 
     def act() -> None:
         from nmt_cli.errors import DataError
@@ -148,7 +133,7 @@ def mistaken() -> None:
 
 
 def run(order: dict[str, Any], folder: Path) -> None:
-    """The child: runs the command and ends with its exit code."""
+    """Run the command in the child, and exit with its code."""
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.environ.update(order.get("environment", {}))
@@ -173,14 +158,14 @@ def run(order: dict[str, Any], folder: Path) -> None:
 
 
 def peak_memory() -> int:
-    """The most memory that this process has held, in kB."""
+    """Peak memory of this process in kB."""
     status = Path("/proc/self/status")
     found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
     return int(found[1]) if found else 0
 
 
 def attend(order: dict[str, Any]) -> None:
-    """The child's parent: notes its number and its end."""
+    """Fork the child, and write its process id and its exit code."""
     folder = Path(order["folder"])
     os.setsid()
     child = os.fork()
@@ -201,13 +186,13 @@ def attend(order: dict[str, Any]) -> None:
 
 
 def serve() -> None:
-    """Forks until there are no more orders."""
+    """Fork for each order, until standard input ends."""
     import nmt_cli.commands.train
     import nmt_cli.commands.translate  # noqa: F401
     from nmt_cli import registry
 
     registry.discover()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the parents
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the parents are not waited for
     print("ready", flush=True)
     while line := sys.stdin.readline():
         if os.fork() == 0:

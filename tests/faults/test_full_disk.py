@@ -1,4 +1,4 @@
-"""A full disk: a clear message, exit code 1, older checkpoints whole; once there is room the run goes on exactly."""
+"""A full disk: one message, exit code 1, older checkpoints intact, and exact resume once there is room."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 
-def test_no_change_succeeds_any_more(
+def test_writes_fail_from_any_change_on(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None]
 ) -> None:
-    """By an error at a write, at any change of a file: checkpoint, metrics, the best checkpoint's link."""
+    """Checkpoint, metrics, or the best checkpoint's link."""
     total = int((whole.parent / "changes").read_text())
     for place in random.Random(3).sample(range(1, total), rounds(2, 25)):
         run = tmp_path / str(place)
@@ -50,14 +50,13 @@ def fill(disk: Path, leave: int) -> Path:
 def test_a_disk_that_is_full(
     forks: Any, tiny_data: Path, whole: Path, small_disk: Path, check_same: Callable[..., None]
 ) -> None:
-    """Before the first checkpoint, in the middle of a write, and where the room is missed before one."""
+    """Before the first checkpoint, and in the middle of one."""
     run = small_disk / "run"
     for leave, steps, message in (
         (0, 12, "No space left on device"),
-        (300_000, 12, "no room for this checkpoint"),
+        (100_000, 12, "No space left on device"),
         (1 << 30, 4, ""),
-        (0, 12, "No space left on device"),
-        (900_000, 12, "no room for this checkpoint"),
+        (100_000, 12, "No space left on device"),
     ):
         filler = fill(small_disk, leave)
         started = forks.train(tiny_data, run, "--max-steps", steps)
@@ -66,7 +65,7 @@ def test_a_disk_that_is_full(
         filler.unlink()
     (run / "summary.json").unlink()  # of the first four steps
     forks.train(tiny_data, run).code(0)
-    check_same("full disk, a file system that is full", whole, run, faults=4)
+    check_same("full disk, a file system that is full", whole, run)
 
 
 def test_a_disk_without_room_for_another_file(

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, and the same command again: the result is that of a run that nobody disturbed."""
+"""SIGKILL at any moment, and the same command again: the result is that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -35,27 +35,25 @@ def test_killed_before_any_change_of_a_file(
 def test_killed_at_random_moments_again_and_again(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None]
 ) -> None:
-    chance, seconds, kills = random.Random(2), float((whole.parent / "seconds").read_text()), 0
+    chance, seconds = random.Random(2), float((whole.parent / "seconds").read_text())
     for number in range(rounds(1, 12)):
-        run = tmp_path / str(number)
-        while True:
+        run, kills = tmp_path / str(number), 0
+        for _ in range(4):
             started = forks.train(tiny_data, run)
             end = time.monotonic() + chance.uniform(0.1, 0.9) * seconds
             while time.monotonic() < end and not started.ended:
                 time.sleep(0.002)
             started.send(signal.SIGKILL)
-            if started.code() == 0:
-                break
-            kills += 1
-        check_same("SIGKILL at a random moment", whole, run, faults=kills)
-        kills = 0
+            kills += started.code() != 0
+        forks.train(tiny_data, run).code(0)
+        check_same("SIGKILL at a random moment", whole, run)
         shutil.rmtree(run)
 
 
-def test_killed_while_the_best_and_the_old_are_seen_to(
+def test_killed_after_a_save(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
-    """What a save does after its rename is made up for, also where no step was left to train."""
+    """The best checkpoint, old ones and the summary are seen to, even if no update is left to make."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     (run / "best").unlink()
@@ -71,7 +69,7 @@ def test_killed_while_the_best_and_the_old_are_seen_to(
 def test_what_a_kill_leaves_is_recovered(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None], leftover: str
 ) -> None:
-    """`.old` alone is the only copy of a checkpoint: it comes back. Beside it, all are rubbish."""
+    """`.old` alone is the only copy of a checkpoint and comes back; everything else is deleted."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     newest = run / "checkpoints" / "step-00000012"
@@ -88,25 +86,20 @@ def test_what_a_kill_leaves_is_recovered(
 def test_torn_files_of_a_run(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
-    """A power cut may tear what is appended; the configuration is vouched for by the newest checkpoint."""
+    """A power cut may tear a line of metrics; a configuration that is not one is refused."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 13, "lo\xff')
-    config = (run / "config.json").read_bytes()
-    (run / "config.json").write_bytes(config[: len(config) // 2])
-    started = forks.train(tiny_data, run)
-    started.code(0)
-    check_same("a torn file of the run", whole, run, faults=2)
+    forks.train(tiny_data, run).code(0)
+    check_same("a torn file of the run", whole, run)
     (run / "config.json").write_bytes(b"{")
-    other = forks.train(tiny_data, run, "--seed", "2")
+    other = forks.train(tiny_data, run)
     other.code(2)
-    assert "no checkpoint shows that it is this command's" in other.err
+    assert str(run / "config.json") in other.err
 
 
-def test_a_killed_average_leaves_the_former_one(
-    forks: Any, whole: Path, tmp_path: Path, rounds: Any, tally: Any
-) -> None:
+def test_a_killed_average_leaves_the_former_one(forks: Any, whole: Path, tmp_path: Path, rounds: Any) -> None:
     """Killed at every single change of a file: the former checkpoint is there, or is named, or the new one is whole."""
     out = tmp_path / "averaged"
     arguments = ("average", whole, "--last", "2", "--out", out, "--overwrite")
@@ -123,7 +116,6 @@ def test_a_killed_average_leaves_the_former_one(
             tried.code(1)
             assert "rename it" in tried.err
         forks.start(*arguments).code(0)
-        tally.add("SIGKILL while an averaged checkpoint is replaced")
         assert (out / "model.safetensors").read_bytes() == weights
         assert json.loads((out / "config.json").read_text())["step"] == 12
         assert [path.name for path in tmp_path.iterdir()] == ["averaged"]

@@ -1,4 +1,4 @@
-"""docs/adding-a-component.md does what it says: its example, saved as one file, trains."""
+"""Components in files of the user: the example of docs/adding-a-component.md, and a part of the model."""
 
 from __future__ import annotations
 
@@ -8,49 +8,41 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "adding-a-component.md"
-SMALL = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 512 --max-steps 3".split()
+SMALL = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 512 --max-steps 2 --save-every 1".split()
+KERNEL = """
+from dataclasses import dataclass
+from nmt_cli.registry import build, find, option, register
+
+@dataclass(frozen=True)
+class SharpConfig:
+    sharpness: float = option(1.0, "Not used.")
+
+@register("attention", "sharp", SharpConfig)
+def sharp(config, **runtime):
+    return build(find("attention", "full").config(), **runtime)
+"""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the guide's example in it."""
+def test_own_components_train_average_and_translate(nmt: Nmt, data: Path, tmp_path: Path) -> None:
     example = re.search(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     assert example is not None
     (tmp_path / "momentum.py").write_text(example[1], encoding="utf-8")
-    return tmp_path
+    (tmp_path / "sharp_kernel.py").write_text(KERNEL, encoding="utf-8")
+    run, place = tmp_path / "run", {"PYTHONPATH": str(tmp_path)}
 
+    imports = ("--import", "momentum", "--import=sharp_kernel")
+    chosen = ("--optimizer", "momentum", "--momentum", "0.95", "--attention", "sharp", "--attention.sharpness", "2")
+    nmt("train", data, *SMALL, *imports, *chosen, "--out", run, **place)
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    assert config["optimizer"] == {"name": "momentum", "momentum": 0.95, "nesterov": False}
+    assert config["attention"] == {"name": "sharp", "sharpness": 2.0}
 
-def test_the_example_trains_with_its_own_flags(nmt: Nmt, data: Path, folder: Path) -> None:
-    chosen = ("--import", "momentum", "--optimizer", "momentum", "--momentum", "0.95")
-    nmt("train", data, *SMALL, *chosen, "--out", folder / "run", PYTHONPATH=str(folder))
-    config = json.loads((folder / "run" / "config.json").read_text(encoding="utf-8"))
-    found = [section for section in config.values() if isinstance(section, dict) and section.get("name") == "momentum"]
-    assert found == [{"name": "momentum", "momentum": 0.95, "nesterov": False}]
-
-
-def test_its_flags_are_in_the_help(nmt: Nmt, folder: Path) -> None:
-    shown = nmt("train", "--import", "momentum", "--help", PYTHONPATH=str(folder)).stdout
-    assert "--momentum" in shown
-    assert "--nesterov" in shown
-
-
-def test_its_bounds_are_checked(nmt: Nmt, data: Path, folder: Path) -> None:
-    chosen = ("--import", "momentum", "--optimizer", "momentum", "--momentum", "1.5")
-    done = nmt("train", data, *SMALL, *chosen, "--out", folder / "run", PYTHONPATH=str(folder), code=2)
-    assert "--momentum must be at most 1" in done.stderr
-
-
-def test_a_checkpoint_trained_with_it_translates_without_it(nmt: Nmt, data: Path, folder: Path) -> None:
-    chosen = ("--import", "momentum", "--optimizer", "momentum")
-    nmt("train", data, *SMALL, *chosen, "--out", folder / "run", PYTHONPATH=str(folder))
-    assert nmt("translate", folder / "run", stdin="forty-two\n").stdout.count("\n") == 1
-
-
-def test_a_module_that_is_not_there_is_named(nmt: Nmt, data: Path, tmp_path: Path) -> None:
-    done = nmt("train", data, "--import", "no_such_module", "--out", tmp_path / "run", code=2)
-    assert "--import no_such_module" in done.stderr
+    # The optimizer is needed to train only.
+    nmt("average", run, "--last", 2, "--out", run / "averaged", "--import", "sharp_kernel", **place)
+    translated = nmt("translate", run / "averaged", "--import", "sharp_kernel", stdin="forty-two\n", **place)
+    assert translated.stdout.count("\n") == 1
+    refused = nmt("translate", run / "averaged", stdin="forty-two\n", code=1)
+    assert re.search(r"--import (MODULE|sharp_kernel)", refused.stderr)

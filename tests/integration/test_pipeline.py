@@ -54,7 +54,7 @@ def test_unseen_numbers_are_translated(corpus: Path, hypotheses: Path) -> None:
 def test_score_reports_what_the_files_say(nmt: Nmt, corpus: Path, hypotheses: Path) -> None:
     metrics = ("--metric", "sacrebleu-char", "--metric", "chrf", "--json")
     scores = json.loads(nmt("score", hypotheses, "--ref", corpus / "test.de", *metrics).stdout)["scores"]
-    assert [score["id"] for score in scores] == ["sacrebleu-char", "chrf"]
+    assert [score["metric"] for score in scores] == ["sacrebleu-char", "chrf"]
     assert all(95 < score["score"] <= 100 and score["signature"] for score in scores)
     perfect = json.loads(nmt("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout)["scores"]
     assert [score["score"] for score in perfect] == [100, 100]
@@ -108,4 +108,4 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(nmt: Nmt, data: Path, tm
     assert weights(tmp_path / "whole" / last) == weights(tmp_path / "halves" / last)
     assert weights(tmp_path / "whole" / last) != weights(tmp_path / "whole" / "checkpoints/step-00000015")
     done = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "halves")
-    assert "already at step 30 of 30" in done.stderr
+    assert "already finished at step 30" in done.stderr

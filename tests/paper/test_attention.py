@@ -1,4 +1,4 @@
-"""Sections 3.2.1 to 3.2.3: scaled dot-product attention, several heads, and who sees whom."""
+"""Sections 3.2.1 to 3.2.3: scaled dot-product attention, multi-head attention, and masks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.layers.attention import FullAttention, MultiHeadAttention, Places
+from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
 
 B, H, T, S, d_k, d_v = 2, 3, 5, 7, 4, 6
 
@@ -35,7 +35,7 @@ def equation_1(
 
 def test_equation_1() -> None:
     query, key, value = draw(B, H, T, d_k), draw(B, H, S, d_k), draw(B, H, S, d_v)
-    out = FullAttention()(query, key, value, Places())
+    out = FullAttention()(query, key, value, AttentionMask())
     np.testing.assert_allclose(out, equation_1(query, key, value, lambda b, i, j: True), atol=1e-6)
 
 
@@ -44,22 +44,22 @@ def test_by_hand() -> None:
     query = torch.tensor([2.0, 0.0, 0.0, 0.0]).view(1, 1, 1, 4)
     key = torch.tensor([[math.log(3), 0, 0, 0], [0, 5, 5, 5]]).view(1, 1, 2, 4)
     value = torch.tensor([[4.0, 0.0], [0.0, 8.0]]).view(1, 1, 2, 2)
-    assert FullAttention()(query, key, value, Places()).flatten().tolist() == pytest.approx([3.0, 2.0])
+    assert FullAttention()(query, key, value, AttentionMask()).flatten().tolist() == pytest.approx([3.0, 2.0])
 
 
-def test_the_decoder_sees_nothing_to_its_right() -> None:
+def test_the_decoder_does_not_attend_to_later_positions() -> None:
     """Section 3.2.3: illegal connections are masked out, inside of the softmax."""
     query, key, value = draw(B, H, S, d_k), draw(B, H, S, d_k), draw(B, H, S, d_v)
-    out = FullAttention()(query, key, value, Places(causal=True))
+    out = FullAttention()(query, key, value, AttentionMask(causal=True))
     np.testing.assert_allclose(out, equation_1(query, key, value, lambda b, i, j: j <= i), atol=1e-6)
 
 
-def test_padding_is_not_seen() -> None:
+def test_padding_is_masked() -> None:
     query, key, value = draw(B, H, S, d_k), draw(B, H, S, d_k), draw(B, H, S, d_v)
     lengths = [4, 7]
     padding = torch.arange(S)[None] >= torch.tensor(lengths)[:, None]
     for causal in (False, True):
-        out = FullAttention()(query, key, value, Places(padding, causal))
+        out = FullAttention()(query, key, value, AttentionMask(padding, causal))
         expected = equation_1(query, key, value, lambda b, i, j: j < lengths[b] and (j <= i or not causal))  # noqa: B023
         np.testing.assert_allclose(out, expected, atol=1e-6)
 
@@ -69,15 +69,15 @@ def test_heads_are_concatenated() -> None:
     d_model = 10
     torch.manual_seed(1)
     attention = MultiHeadAttention(d_model, H, d_k, d_v, FullAttention())
-    x, memory = draw(B, T, d_model), draw(B, S, d_model)
+    x, context = draw(B, T, d_model), draw(B, S, d_model)
     heads = []
     for h in range(H):
         w_q, w_k = (w.weight[h * d_k : (h + 1) * d_k] for w in (attention.w_q, attention.w_k))
         w_v = attention.w_v.weight[h * d_v : (h + 1) * d_v]
-        scores = (x @ w_q.T) @ (memory @ w_k.T).transpose(1, 2) / math.sqrt(d_k)
-        heads.append(scores.softmax(-1) @ (memory @ w_v.T))
+        scores = (x @ w_q.T) @ (context @ w_k.T).transpose(1, 2) / math.sqrt(d_k)
+        heads.append(scores.softmax(-1) @ (context @ w_v.T))
     expected = torch.cat(heads, dim=-1) @ attention.w_o.weight.T
-    torch.testing.assert_close(attention(x, memory, Places()), expected)
+    torch.testing.assert_close(attention(x, context, AttentionMask()), expected)
 
 
 def test_projections_have_no_biases() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt_cli import checkpoint
 from nmt_cli.checkpoint import Contents
-from nmt_cli.commands.average import average
+from nmt_cli.commands.average import AverageOptions, average
 from nmt_cli.decoding.beam_search import beam_search, length_penalty
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.interfaces import EOS
@@ -36,7 +36,7 @@ def test_output_limit_is_input_plus_50() -> None:
 
 
 class Endless:
-    """A model that never wants to end."""
+    """A model that never predicts EOS."""
 
     vocabulary_size = 8
 
@@ -73,7 +73,7 @@ def run(tmp_path: Path, tiny_data: Path) -> Path:
 @pytest.mark.parametrize("last", [5, 20])
 def test_the_last_5_or_20_checkpoints_are_averaged(run: Path, last: int) -> None:
     """Base models: the last 5; big ones: the last 20."""
-    average([run], last, run / "averaged", overwrite=False, force=False)
+    average(AverageOptions(paths=(run,), out=run / "averaged", last=last))
     weights = checkpoint.load_weights(run / "averaged")
     steps = range(23 - last, 23)
     torch.testing.assert_close(weights["a"], torch.full((2, 3), sum(s * s for s in steps) / last))

@@ -42,7 +42,7 @@ def test_the_one_matrix_learns_from_all_three_places(transformer: Callable[..., 
     """Rows used on one side alone still get a gradient; nothing is detached."""
     model = transformer()
     source, target = torch.tensor([[5, 3]]), torch.tensor([[2, 8]])
-    model.features(source, target).square().sum().backward()
+    model.decoder_output(source, target).square().sum().backward()
     rows = model.output_weight.grad.abs().sum(-1).nonzero().flatten().tolist()
     assert rows == [2, 3, 5, 8]
     model.zero_grad()
@@ -53,7 +53,7 @@ def test_the_one_matrix_learns_from_all_three_places(transformer: Callable[..., 
 def test_the_projection_is_the_embedding_unscaled(transformer: Callable[..., Any]) -> None:
     model = transformer()
     source, target = torch.tensor([[5, 6, 3]]), torch.tensor([[2, 8, 9]])
-    expected = F.linear(model.features(source, target), model.target_embedding.weight)
+    expected = F.linear(model.decoder_output(source, target), model.target_embedding.weight)
     torch.testing.assert_close(model(source, target), expected)
 
 

@@ -7,21 +7,22 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmt_cli.layers.attention import FullAttention, Kernel, Places, RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel
+from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 
 
 def restricted(r: int) -> RestrictedAttention:
     return RestrictedAttention(RestrictedAttentionConfig(neighbourhood=r))
 
 
-EVERYWHERE = Places()
+EVERYWHERE = AttentionMask()
 
 
-def multiply_adds(kernel: Kernel, n: int, d: int, places: Places = EVERYWHERE, queries: int | None = None) -> int:
+def multiply_adds(kernel: Kernel, n: int, d: int, mask: AttentionMask = EVERYWHERE, queries: int | None = None) -> int:
     """Of one head of width d over n positions; a multiply-add is two operations to the counter."""
     query, key, value = torch.zeros(1, 1, queries or n, d), torch.zeros(1, 1, n, d), torch.zeros(1, 1, n, d)
     with FlopCounterMode(display=False) as counter:
-        kernel(query, key, value, places)
+        kernel(query, key, value, mask)
     total: int = counter.get_total_flops()
     assert total > 0
     return total // 2
@@ -52,7 +53,7 @@ def test_restriction_pays_where_the_sequence_is_long() -> None:
 
 def test_a_decoding_step_costs_the_neighbourhood_and_not_the_prefix() -> None:
     def step(kernel: Kernel, prefix: int) -> int:
-        return multiply_adds(kernel, prefix, 8, Places(causal=True, offset=prefix - 1), queries=1)
+        return multiply_adds(kernel, prefix, 8, AttentionMask(causal=True, offset=prefix - 1), queries=1)
 
     assert step(FullAttention(), 400) == 4 * step(FullAttention(), 100)
     assert step(restricted(16), 400) == step(restricted(16), 100)

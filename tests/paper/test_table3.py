@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.commands.train import dry_run
+from nmt_cli.commands.dry_run import dry_run
+from nmt_cli.commands.train_parts import TrainOptions
 from nmt_cli.config import resolve
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover
@@ -74,7 +75,7 @@ shows why."""
 def parameters(preset: str, vocabulary_size: int = 37_000) -> int:
     """With the vocabulary of section 5.1, about 37,000 tokens, unless told otherwise."""
     discover()
-    count: int = dry_run(None, {}, preset, None, vocabulary_size)["parameters"]
+    count: int = dry_run(TrainOptions(preset=preset, vocab_size=vocabulary_size), {})["parameters"]
     return count
 
 
@@ -148,7 +149,7 @@ def test_parameters_in_closed_form(N: int, d_model: int, d_ff: int, h: int, d_k:
         "d_k": d_k,
         "d_v": d_v,
     }
-    assert dry_run(None, letters, None, None, V)["parameters"] == by_hand(N, d_model, d_ff, h, d_k, d_v, V)
+    assert dry_run(TrainOptions(vocab_size=V), letters)["parameters"] == by_hand(N, d_model, d_ff, h, d_k, d_v, V)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

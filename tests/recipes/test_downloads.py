@@ -1,4 +1,4 @@
-"""Archives: got whole, checked, and read without trust in the names inside."""
+"""Archives: downloaded, checked, and read without trust in the names inside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTENT = bytes(range(256)) * 40
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves CONTENT at /a/file.tgz, in parts if asked and `ranges` says so."""
+    """Serves CONTENT at /a/file.tgz; ranges of it if `ranges` is set."""
 
     ranges = True
     asked: ClassVar[list[str | None]] = []
@@ -57,7 +57,7 @@ def sha256(content: bytes) -> str:
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_an_interrupted_download_goes_on(server: str, tmp_path: Path, ranges: bool) -> None:
+def test_an_interrupted_download_continues(server: str, tmp_path: Path, ranges: bool) -> None:
     Handler.ranges = ranges
     (tmp_path / "file.tgz.part").write_bytes(CONTENT[:1000])
     downloads.download(f"{server}/a/file.tgz", tmp_path / "file.tgz")
@@ -66,37 +66,30 @@ def test_an_interrupted_download_goes_on(server: str, tmp_path: Path, ranges: bo
     assert not (tmp_path / "file.tgz.part").exists()
 
 
-def test_mirrors_stand_for_the_host_and_are_tried_in_turn(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mirrors_are_tried_in_turn(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NMT_MIRROR", f"{tmp_path.as_uri()} {server}")
     downloads.download("https://nowhere.invalid/a/file.tgz", tmp_path / "file.tgz")
     assert (tmp_path / "file.tgz").read_bytes() == CONTENT
 
 
-def test_a_dead_link_says_what_to_do(server: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"404.*--local.*NMT_MIRROR"):
+def test_a_dead_link_is_an_error(server: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="404"):
         downloads.download(f"{server}/gone.tgz", tmp_path / "gone.tgz")
 
 
-def test_a_published_checksum_is_demanded(server: str, tmp_path: Path) -> None:
+def test_published_checksums_and_sizes_are_required(server: str, tmp_path: Path) -> None:
     recorded, url = Recorded(tmp_path / "checksums.txt"), f"{server}/a/file.tgz"
+    right = f"sha256:{sha256(CONTENT)}"
     with pytest.raises(RecipeError, match="must be 00"):
         downloads.fetch(Archive(url, "md5:00"), tmp_path, recorded, None)
     assert not (tmp_path / "file.tgz").exists()
-    assert downloads.fetch(Archive(url, f"sha256:{sha256(CONTENT)}"), tmp_path, recorded, None)
+    with pytest.raises(RecipeError, match=r"7 bytes.* 10,240 bytes .*b'\\x00\\x01"):
+        downloads.fetch(Archive(url, right, bytes=7), tmp_path, recorded, None)
+    assert downloads.fetch(Archive(url, right, bytes=len(CONTENT)), tmp_path, recorded, None)
     assert not recorded.path.exists()
 
 
-def test_a_known_size_is_demanded(server: str, tmp_path: Path) -> None:
-    recorded, url = Recorded(tmp_path / "checksums.txt"), f"{server}/a/file.tgz"
-    right = f"sha256:{sha256(CONTENT)}"
-    with pytest.raises(RecipeError, match=r"must have 7 bytes.* It has 10,240 bytes and begins with b'\\x00\\x01"):
-        downloads.fetch(Archive(url, right, bytes=7), tmp_path, recorded, None)
-    assert downloads.fetch(Archive(url, right, bytes=len(CONTENT)), tmp_path, recorded, None)
-
-
-def test_an_unknown_checksum_is_recorded_and_demanded_from_then_on(
+def test_an_unpublished_checksum_is_recorded_and_required_from_then_on(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = packed({"a.en": b"one\n"})
@@ -108,10 +101,10 @@ def test_an_unknown_checksum_is_recorded_and_demanded_from_then_on(
     downloads.fetch(archive, tmp_path, Recorded(record), None)
     assert (tmp_path / "file.tgz").read_bytes() == content
     downloads.fetch(archive, tmp_path, Recorded(record), None)
-    assert len(Handler.asked) == 2  # what is there and as recorded is not asked for again
+    assert len(Handler.asked) == 2  # the first and the damaged one
     (tmp_path / "file.tgz").unlink()
     monkeypatch.setattr(f"{__name__}.CONTENT", packed({"a.en": b"two\n"}))
-    with pytest.raises(RecipeError, match=r"recorded in .* remove the line"):
+    with pytest.raises(RecipeError, match=r"checksums\.txt"):
         downloads.fetch(archive, tmp_path, Recorded(record), None)
 
 
@@ -120,14 +113,14 @@ def test_an_error_page_is_not_recorded(server: str, tmp_path: Path, monkeypatch:
     archive, record = Archive(f"{server}/a/file.tgz", RECORDED), tmp_path / "checksums.txt"
     with pytest.raises(RecipeError) as caught:
         downloads.fetch(archive, tmp_path, Recorded(record), None)
-    for part in (archive.url, "is no whole archive", "37 bytes", "<!DOCTYPE html>"):
+    for part in (archive.url, "37 bytes", "<!DOCTYPE html>"):
         assert part in str(caught.value)
     assert not record.exists()
     monkeypatch.setattr(f"{__name__}.CONTENT", packed({"a.en": b"one\n"}))
     assert downloads.fetch(archive, tmp_path, Recorded(record), None)
 
 
-def test_the_record_is_that_of_an_address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_belongs_to_an_address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a table's address is corrected, the file of the wrong one does not stay."""
     monkeypatch.setattr(f"{__name__}.CONTENT", packed({"a.en": b"one\n"}))
     (tmp_path / "file.tgz").write_bytes(packed({"a.en": b"another edition\n"}))
@@ -138,23 +131,13 @@ def test_the_record_is_that_of_an_address(server: str, tmp_path: Path, monkeypat
     assert record.read_text(encoding="utf-8").count("file.tgz\n") == 2
 
 
-@pytest.mark.parametrize(("name", "mode"), [("a.tgz", "w:gz"), ("a.tar", "w")])
-def test_damage_is_found_wherever_it_is(tmp_path: Path, name: str, mode: str) -> None:
-    path, whole = tmp_path / name, packed({"a.en": CONTENT, "b.en": CONTENT}, mode)
+def test_a_truncated_or_empty_archive_is_not_recorded(tmp_path: Path) -> None:
+    whole, path = packed({"a.en": CONTENT * 20, "b.en": b"one\n"}), tmp_path / "a.tgz"
     path.write_bytes(whole)
     assert downloads.damage(path) == ""
-    harmed = [b"", b"-" * 9000, whole[: len(whole) // 2]]
-    if mode == "w":
-        second = 512 + len(CONTENT)  # where the second member begins: a file that is cut there holds a whole member
-        assert whole[second:].startswith(b"b.en")
-        harmed += [whole[:second], whole[:second] + b"-" * 2048]
-    else:
-        harmed += [whole[:-1], whole[:-8] + b"\0" * 8]  # gzip's own checksum and length
-    for content in harmed:
+    for content in (b"", b"text", whole[: len(whole) // 2], packed({})):
         path.write_bytes(content)
         assert downloads.damage(path)
-    path.write_bytes(packed({}, mode))
-    assert downloads.damage(path) == "it holds nothing"
 
 
 def test_local_archives_are_linked_and_checked(tmp_path: Path) -> None:
@@ -203,7 +186,7 @@ def test_members_are_read_and_unpacked(tmp_path: Path) -> None:
     assert read(tmp_path / "a.tar", "text/a.en", "text/b.en.gz") == {"text/a.en": b"one\n", "text/b.en.gz": b"two\n"}
 
 
-def test_names_in_archives_lead_nowhere(tmp_path: Path) -> None:
+def test_names_in_archives_never_become_paths(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -222,11 +205,5 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
         add(tar, "a.en", CONTENT * 100)
     whole = (tmp_path / "a.tgz").read_bytes()
     (tmp_path / "a.tgz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(RecipeError, match=r"a\.tgz: a damaged archive"):
+    with pytest.raises(RecipeError, match=r"a\.tgz"):
         read(tmp_path / "a.tgz", "a.en")
-
-
-def test_room_is_asked_for_before(tmp_path: Path) -> None:
-    downloads.enough_room(tmp_path, 1)
-    with pytest.raises(RecipeError, match="are free"):
-        downloads.enough_room(tmp_path, 10**18)

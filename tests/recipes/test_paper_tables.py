@@ -33,7 +33,7 @@ def write_run(run: Path, perplexity: float, parameters: int) -> None:
 
 
 def score(identity: str, value: float) -> dict[str, Any]:
-    return {"id": identity, "score": value, "metric": f"the full name of {identity}", "signature": "nrefs:1"}
+    return {"metric": identity, "score": value, "name": f"the full name of {identity}", "signature": "nrefs:1"}
 
 
 @pytest.fixture
@@ -73,13 +73,13 @@ def table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("folder")
 def test_table2_shows_paper_run_and_difference(table: Table) -> None:
-    rows = table("wmt14", "de", "base", "5", "")
+    rows = table("wmt14", "en", "de", "base", "5", "")
     assert rows["lines, newstest2014 (test)"] == ["3,003", "3,000", "-3"]
     assert rows["training pairs"] == ["4,500,000", "4,500,001", "+1"]
     assert rows["vocabulary"] == ["37,000", "37,000", "0"]
     assert rows["parameters"] == ["65,000,000", "1,000", "-64,999,000"]
     assert rows["peak learning rate"] == ["6.99e-04", "5.00e-01", "+4.99e-01"]
-    assert rows["dev perplexity a piece, last checkpoint"] == ["4.920", "5.000", "+0.080"]
+    assert rows["dev perplexity a subword, last checkpoint"] == ["4.920", "5.000", "+0.080"]
     assert rows["BLEU, get-ende-bleu-quotes"] == ["27.30", "27.00", "-0.30"]
     assert rows["BLEU, sacrebleu-13a"] == ["", "26.40", ""]
     assert rows["hours x devices"] == ["96.00", "", ""]  # a run without a summary still has a table
@@ -88,7 +88,7 @@ def test_table2_shows_paper_run_and_difference(table: Table) -> None:
 def test_table2_takes_costs_from_the_runs_summary(folder: Path, table: Table) -> None:
     summary = {"devices": 4, "device_hours": 80.0, "flops_as_table2": 3.4e18, "flops": 1e18}
     write_json(folder / "base" / "run" / "summary.json", {**summary, "model_flop_utilisation": 0.375})
-    rows = table("wmt14", "de", "base", "5", "")
+    rows = table("wmt14", "en", "de", "base", "5", "")
     assert rows["hours x devices"] == ["96.00", "80.00", "-16.00"]
     assert rows["FLOPs: hours x devices x sustained rate"] == ["3.30e+18", "3.40e+18", "+1.00e+17"]
     assert rows["model-FLOP utilisation"] == ["", "37.5%", ""]
@@ -96,10 +96,20 @@ def test_table2_takes_costs_from_the_runs_summary(folder: Path, table: Table) ->
 
 @pytest.mark.usefixtures("folder")
 def test_full_names_stand_below(capsys: pytest.CaptureFixture[str]) -> None:
-    paper_tables.print_wmt14("de", "base", "5", "A note.")
+    paper_tables.print_wmt14("en", "de", "base", "5", "A note.")
     text = capsys.readouterr().out
     assert "base model. A note.\n" in text
     assert "- sacrebleu-13a: the full name of sacrebleu-13a; `nrefs:1`" in text
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("pair", [("en", "cs"), ("de", "en")])
+def test_a_pair_that_is_not_in_the_paper_has_a_table_of_this_run(table: Table, pair: tuple[str, str]) -> None:
+    rows = table("wmt14", *pair, "base", "5", "")
+    assert rows["training pairs"] == ["", "4,500,001", ""]
+    assert rows["vocabulary"] == ["", "37,000", ""]
+    assert rows["steps"] == ["100,000", "21", "-99,979"]
+    assert rows["BLEU, get-ende-bleu-quotes"] == ["", "27.00", ""]
 
 
 @pytest.fixture

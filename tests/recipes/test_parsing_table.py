@@ -1,4 +1,4 @@
-"""The parsing recipe's table: the paper's column says what the paper says, of the paper's treebank alone."""
+"""The table of the parsing recipe: the paper's column is filled for the paper's treebank only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "parsing_table.py"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What the recipe leaves behind, in the least that is read."""
+    """The output of the recipe, as far as the table reads it."""
     for name in ("trees", "data", "averaged"):
         (tmp_path / name).mkdir()
     for split in ("train", "dev", "test"):
@@ -23,7 +23,9 @@ def folder(tmp_path: Path) -> Path:
             figures = {"f1": 90.0, "recall": 89.0, "precision": 91.0, "complete_match": 40.0, "cutoff_length": 40}
             counts = {"error_sentences": 1, "skipped_sentences": 2, "short": {"f1": 92.0}}
             (tmp_path / f"{stem}.json").write_text(json.dumps({**figures, **counts}))
-            (tmp_path / f"{stem}.log").write_text("repaired 0 of 39 outputs\n")
+            (tmp_path / f"{stem}.log").write_text(
+                "translated 39 lines\nrepaired 2 of 39 outputs: flat 2\n" if stem == "dev" else ""
+            )
     (tmp_path / "data/manifest.json").write_text(json.dumps({"task": {"config": {"vocab_size": 15_000}}}))
     header = json.dumps({"weight": {"shape": [30, 40]}}).encode()
     (tmp_path / "averaged/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
@@ -52,13 +54,31 @@ def test_beside_the_papers_figures(folder: Path, semi: str, subwords: int, f1: f
     for way in ("test", "test, constrained"):
         assert rows[f"{way}: F1"] == [f"{f1:.2f}", "90.00", f"{90 - f1:+.2f}"]
     assert filled(rows) == ["train, trees", "subwords", "test: F1", "test, constrained: F1"]
-    assert rows["test: sentences left out by EVALB"] == ["", "3", ""]
+    assert rows["dev: repairs"] == ["", "2 of 39 outputs: flat 2", ""]
+    assert rows["dev, constrained: repairs"] == ["", "none", ""]
+    assert rows["test: sentences excluded by EVALB"] == ["", "3", ""]
     assert "LDC99T42 usually gives 39,832, 1,700 and 2,416 trees" in text
 
 
 def test_another_treebank_stands_alone(folder: Path) -> None:
     rows, text = table(folder, "named", "", "")
     assert filled(rows) == []
-    assert "no measure for this one" in text
+    assert "cannot be compared" in text
     assert "\n| train, trees | | 39 | |\n" in text
     assert "LDC99T42" not in text
+
+
+def test_the_best_point_of_the_sweep_is_chosen(tmp_path: Path) -> None:
+    points = {"dropout-0.1-scale-0.5": 70.0, "dropout-0.2-scale-1": 80.0, "dropout-0.3-scale-2": 75.0}
+    for point, f1 in points.items():
+        (tmp_path / "sweep" / point).mkdir(parents=True)
+        (tmp_path / "sweep" / point / "dev.json").write_text(json.dumps({"f1": f1}))
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, str(SCRIPT), *arguments]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120).stdout
+
+    chosen = run("choose", *points)
+    assert json.loads(chosen)["f1"] == points
+    (tmp_path / "chosen.json").write_text(chosen)
+    assert run("flags", "chosen.json").strip() == "--dropout 0.2 --attention-dropout 0.2 --learning-rate-scale 1"

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from toy_trees import treebank, write_treebank
 
-from nmt_cli.parsing.symbols import line_tree
-from nmt_cli.parsing.trees import read_clean_trees, tree_line
+from nmt_cli.parsing.trees import line_tree, read_clean_trees, tree_line
 
 
 def test_every_tree_is_read_back_and_none_is_seen_in_training(tmp_path: Path) -> None:

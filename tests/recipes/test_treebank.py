@@ -44,7 +44,7 @@ def collected(out: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("inner", ["", "parsed/mrg/wsj"])
 def test_the_papers_sections(inner: str, tmp_path: Path) -> None:
     top = penn_treebank(tmp_path / "ldc")
-    done = treebank("collect", "wsj", 0, tmp_path / "out", top / inner)
+    done = treebank("wsj", 0, tmp_path / "out", top / inner)
     assert done.returncode == 0, done.stderr
     assert collected(tmp_path / "out") == {"train": [f"w{n}" for n in range(2, 22)], "dev": ["w22"], "test": ["w23"]}
     assert (tmp_path / "out/dev.ptb").read_text() == "(TOP (NP (NN w22)))\n"
@@ -56,14 +56,14 @@ def test_splits_by_name(tmp_path: Path) -> None:
     write(bank / "my.valid.ptb", "d")
     write(bank / "test/one.mrg", "e")
     write(bank / "readme", "f")
-    assert treebank("collect", "named", 2, tmp_path / "out", bank).returncode == 0
+    assert treebank("named", 2, tmp_path / "out", bank).returncode == 0
     assert collected(tmp_path / "out") == {"train": ["a", "b"], "dev": ["d"], "test": ["e"]}
 
 
-def test_without_a_test_set_dev_is_one_and_that_is_said(tmp_path: Path) -> None:
+def test_without_a_test_set_dev_is_used_with_a_message(tmp_path: Path) -> None:
     files = [write(tmp_path / "x.train.ptb", "a"), write(tmp_path / "x.dev.ptb", "b")]
-    done = treebank("collect", "named", 0, tmp_path / "out", *files)
-    assert "dev set is the test set" in done.stderr
+    done = treebank("named", 0, tmp_path / "out", *files)
+    assert "dev set is also the test set" in done.stderr
     assert collected(tmp_path / "out")["test"] == ["b"]
 
 
@@ -71,44 +71,16 @@ def test_without_a_test_set_dev_is_one_and_that_is_said(tmp_path: Path) -> None:
     ("kind", "names", "message"),
     [
         ("named", ["x.train.ptb"], "no file is named dev"),
-        ("named", ["trees.ptb"], "must say one of train"),
-        ("named", ["train.test.ptb"], "must say one of train"),
+        ("named", ["trees.ptb"], "must contain train"),
+        ("named", ["train.test.ptb"], "must contain train"),
         ("wsj", ["wsj/23/a.mrg"], "23/a.mrg"),
-        ("wsj", ["wsj/02/a.mrg"], "no folder wsj/23"),
+        ("wsj", ["wsj/02/a.mrg"], "no directory wsj/23"),
     ],
 )
-def test_what_cannot_be_told_apart_is_named(kind: str, names: list[str], message: str, tmp_path: Path) -> None:
+def test_unknown_splits_are_named(kind: str, names: list[str], message: str, tmp_path: Path) -> None:
     files = [write(tmp_path / name, "a") for name in names]
     paths = files if kind == "named" or message.startswith("23") else [tmp_path]
-    done = treebank("state", kind, *paths)
+    done = treebank(kind, 0, tmp_path / "out", *paths)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_the_state_follows_the_files_and_not_their_place(tmp_path: Path) -> None:
-    def state(folder: str, *words: str) -> str:
-        files = [write(tmp_path / folder / "x.train.ptb", *words), write(tmp_path / folder / "x.dev.ptb", "b")]
-        return treebank("state", "named", *files).stdout
-
-    first = state("here", "a")
-    assert len(first.strip()) == 16
-    assert state("there", "a") == first
-    assert state("there", "a", "b") != first
-    assert state("there", "c") != first  # of the same size
-
-
-def test_the_state_of_files_without_splits(tmp_path: Path) -> None:
-    def state(path: Path) -> str:
-        return treebank("state", "all", path).stdout
-
-    silver = write(tmp_path / "silver" / "one.ptb", "a").parent
-    before = state(silver)
-    assert len(before.strip()) == 16
-    write(silver / "one.ptb", "b")
-    changed = state(silver)
-    assert changed != before
-    write(silver / "two.ptb", "c")
-    assert state(silver) not in (before, changed)
-    assert len(state(write(tmp_path / "sentences.txt", "a")).strip()) == 16
-    assert treebank("state", "all", tmp_path / "absent").returncode == 1

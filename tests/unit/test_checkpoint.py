@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, verified, and refused by name where anything does not fit."""
+"""Checkpoints: whole or absent, verified, and refused where anything does not fit."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FILES = ("config.json", "model.safetensors", "task/task.json", "checksums.json")
 
 @pytest.fixture
 def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
-    """A checkpoint that a test may damage."""
+    """A copy of a checkpoint."""
     shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
 def renew_checksums(folder: Path) -> None:
-    """As somebody does who changes a checkpoint on purpose."""
+    """Make the checksums those of the files as they are."""
     recorded = {name: checkpoint._sha256(folder / name) for name in json.loads((folder / "checksums.json").read_text())}
     (folder / "checksums.json").write_text(json.dumps(recorded))
 
@@ -76,12 +76,16 @@ def test_tied_weights_are_stored_once(folder: Path) -> None:
 
 
 def test_training_state_comes_back(folder: Path, tmp_path: Path) -> None:
-    state = TrainingState({"progress": {"step": 7}, "optimizer": {}}, {"0.exp_avg": torch.arange(3.0)})
+    state = TrainingState({"state": {"step": 7}, "optimizer": {}}, {"0.exp_avg": torch.arange(3.0)})
     saved(tmp_path / "again", folder, checkpoint.load_weights(folder), state)
     loaded = checkpoint.load_training(tmp_path / "again")
     assert loaded.values == state.values
     assert torch.equal(loaded.tensors["0.exp_avg"], torch.arange(3.0))
-    with pytest.raises(CheckpointError, match="holds weights alone"):
+    for missing in ("state", "optimizer"):
+        (tmp_path / "again" / "training.json").write_text(json.dumps({**state.values, missing: None}))
+        with pytest.raises(CheckpointError, match=rf"training\.json: {missing} is missing"):
+            checkpoint.load_training(tmp_path / "again")
+    with pytest.raises(CheckpointError, match="weights only"):
         checkpoint.load_training(folder)
 
 
@@ -110,7 +114,7 @@ def test_a_damaged_file_is_named(folder: Path, name: str, how: str) -> None:
     (folder / name).unlink()
     if how != "missing":
         (folder / name).write_bytes(content[: len(content) // 2 if how == "truncated" else 0])
-    with pytest.raises(CheckpointError, match=rf"{name}.*{'missing' if how == 'missing' else 'damaged'}.*another"):
+    with pytest.raises(CheckpointError, match=rf"{name}: {'missing' if how == 'missing' else 'damaged'}"):
         checkpoint.verify(folder)
     with pytest.raises(CheckpointError):
         checkpoint.load_model(folder)
@@ -140,22 +144,27 @@ def test_a_changed_config_is_noticed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 2}, r"config\.json: schema 2; this version of nmt reads schema 1"),
+        ({"schema": 2}, r"config\.json: schema 2"),
         ({"schema": None}, r"schema None"),
         ({"source_vocabulary_size": -1}, r"source_vocabulary_size is -1"),
         ({"target_vocabulary_size": "20"}, r"target_vocabulary_size is '20'"),
         ({"shared_vocabulary": 1}, r"shared_vocabulary is 1"),
         ({"sections": []}, r"sections is \[\]"),
         ({"run": None}, r"run is None"),
+        ({"modules": None}, r"modules is None"),
         ({"sections": {}}, r"no section 'model'"),
         ({"sections": {"model": "transformer"}}, r"no section 'model'"),
         ({"sections": {"model": {"name": "rnn"}, "attention": {"name": "full"}}}, r"no model called 'rnn'"),
-        ({"target_vocabulary_size": 20}, r"its target vocabulary has 13 entries where the model has 20"),
-        ({"shared_vocabulary": False}, r"source_embedding\.weight stands in one of them only"),
+        (
+            {"sections": {"model": {"name": "rnn"}}, "modules": {"model": "their.rnn"}},
+            r"'rnn' comes from the module their\.rnn: give --import their\.rnn",
+        ),
+        ({"target_vocabulary_size": 20}, r"target vocabulary has 13 entries"),
+        ({"shared_vocabulary": False}, r"source_embedding\.weight is in one of them only"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:
-    """Also where its checksum is right."""
+    """Although its checksum is right."""
     change_json(folder / "config.json", **changes)
     renew_checksums(folder)
     with pytest.raises(CheckpointError, match=message):
@@ -165,7 +174,7 @@ def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: di
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("num_layers", 2, r"weights and configuration do not fit: .* stands in one of them only"),
+        ("num_layers", 2, r"do not fit: .* is in one of them only"),
         ("d_ff", 33, r"feed_forward\.inner\.weight is \[32, 16\], expected \[33, 16\]"),
         ("d_ff", "32", r"--d-ff must be of type int"),
         ("num_heads", 3, r"--num-heads 3 does not divide"),
@@ -214,7 +223,7 @@ def rename_all_but_new_folders(self: Path, target: Path) -> None:
     os.rename(self, target)
 
 
-@pytest.mark.parametrize("at", ["_save_tensors", "flush", "put_in_place", "rename"])
+@pytest.mark.parametrize("at", ["_save_tensors", "_flush", "put_in_place", "rename"])
 def test_a_save_that_fails_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """Also where the old folder has been moved away already."""
     before, weights = everything(folder), checkpoint.load_weights(folder)
@@ -226,7 +235,7 @@ def test_a_save_that_fails_leaves_what_was_there(folder: Path, monkeypatch: pyte
     if at == "rename":
         monkeypatch.setattr(Path, "rename", rename_all_but_new_folders)
     else:
-        monkeypatch.setattr(checkpoint if at.startswith("_") else durable, at, fail)
+        monkeypatch.setattr(checkpoint if at == "_save_tensors" else durable, at, fail)
     for place in (folder, folder.parent / "new"):
         with pytest.raises(Fails):
             checkpoint.save(place, contents, weights, task)
@@ -256,14 +265,6 @@ def test_saving_again_replaces(folder: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_a_full_disk_is_noticed_beforehand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(folder)._replace(free=2000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(CheckpointError, match=r"no room for this checkpoint: .* Make room"):
-        saved(folder.parent / "new", folder, checkpoint.load_weights(folder))
-    assert not (folder.parent / "new").exists()
-
-
 def test_a_link_is_a_checkpoint_of_its_own(folder: Path) -> None:
     checkpoint.link(folder, folder.parent / "best")
     assert everything(folder.parent / "best") == everything(folder)
@@ -272,34 +273,36 @@ def test_a_link_is_a_checkpoint_of_its_own(folder: Path) -> None:
 
 
 def test_folders_that_are_none(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="absent: no such checkpoint folder"):
+    with pytest.raises(CheckpointError, match="absent: "):
         checkpoint.load_model(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match=r"empty: not a checkpoint: it has no config\.json"):
+    with pytest.raises(CheckpointError, match=r"empty: .*config\.json"):
         checkpoint.load_model(tmp_path / "empty")
     (folder / "config.json").write_text("[]")
-    with pytest.raises(CheckpointError, match=r"config\.json: expected a JSON object"):
+    with pytest.raises(CheckpointError, match=r"config\.json: "):
         checkpoint.read_contents(folder)
-    with pytest.raises(CheckpointError, match=r"not a task's folder: it has no task\.json"):
+    with pytest.raises(CheckpointError, match=r"task\.json"):
         checkpoint.load_task(tmp_path)
 
 
-def test_a_run_stands_for_its_newest_checkpoint(folder: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    for step in (5, 40, 100):
-        shutil.copytree(folder, run / "checkpoints" / f"step-{step:08d}")
-    (run / "checkpoints" / ".step-00000200.1.part").mkdir()
-    assert [path.name[-3:] for path in checkpoint.checkpoints_of(run)] == ["005", "040", "100"]
-    assert checkpoint.resolve(run) == run / "checkpoints" / "step-00000100"
+def test_the_checkpoints_of_a_run(folder: Path, tmp_path: Path) -> None:
+    """Those of --save-every are averaged; a run stands for the newest of any kind."""
+    run, checkpoints = tmp_path / "run", tmp_path / "run" / "checkpoints"
+    for name in ("step-00000008", "step-00000010", ".step-00000200.part", "damaged-step-00000012", "latest-x"):
+        shutil.copytree(folder, checkpoints / name)
+    assert [path.name for path in checkpoint.checkpoints_of(run)] == ["step-00000008", "step-00000010"]
+    for name in ("step-00000010", "latest-00000011", "best-00000011", "step-00000011"):  # of one step, the last
+        shutil.copytree(folder, checkpoints / name, dirs_exist_ok=True)
+        assert checkpoint.resolve(run).name == name
     assert checkpoint.resolve(folder) == folder
 
 
 def test_runs_without_checkpoints(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(CheckpointError, match="this run has no checkpoint yet"):
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
         checkpoint.resolve(tmp_path / "run")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"it has no model\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
         checkpoint.resolve(folder)
 
 
@@ -312,29 +315,3 @@ def test_fingerprints_name_what_they_are_made_of() -> None:
 def test_contents_come_back(folder: Path) -> None:
     contents = checkpoint.read_contents(folder)
     assert contents == Contents(contents.sections, 13, 13, True, 1, "run")
-
-
-@pytest.mark.parametrize("missing", ["progress", "optimizer"])
-def test_a_training_state_that_lacks_something_is_named(folder: Path, tmp_path: Path, missing: str) -> None:
-    state = TrainingState({"progress": {}, "optimizer": {}}, {"0.exp_avg": torch.zeros(1)})
-    saved(tmp_path / "again", folder, checkpoint.load_weights(folder), state)
-    (tmp_path / "again" / "training.json").write_text(json.dumps({"progress": {}, "optimizer": {}, missing: None}))
-    with pytest.raises(CheckpointError, match=rf"training\.json: {missing} is missing"):
-        checkpoint.load_training(tmp_path / "again")
-
-
-def test_the_checkpoints_of_a_run_by_kind(folder: Path, tmp_path: Path) -> None:
-    """What was left between those that were asked for is there to go on from, and is no part of the last N."""
-    for name in (
-        "step-00000008",
-        "step-00000010",
-        "best-00000012",
-        "latest-00000011",
-        "damaged-step-00000012",
-        "latest-x",
-    ):
-        shutil.copytree(folder, tmp_path / "run" / "checkpoints" / name)
-    assert [path.name for path in checkpoint.checkpoints_of(tmp_path / "run")] == ["step-00000008", "step-00000010"]
-    assert checkpoint.resolve(tmp_path / "run").name == "latest-00000011"
-    shutil.copytree(folder, tmp_path / "run" / "checkpoints" / "step-00000011")
-    assert checkpoint.resolve(tmp_path / "run").name == "step-00000011"

@@ -1,129 +1,148 @@
-"""The command line's own part: exit codes, light help, what is unknown, and flags that plug-ins bring."""
+"""The command line's own part: exit codes, help, unknown flags, completion, and flags of plug-ins."""
 
 from __future__ import annotations
 
 import errno
+import importlib
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import imports_of, main, with_exit_codes
+from nmt_cli.cli import COMMANDS, exit_codes, imports_of, main
 from nmt_cli.errors import CheckpointError, Interrupted, NmtError, UsageError
+from nmt_cli.foreign_flags import FOREIGN_FLAGS
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def nmt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `nmt ARGUMENTS` here: exit code, stdout, stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        code = end.value.code
-        return (code if isinstance(code, int) else int(code is not None)), out, err
-
-    return run
+Nmt = Callable[..., tuple[int, str, str]]
 
 
-def test_help_lists_every_command(nmt: Run) -> None:
+def test_help_lists_every_command(nmt: Nmt) -> None:
     code, out, _ = nmt("--help")
     assert code == 0
-    for command in ("prepare", "train", "average", "translate", "score"):
-        assert re.search(rf"│ {command} ", out)
+    assert set(re.findall(r"^  ([a-z-]+)", out.partition("Commands:")[2], re.MULTILINE)) == {*COMMANDS, "score-trees"}
 
 
-def test_version(nmt: Run) -> None:
-    assert nmt("--version")[:2] == (0, f"nmt {__version__}\n")
+def test_version_and_the_arguments_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["nmt", "--version"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, capsys.readouterr().out) == (0, f"nmt {__version__}\n")
 
 
-@pytest.mark.parametrize("command", ["prepare", "train", "average", "translate", "score"])
-def test_a_command_alone_shows_its_help(nmt: Run, command: str) -> None:
-    code, out, err = nmt(command)
-    assert code in (0, 2)
-    assert "Usage: nmt " + command in out + err
+@pytest.mark.parametrize("command", [*COMMANDS, "score-trees"])
+def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """It fits the terminal, shows each flag once and each type in our words, and ends with examples."""
+    code, out, _ = nmt(command, "--help")
+    assert code == 0
+    assert nmt(command)[2] == out
+    monkeypatch.setenv("COLUMNS", "80")
+    shown, _, examples = nmt(command, "--help")[1].partition("Examples:\n")
+    assert max(map(len, shown.split("\n"))) <= 80
+    assert examples.count(f"nmt {command} ") >= 2
+    flags = re.findall(r"^  (?:-\w, )?(--[a-z0-9-]+)", shown, re.MULTILINE)
+    assert len(flags) > 5
+    assert sorted(flags) == sorted(set(flags))
+    assert not re.search(r"<\w+|INTEGER|TEXT|range", shown)
 
 
 @pytest.mark.parametrize(
     ("arguments", "offered"),
     [
-        (["trane"], "'train'"),
+        (["trane"], "train"),
         (["train", "--d-modle", "3"], "--d-model"),
+        (["train", "--label_smoothing", "0.1"], "--label-smoothing"),
+        (["train", "--lr=0.1"], "--learning-rate-scale"),
+        (["train", "--max_tokens", "4096"], "--batch-tokens"),
+        (["train", "-train_steps", "4096"], "--max-steps"),
+        (["train", "--source-lang", "en"], "nmt prepare"),
+        (["translate", "run", "-src", "test.en"], "--input"),
+        (["translate", "run", "--beam-size", "4"], "--beam"),
         (["average", "x", "--lats", "3"], "--last"),
         (["train", "--dry-run", "--vocab-size", "50", "--preset", "transfomer_base"], "transformer_base"),
         (["train", "--dry-run", "--vocab-size", "50", "--optimizer", "adm"], "adam"),
+        (["train", "--dry-run", "--vocab-size", "50", "--config", "c.yaml"], "TOML or JSON"),
     ],
 )
-def test_what_is_unknown_is_told_the_nearest(nmt: Run, arguments: list[str], offered: str) -> None:
+def test_the_message_for_an_unknown_name_offers_a_known_one(nmt: Nmt, arguments: list[str], offered: str) -> None:
     code, out, err = nmt(*arguments)
-    assert code == 2
-    assert out == ""
-    assert offered in err
+    assert (code, out) == (2, "")
+    assert re.search(rf"{re.escape(offered)}\b", err)
 
 
-def raising(error: BaseException) -> Callable[[], NoReturn]:
-    def run() -> NoReturn:
-        raise error
-
-    return run
+@pytest.mark.parametrize("command", FOREIGN_FLAGS)
+def test_the_flags_offered_for_those_of_other_toolkits_exist(nmt: Nmt, command: str) -> None:
+    known = set(re.findall(r"(--[a-z0-9-]+)", nmt(command, "--help")[1]))
+    other = set(re.findall(r"(--[a-z0-9-]+)", nmt("prepare", "--help")[1]))
+    for foreign, ours in FOREIGN_FLAGS[command].items():
+        offered = set(re.findall(r"--[a-z][a-z0-9-]+", ours))
+        assert offered <= (other if "nmt prepare" in ours else known)
+        assert f"--{foreign}" not in known
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "message"),
+    ("error", "code", "words"),
     [
-        (NmtError("what to do"), 1, "nmt: what to do\n"),
-        (CheckpointError("damaged"), 1, "nmt: damaged\n"),
-        (UsageError("wrong flag"), 2, "nmt: wrong flag\n"),
-        (Interrupted("saved", 15), 143, "nmt: saved\n"),
-        (KeyboardInterrupt(), 130, "nmt: interrupted\n"),
-        (FileNotFoundError(errno.ENOENT, "No such file", "x/y"), 1, "nmt: x/y: No such file\n"),
-        (OSError(errno.ENOSPC, "No space left on device", "big"), 1, "nmt: big: No space left on device; make room on "
-         "the disk and run the command again\n"),
-        (OSError("odd"), 1, "nmt: odd\n"),
-        (MemoryError(), 1, "nmt: out of memory; use smaller batches\n"),
+        (NmtError("reason"), 1, "reason"),
+        (CheckpointError("reason"), 1, "reason"),
+        (UsageError("reason"), 2, "reason"),
+        (Interrupted("reason", 15), 143, "reason"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "x/y"), 1, "x/y: No such file"),
+        (OSError(errno.ENOSPC, "No space left on device", "big"), 1, "big: No space left on device; "),
+        (OSError("odd"), 1, "odd"),
+        (MemoryError(), 1, "out of memory"),
     ],
-)  # fmt: skip
+)
 def test_every_error_has_one_message_and_its_exit_code(
-    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, words: str
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        with_exit_codes(raising(error))
-    assert end.value.code == code
-    assert capsys.readouterr() == ("", message)
+    with pytest.raises(SystemExit) as end, exit_codes():
+        raise error
+    out, err = capsys.readouterr()
+    assert (end.value.code, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith(f"nmt: {words}")
 
 
-def test_a_mistake_of_ours_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError):
-        with_exit_codes(raising(ZeroDivisionError()))
+def test_a_bug_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError), exit_codes():
+        raise ZeroDivisionError
 
 
-def test_errors_of_a_command_reach_the_exit_code(nmt: Run, tmp_path: Path) -> None:
+def test_errors_of_a_command_reach_the_exit_code(nmt: Nmt, tmp_path: Path) -> None:
     code, out, err = nmt("train", tmp_path / "absent", "--out", tmp_path / "run")
     assert (code, out) == (1, "")
-    assert f"{tmp_path / 'absent'}: no prepared data" in err
+    assert str(tmp_path / "absent") in err
     assert not (tmp_path / "run").exists()
 
 
+def test_imports_are_found_among_the_arguments() -> None:
+    words = ["train", "--import", "a", "--import=b.c", "--seed", "1", "--important", "d", "--import"]
+    assert imports_of(words) == ["a", "b.c"]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "modules"),
+    ("line", "offered"),
     [
-        (["train"], []),
-        (["train", "--import", "a", "--import=b.c", "--seed", "1"], ["a", "b.c"]),
-        (["train", "--import"], [""]),
-        (["train", "--important", "a"], []),
+        ("nmt tra", ["train", "translate"]),
+        ("nmt train --max-s", ["--max-steps"]),
+        ("nmt translate run --be", ["--beam"]),
+        ("nmt train --norm p", ["post", "pre"]),
+        ("nmt train --optimizer ", ["adam"]),
+        ("nmt train --import no_such_mod", []),
     ],
 )
-def test_modules_to_import(arguments: list[str], modules: list[str]) -> None:
-    assert imports_of(arguments) == modules
+def test_bash_completes_commands_flags_and_values(
+    nmt: Nmt, monkeypatch: pytest.MonkeyPatch, line: str, offered: list[str]
+) -> None:
+    for name, value in {"COMP_WORDS": line, "COMP_CWORD": line.count(" "), "_NMT_COMPLETE": "complete_bash"}.items():
+        monkeypatch.setenv(name, str(value))
+    code, out, err = nmt()
+    assert (code, out.split(), err) == (0, offered, "")
 
 
 PLUGIN = """
@@ -133,76 +152,72 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class DescentConfig:
-    heavy_ball: float = option(0.25, "how heavy the ball is", minimum=0.0, maximum=0.9)
+    heavy_ball: float = option(0.25, "Momentum.", minimum=0.0, maximum=0.9)
+    dropout: float = option(0.5, "Dropout of gradients.")
+    out: int = option(3, "A field with the name of a flag of the command.")
+    lr: float = option(1.0, "Learning rate.")
 
 @register("optimizer", "descent", DescentConfig)
 def descent(config, *, parameters):
     return torch.optim.SGD(parameters, lr=0.0, momentum=config.heavy_ball)
 """
+DRY = ("--dry-run", "--json", "--vocab-size", 50, "--num-layers", 1)
 
 
 @pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module outside of the package; what it registers is forgotten after the test."""
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Return flags that import and select an optimizer outside of the package; unregister it after the test."""
     registry.discover()
     monkeypatch.setattr(registry, "_components", {kind: dict(own) for kind, own in registry._components.items()})
     (tmp_path / "descent_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "descent_plugin", raising=False)
-    return "descent_plugin"
+    importlib.invalidate_caches()
+    return ("--import", "descent_plugin", "--optimizer", "descent")
 
 
-def test_a_plug_in_brings_its_own_flag(nmt: Run, plugin: str) -> None:
-    given = ("train", "--import", plugin, "--optimizer", "descent", "--heavy-ball", "0.5")
-    code, out, _ = nmt(*given, "--dry-run", "--json", "--vocab-size", 50, "--num-layers", 1)
+def test_a_plug_in_brings_its_own_flags(nmt: Nmt, plugin: tuple[str, ...]) -> None:
+    code, out, _ = nmt("train", *plugin, "--heavy-ball", "0.5", "--lr", "2", *DRY)
     assert code == 0
     assert '"heavy_ball": 0.5' in out
+    assert '"lr": 2.0' in out
+    assert "--heavy-ball X" in nmt("train", "--import=descent_plugin", "--help")[1]
+    code, _, err = nmt("train", *plugin, "--heavy-ball", "0.95", *DRY)
+    assert (code, "--heavy-ball must be at most 0.9" in err) == (2, True)
 
 
-def test_its_flag_is_in_the_help_and_its_bounds_hold(nmt: Run, plugin: str) -> None:
-    assert "how heavy the ball is [default: 0.25]" in nmt("train", f"--import={plugin}", "--help")[1]
-    given = ("train", "--import", plugin, "--optimizer", "descent", "--heavy-ball", "0.95")
-    code, _, err = nmt(*given, "--dry-run", "--vocab-size", 50)
+def test_a_field_of_two_components_needs_its_section(nmt: Nmt, plugin: tuple[str, ...]) -> None:
+    code, _, err = nmt("train", *plugin, "--dropout", "0.3", *DRY)
     assert code == 2
-    assert "--heavy-ball must be at most 0.9, not 0.95" in err
-
-
-def test_its_flag_needs_its_choice(nmt: Run, plugin: str) -> None:
-    code, _, err = nmt("train", "--import", plugin, "--heavy-ball", "0.5", "--dry-run", "--vocab-size", 50)
+    assert "--model.dropout" in err
+    assert "--optimizer.dropout" in err
+    code, out, _ = nmt("train", *plugin, "--preset", "multi30k", "--optimizer.dropout", "0.7", *DRY)
+    assert (code, out.count('"dropout": 0.3'), out.count('"dropout": 0.7')) == (0, 1, 1)
+    code, out, _ = nmt("train", "--import", "descent_plugin", "--dropout", "0.3", "--adam.beta1", "0.5", *DRY)
     assert code == 2
-    assert "--heavy-ball belongs to the optimizer descent, which is not selected; add --optimizer descent" in err
+    code, out, _ = nmt("train", "--import", "descent_plugin", "--dropout", "0.3", "--optimizer.beta1", "0.5", *DRY)
+    assert (code, out.count('"dropout": 0.3'), out.count('"beta1": 0.5')) == (0, 1, 1)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["train", "--heavy-ball", "0.5"], ["train", "--import", "no_such_module_at_all"]]
-)
-def test_without_the_plug_in(nmt: Run, arguments: list[str]) -> None:
-    code, _, err = nmt(*arguments)
+def test_a_field_with_the_name_of_a_flag_of_the_command_needs_its_section(nmt: Nmt, plugin: tuple[str, ...]) -> None:
+    code, out, _ = nmt("train", *plugin, "--out", "run", "--optimizer.out", 7, *DRY)
+    assert (code, '"out": 7' in out) == (0, True)
+
+
+def test_a_flag_of_a_component_needs_its_choice(nmt: Nmt, plugin: tuple[str, ...]) -> None:
+    for flag in ("--heavy-ball", "--optimizer.heavy-ball"):
+        code, _, err = nmt("train", "--import", "descent_plugin", flag, "0.5", *DRY)
+        assert (code, "--optimizer descent" in err) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", [["--heavy-ball", "0.5"], ["--import", "no_such_module_at_all"]])
+def test_without_the_plug_in(nmt: Nmt, arguments: list[str]) -> None:
+    code, _, err = nmt("train", *arguments)
     assert code == 2
-    assert arguments[-1] in err or arguments[-2] in err
+    assert arguments[0] in err
 
 
-def test_a_module_may_be_given_to_prepare(nmt: Run, plugin: str, tmp_path: Path) -> None:
-    """It brings nothing to it, but is imported."""
-    code, _, err = nmt("prepare", "--import", plugin, "--train", tmp_path / "absent", "--out", tmp_path / "data")
-    assert code in (1, 2)
-    assert plugin not in err
-    assert plugin in sys.modules
-
-
-def test_main_takes_the_process_s_arguments(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["nmt", "--version"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code in (0, None)
-    assert capsys.readouterr().out == f"nmt {__version__}\n"
-
-
-def test_no_flag_is_written_twice(nmt: Run) -> None:
-    """Each flag of `nmt train` stands once in its help."""
-    _, out, _ = nmt("train", "--help")
-    flags = re.findall(r"^│ [* ]?\s*(--[a-z0-9-]+)", out, re.MULTILINE)
-    assert len(flags) > 40
-    assert sorted(flags) == sorted(set(flags))
+def test_prepare_imports_modules_too(nmt: Nmt, plugin: tuple[str, ...], tmp_path: Path) -> None:
+    code, _, err = nmt("prepare", *plugin[:2], "--train", tmp_path / "absent", "--out", tmp_path / "data")
+    assert (code, "--source-lang" in err) == (2, True)
+    assert "descent_plugin" in sys.modules

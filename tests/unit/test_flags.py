@@ -4,129 +4,131 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import Panel, with_fields
-from nmt_cli.registry import option
+from nmt_cli.flags import Command, CommandWithSections, MoreFlags, Panel, epilog, function_of
+from nmt_cli.registry import REQUIRED, argument, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class CookOptions:
+    """Cook."""
+
+    guests: tuple[str, ...] = argument("GUEST...", "The guests.")
+    table: Path = option(REQUIRED, "The table.")
+    knives: tuple[Path, ...] = option((), "A knife; repeat for several.", metavar="KNIFE", names=("--knife", "-k"))
+    hours: float | None = option(None, "Time to cook.", minimum=0.5)
+    quiet: bool = option(False, "Say nothing.")
+    heat: str = option("low", "The heat.", choices=("low", "high"))
+    hidden: int = 3  # not a flag
 
 
 @dataclass(frozen=True)
 class SoupConfig:
-    salt_grams: float = option(1.5, "how much salt [grams]", minimum=0.0)
-    servings: int = option(4, "how many eat")
-    spice: int | None = option(None, "which spice, by number")
-    pot: str = option("round", "the pot's form", choices=("round", "square"))
-    simmer: str | int = option("10", "minutes, or a word")
-    stir: bool = option(False, "whether to stir")
-    lid: bool = option(True, "whether to cover")
+    salt_grams: float = option(1.5, "How much salt [grams].", minimum=0.0)
+    servings: int = option(4, "Number of eaters.")
+    spice: int | None = option(None, "Which spice.")
+    pot: str = option("round", "The pot's form.", choices=("round", "square"))
+    simmer: str | int = option("10", "Minutes, or a word.")
+    stir: bool = option(False, "Stir.")
 
 
 @dataclass(frozen=True)
 class StewConfig:
-    salt_grams: float = option(2.5, "how much salt [grams]", minimum=0.0)
-    beef: int = option(1, "pieces")
+    salt_grams: float = option(2.5, "How much salt [grams].", minimum=0.0)
+    beef: int = option(1, "Pieces.")
+    quiet: bool = option(True, "The name of a flag of the command.")
 
 
 @pytest.fixture
-def taken() -> list[dict[str, Any]]:
+def taken() -> list[tuple[Any, dict[str, Any]]]:
     return []
 
 
 @pytest.fixture
-def app(taken: list[dict[str, Any]]) -> typer.Typer:
-    def cook(guest: str = "anne", flags: Annotated[Any, "fields"] = None) -> None:
-        """Cooks."""
-        taken.append({"guest": guest, "flags": flags})
-
-    application = typer.Typer()
-    panels = [Panel("soup", SoupConfig), Panel("stew", StewConfig)]
-    application.command()(with_fields(cook, panels, {"dish": ["soup", "stew"]}))
+def app(taken: list[Any]) -> typer.Typer:
+    panels = [Panel("dish soup", SoupConfig, "dish"), Panel("dish stew", StewConfig, "dish")]
+    command = Command(
+        CookOptions,
+        lambda options, flags: taken.append((options, flags)),
+        lambda imports: MoreFlags(panels, {"dish": ["soup", "stew"]}),
+        ["cook anne", "cook bob --stir"],
+    )
+    application = typer.Typer(rich_markup_mode=None)
+    application.command(cls=CommandWithSections, epilog=epilog(command))(function_of(command, []))
     return application
 
 
 def call(app: typer.Typer, *arguments: str) -> tuple[int, str]:
-    done = CliRunner(env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}).invoke(app, list(arguments))
+    done = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"}).invoke(app, list(arguments))
+    if isinstance(done.exception, UsageError):
+        return done.exception.exit_code, str(done.exception)
     return done.exit_code, done.output
 
 
-def test_a_shared_flag_stands_once_with_each_components_default(app: typer.Typer) -> None:
-    _, shown = call(app, "--help")
-    assert shown.count("--salt-grams") == 1
-    assert "soup and stew" in shown
-    assert "[default: soup 1.5, stew 2.5]" in shown
-
-
-def test_a_field_cannot_have_the_name_of_the_commands_own_flag() -> None:
-    def serve(servings: int = 1, flags: Annotated[Any, "fields"] = None) -> None:
-        """Serves."""
-
-    with pytest.raises(UsageError, match="--servings is a flag of the command itself"):
-        with_fields(serve, [Panel("soup", SoupConfig)])
-
-
-def test_only_what_was_given_arrives_with_its_type(app: typer.Typer, taken: list[dict[str, Any]]) -> None:
-    assert call(app)[0] == 0
-    arguments = "--salt-grams 2 --servings 3 --spice 7 --pot oval --simmer 20 --stir --no-lid --dish stew --guest bob"
+def test_values_arrive_with_their_types(app: typer.Typer, taken: list[Any]) -> None:
+    assert call(app, "anne", "--table", "round")[0] == 0
+    arguments = (
+        "anne bob --table oak -k a --knife b --hours 2 --quiet --heat high --salt-grams 2 --servings 3 --spice 7 "
+        "--pot square --simmer 20 --no-stir --dish.beef 4 --dish.quiet --dish stew"
+    )
     assert call(app, *arguments.split())[0] == 0
-    assert taken == [
-        {"guest": "anne", "flags": {}},
-        {
-            "guest": "bob",
-            "flags": {
-                "salt_grams": 2.0, "servings": 3, "spice": 7, "pot": "oval", "simmer": "20", "stir": True,
-                "lid": False, "dish": "stew",
-            },
-        },
-    ]  # fmt: skip
-    assert isinstance(taken[1]["flags"]["salt_grams"], float)
+    assert taken[0] == (CookOptions(guests=("anne",), table=Path("round")), {})
+    options, flags = taken[1]
+    assert options == CookOptions(
+        guests=("anne", "bob"), table=Path("oak"), knives=(Path("a"), Path("b")), hours=2.0, quiet=True, heat="high"
+    )
+    assert isinstance(options.hours, float)
+    assert flags == {
+        "salt_grams": 2.0, "servings": 3, "spice": 7, "pot": "square", "simmer": "20", "stir": False, "dish.beef": 4,
+        "dish.quiet": True, "dish": "stew",
+    }  # fmt: skip
 
 
-def test_a_switch_may_be_given_as_it_is_by_default(app: typer.Typer, taken: list[dict[str, Any]]) -> None:
-    """So that a flag can undo what a preset or a file says."""
-    call(app, "--no-stir", "--lid")
-    assert taken[0]["flags"] == {"stir": False, "lid": True}
-
-
-@pytest.mark.parametrize("arguments", [["--servings", "two"], ["--servings", "2.5"], ["--salt-grams", "much"]])
-def test_values_of_another_type_are_refused(
-    app: typer.Typer, taken: list[dict[str, Any]], arguments: list[str]
-) -> None:
-    code, output = call(app, *arguments)
-    assert code == 2
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--servings", "two"], ["--servings", "2.5"], ["--salt-grams", "much"], ["--hours", "0.1"], ["--heat", "none"],
+        ["--flags", "x"], ["--hidden", "4"],
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_rejected(app: typer.Typer, taken: list[Any], arguments: list[str]) -> None:
+    code, output = call(app, "anne", "--table", "x", *arguments)
+    assert (code, taken) == (2, [])
     assert arguments[0] in output
+
+
+def test_what_is_required_must_be_given(app: typer.Typer, taken: list[Any]) -> None:
+    assert call(app, "anne")[0] == call(app, "--table", "x")[0] == 2
     assert taken == []
 
 
-def test_an_unknown_flag_is_told_the_nearest(app: typer.Typer) -> None:
-    code, output = call(app, "--serving", "3")
-    assert code == 2
-    assert "--servings" in output
-
-
-def test_help_says_what_the_dataclass_says(app: typer.Typer) -> None:
+def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
     code, output = call(app, "--help")
     assert code == 0
-    words = re.sub(r"\s+", " ", output)
+    words = re.sub(r" +", " ", output)
     for expected in (
-        "--salt-grams NUMBER how much salt [grams] [default: soup 1.5, stew 2.5]",
-        "--servings INTEGER how many eat [default: 4]",
-        "--spice INTEGER which spice, by number │",  # no default to show
-        "--pot TEXT the pot's form (round | square) [default: round]",
-        "whether to stir [default: False]",
-        "--dish NAME which dish: soup, stew",
+        "[OPTIONS] GUEST...\n\n Cook.\n\n",
+        "\n GUEST... The guests.\n",
+        "\n --table FILE The table. [required]\n",
+        "\n -k, --knife KNIFE A knife; repeat for several.\n",
+        "\n --hours X Time to cook.\n",
+        "\n --quiet Say nothing.\n",
+        "\n --heat low|high The heat. [default: low]\n",
+        "\n --salt-grams X How much salt [grams]. [default: dish soup 1.5, dish stew 2.5]\n",
+        "\n --servings N Number of eaters. [default: 4]\n",
+        "\n --simmer N Minutes, or a word. [default: 10]\n",
+        "\n --stir / --no-stir Stir.\n",
+        "\n --dish NAME Dish: soup, stew.\n",
+        "\n Examples:\n cook anne\n cook bob --stir\n",
     ):
         assert expected in words
-    assert "─ soup ─" in output
-    assert "─ stew ─" in output
-    assert "--flags" not in output
-
-
-def test_a_field_that_two_components_share_is_one_flag(app: typer.Typer, taken: list[dict[str, Any]]) -> None:
-    assert call(app, "--help")[1].count("--salt-grams") == 1
-    call(app, "--salt-grams", "5", "--beef", "2")
-    assert taken[0]["flags"] == {"salt_grams": 5.0, "beef": 2}
+    assert output.count("--salt-grams") == output.count("--quiet") == 1
+    titles = re.findall(r"^(\w.*):$", output, re.MULTILINE)
+    assert titles == ["Arguments", "Options", "Components", "Dish soup and dish stew", "Dish soup", "Dish stew"]

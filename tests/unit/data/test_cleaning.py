@@ -1,16 +1,13 @@
-"""Which pairs are dropped, and under which name."""
+"""Reasons to drop a pair, duplicates, and overlap."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data import cleaning
-from nmt_cli.data.cleaning import Limits, PairHashes, pair_hash, rejection
+from nmt_cli.data.cleaning import Limits, Overlap, PairHashes, pair_hash, rejection
 
 
 @pytest.mark.parametrize(
@@ -40,21 +37,18 @@ def test_first_reason_that_holds(source: str, target: str, reason: str | None) -
     assert rejection(source, target, Limits()) == reason
 
 
-def test_ratio_can_count_words() -> None:
-    limits = Limits(max_ratio=1.5, ratio_in_words=True)
-    assert rejection("a b c", "aaaaaaaaaaaaaaaaa b", limits) is None
-    assert rejection("a b c d", "a b", limits) == "length ratio"
-
-
-def test_identical_sides_are_dropped_on_request() -> None:
-    limits = Limits(allow_identical=False)
-    assert rejection("Berlin ", "Berlin", limits) == "source equals target"
-    assert rejection("Berlin", "berlin", limits) is None
-
-
-def test_limits_can_be_switched_off() -> None:
-    off = Limits(max_words=0, max_characters=0, max_ratio=0)
-    assert rejection("w " * 9999, "w", off) is None
+@pytest.mark.parametrize(
+    ("source", "target", "limits", "reason"),
+    [
+        ("a b c", "aaaaaaaaaaaaaaaaa b", Limits(max_ratio=1.5, ratio_in_words=True), None),
+        ("a b c d", "a b", Limits(max_ratio=1.5, ratio_in_words=True), "length ratio"),
+        ("Berlin ", "Berlin", Limits(allow_identical=False), "source equals target"),
+        ("Berlin", "berlin", Limits(allow_identical=False), None),
+        ("w " * 9999, "w", Limits(max_words=0, max_characters=0, max_ratio=0), None),
+    ],
+)
+def test_limits_can_be_changed(source: str, target: str, limits: Limits, reason: str | None) -> None:
+    assert rejection(source, target, limits) == reason
 
 
 @given(st.lists(st.tuples(st.text("ab\t", max_size=2), st.text("ab\t", max_size=2)), max_size=40))
@@ -65,26 +59,32 @@ def test_repeated_agrees_with_a_set_of_the_pairs(pairs: list[tuple[str, str]]) -
         expected.append(pair in seen)
         seen.add(pair)
     assert hashes.repeated().tolist() == expected
-    assert len(hashes) == len(pairs)
 
 
-def test_the_two_sides_are_kept_apart() -> None:
-    assert pair_hash("ab", "c") != pair_hash("a", "bc")
-    assert pair_hash("a", "b") != pair_hash("b", "a")
-
-
-def test_hash_is_the_same_in_every_process() -> None:
-    code = "from nmt_cli.data.cleaning import pair_hash; print(pair_hash('ä', '\u2028'))"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60)
-    assert int(printed.stdout) == pair_hash("ä", "\u2028")
+def test_hash_keeps_the_sides_apart_and_never_changes() -> None:
+    assert len({pair_hash(*pair) for pair in [("ab", "c"), ("a", "bc"), ("a", "b"), ("b", "a")]}) == 4
+    assert pair_hash("ä", "\u2028") == 17380926593077687502
 
 
 def test_many_hashes_in_every_part() -> None:
     hashes = PairHashes()
     for number in [*range(1000), *range(0, 1000, 7)]:
         hashes.add(str(number), "")
-    parts = {pair_hash(str(number), "") % cleaning._PARTS for number in range(1000)}
-    assert len(parts) == cleaning._PARTS
+    assert len({pair_hash(str(number), "") % cleaning._PARTS for number in range(1000)}) == cleaning._PARTS
     repeated = hashes.repeated()
     assert not repeated[:1000].any()
     assert repeated[1000:].all()
+
+
+def test_overlap_counts_source_lines_and_pairs() -> None:
+    overlap = Overlap()
+    for number, (source, target) in enumerate([("a", "x"), ("b", "y"), ("b", "z"), ("c", "w")], start=1):
+        overlap.watch("valid", source, target, f"valid:{number}")
+    overlap.watch("test", "d", "x", "test:1")
+    for pair in [("b", "z"), ("c", "other"), ("x", "a"), ("b", "z")]:
+        overlap.compare(*pair)
+    warning = overlap.warning("valid")
+    assert warning is not None
+    assert warning.startswith("3 of 4 valid source lines")
+    assert "1 with the same target; first: valid:2" in warning
+    assert overlap.warning("test") is None

@@ -1,4 +1,4 @@
-"""What is written is what is read; what is damaged is refused and named."""
+"""What is written is read back; damaged files are errors."""
 
 from __future__ import annotations
 
@@ -50,30 +50,28 @@ def test_sentences_come_back(
     assert [(corpus.source(i).tolist(), corpus.target(i).tolist()) for i in range(len(corpus))] == sentences
     assert corpus.source_lengths.tolist() == [len(source) for source, _ in sentences]
     assert corpus.target_lengths.tolist() == [len(target) for _, target in sentences]
+    for outside in (-1, len(sentences)):
+        with pytest.raises(IndexError):
+            corpus.source(outside)
     corpus.check(65536, 65536)
     corpus.verify()
 
 
-def test_ids_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
+def test_ids_are_mapped_and_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
     assert ids_dtype(65536) == np.uint16
     assert ids_dtype(65537) == np.uint32
-    write(tmp_path, PAIRS)
+    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     assert (tmp_path / "train.source.ids").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 11, 0])
     assert np.fromfile(tmp_path / "train.source.offsets", "<i8").tolist() == [0, 3, 3, 4]
-
-
-def test_corpus_stays_on_the_disk(tmp_path: Path) -> None:
-    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     assert isinstance(corpus.source(0).base, np.memmap)
     assert not corpus.source(0).flags.writeable
 
 
-def test_raw_lines_are_kept_for_validation_alone(tmp_path: Path) -> None:
+def test_raw_lines_are_kept_for_validation(tmp_path: Path) -> None:
+    assert not list(write(tmp_path, PAIRS).glob("*.txt"))
     corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
     assert corpus.raw_source() == ["source 0\x85", "source 1\x85", "source 2\x85"]
     assert corpus.raw_target()[2] == "target 2\x85"
-    write(tmp_path, PAIRS)
-    assert not (tmp_path / "train.source.txt").exists()
 
 
 def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
@@ -84,13 +82,6 @@ def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert Corpus.open(write(folders[1], PAIRS, batch=2), "train").fingerprint == same
     changed = [*PAIRS[:2], ([11], [12, 13, 14, 16])]
     assert Corpus.open(write(folders[2], changed), "train").fingerprint != same
-
-
-def test_index_out_of_range(tmp_path: Path) -> None:
-    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
-    for wrong in (3, -1):
-        with pytest.raises(IndexError, match=f"sentence {wrong} of 3"):
-            corpus.source(wrong)
 
 
 @pytest.mark.parametrize("block", [1, 2, 1000])
@@ -104,20 +95,13 @@ def test_check_names_the_sentence_with_a_wrong_id(tmp_path: Path, monkeypatch: p
         corpus.check(12, 10)
 
 
-def damaged(data: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    path = data / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
-
-
 @pytest.mark.parametrize("name", ["train.source.ids", "train.target.offsets"])
 @pytest.mark.parametrize("length", [-1, 1, 8])
 def test_file_of_the_wrong_size_is_named(tmp_path: Path, name: str, length: int) -> None:
     path = write(tmp_path, PAIRS) / name
     content = path.read_bytes()
     path.write_bytes(content[:length] if length < 0 else content + bytes(length))
-    with pytest.raises(DataError, match=rf"{name}: damaged: {len(content) + length} bytes where there must be"):
+    with pytest.raises(DataError, match=rf"{name}: damaged"):
         Corpus.open(tmp_path, "train")
 
 
@@ -138,37 +122,32 @@ def test_verify_finds_a_flipped_bit(tmp_path: Path, name: str) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"valid\.{name}: its content has changed"):
+    with pytest.raises(DataError, match=rf"valid\.{name}: has changed"):
         corpus.verify()
 
 
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    (write(tmp_path, PAIRS) / "train.target.ids").unlink()
-    with pytest.raises(DataError, match=r"train\.target\.ids: cannot read this file: No such file"):
-        Corpus.open(tmp_path, "train")
-
-
-def test_raw_lines_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"one\ntwo\n", b"\xff\n\n\n"])
+def test_damaged_raw_lines_are_an_error(tmp_path: Path, content: bytes) -> None:
     corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
-    (tmp_path / "valid.source.txt").write_text("one\ntwo\n")
-    with pytest.raises(DataError, match=r"valid\.source\.txt: 2 lines where there must be 3"):
-        corpus.raw_source()
-    (tmp_path / "valid.source.txt").write_bytes(b"\xff\n\n\n")
+    (tmp_path / "valid.source.txt").write_bytes(content)
     with pytest.raises(DataError, match=r"valid\.source\.txt: damaged"):
         corpus.raw_source()
 
 
-def test_folder_that_is_no_data(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no prepared data.*nmt prepare --out"):
+def test_missing_data_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not prepared data.*nmt prepare --out"):
         Corpus.open(tmp_path, "train")
-    with pytest.raises(DataError, match=r"it holds no valid text; run nmt prepare with --valid PREFIX"):
+    with pytest.raises(DataError, match="--valid PREFIX"):
         Corpus.open(write(tmp_path, PAIRS), "valid")
+    (tmp_path / "train.target.ids").unlink()
+    with pytest.raises(DataError, match=r"train\.target\.ids: .*No such file"):
+        Corpus.open(tmp_path, "train")
 
 
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", "[" * 100_000, '{"schema": 99}', '{"schema": 1, "splits": []}']
 )
-def test_manifest_that_is_none(tmp_path: Path, content: str) -> None:
+def test_damaged_json_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(DataError, match=str(tmp_path)):
         Corpus.open(tmp_path, "train")
@@ -188,8 +167,11 @@ def test_manifest_that_is_none(tmp_path: Path, content: str) -> None:
         lambda train: train["source"]["files"].update(ids={"sha256": 5}),
     ],
 )
-def test_manifest_that_lies_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    damaged(write(tmp_path, PAIRS), lambda manifest: change(manifest["splits"]["train"]))
+def test_a_wrong_manifest_is_an_error(tmp_path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    path = write(tmp_path, PAIRS) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest["splits"]["train"])
+    path.write_text(json.dumps(manifest))
     with pytest.raises(DataError, match=r"manifest\.json|damaged"):
         Corpus.open(tmp_path, "train")
 

@@ -1,18 +1,15 @@
-"""Order, results and errors are the same for any number of processes."""
+"""Order, results and errors do not depend on the number of processes."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from nmt_cli.data.parallel import apart, available_cores, chunks, mapped
+from nmt_cli.data.parallel import apart, chunks, mapped
 from nmt_cli.errors import DataError, NmtError
 
 
@@ -40,11 +37,7 @@ def process(_: None, item: int) -> int:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_results_come_in_order(workers: int) -> None:
     assert list(mapped(slower_first, 10, range(50), workers)) == [(i, 10 * i) for i in range(50)]
-
-
-def test_workers_are_other_processes() -> None:
-    assert {pid for _, pid in mapped(process, None, range(5), 1)} == {os.getpid()}
-    assert os.getpid() not in {pid for _, pid in mapped(process, None, range(5), 2)}
+    assert (os.getpid() in {pid for _, pid in mapped(process, None, range(5), workers)}) == (workers == 1)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -53,8 +46,8 @@ def test_errors_pass_through(workers: int) -> None:
         list(mapped(refuse_three, None, range(9), workers))
 
 
-def test_dead_worker_is_an_error_and_no_hang() -> None:
-    with pytest.raises(NmtError, match="a worker process died"):
+def test_dead_worker_is_an_error() -> None:
+    with pytest.raises(NmtError, match="process died"):
         list(mapped(die, None, range(9), 2))
 
 
@@ -63,21 +56,8 @@ def test_work_apart() -> None:
     assert apart(partial(process, None, 0)) != os.getpid()
     with pytest.raises(DataError, match="file:3: broken"):
         apart(partial(refuse_three, None, 3))
-    with pytest.raises(NmtError, match="a process died"):
+    with pytest.raises(NmtError, match="process died"):
         apart(partial(die, None, 3))
-
-
-def test_ctrl_c_ends_work_apart_at_once() -> None:
-    code = "import time; from functools import partial; from nmt_cli.data.parallel import apart; print(flush=True); "
-    command = [sys.executable, "-c", code + "apart(partial(time.sleep, 600))"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(0.5)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) != 0
 
 
 def test_items_are_not_read_far_ahead() -> None:
@@ -97,8 +77,3 @@ def test_items_are_not_read_far_ahead() -> None:
 
 def test_chunks() -> None:
     assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(chunks([], 2)) == []
-
-
-def test_cores() -> None:
-    assert 1 <= available_cores() <= (os.cpu_count() or 1)

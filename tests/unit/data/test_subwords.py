@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data import subwords
-from nmt_cli.data.subwords import LearningOptions, SentencePieces, Vocabulary, WholeTokens, WordPieces
+from nmt_cli.data.subwords import LearningOptions, Vocabulary, WholeTokens, WordPieces
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
@@ -51,45 +53,21 @@ def test_known_text_comes_back(lossless: Vocabulary, text: str) -> None:
 
 
 @given(text=any_text)
-def test_any_text_comes_back_from_bytes(text: str) -> None:
-    for kind in ("bpe", "unigram", "wordpiece"):
-        vocabulary = with_bytes(kind)
-        assert vocabulary.decode(vocabulary.encode(text)) == text.replace("\u2581", " ")
+def test_unknown_characters_become_bytes_or_one_unknown(lossless: Vocabulary, text: str) -> None:
+    expected = text.replace("\u2581", " ")
+    if len(lossless) < 256:
+        known = "".join(piece for piece in lossless.pieces(range(4, len(lossless))) if len(piece) == 1)
+        expected = re.sub(f"[^ {re.escape(known)}]+", subwords.UNKNOWN_TEXT, expected)
+    assert lossless.decode(lossless.encode(text)) == expected
 
 
-_with_bytes: dict[str, Vocabulary] = {}
-
-
-def with_bytes(kind: str) -> Vocabulary:
-    if kind not in _with_bytes:
-        _with_bytes[kind] = subwords.learn(LINES, LearningOptions(kind, 316, byte_fallback=True))
-    return _with_bytes[kind]
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
-def test_unknown_characters_cost_one_unknown(kind: str) -> None:
-    vocabulary = subwords.learn(LINES, LearningOptions(kind, 60))
-    ids = vocabulary.encode("the Жд lower")
-    assert ids.count(UNK) == 1
-    assert vocabulary.decode(ids) == "the  \u2047  lower"
-
-
-@pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
-def test_size_is_what_was_asked_for(options: LearningOptions) -> None:
-    assert len(subwords.learn(LINES, options)) == options.size
-
-
-def test_special_symbols_have_their_ids_and_write_nothing(lossless: Vocabulary) -> None:
+def test_special_symbols_have_their_ids_and_no_text(lossless: Vocabulary) -> None:
     assert tuple(lossless.pieces([0, 1, 2, 3])) == SPECIAL_SYMBOLS
     assert lossless.decode([BOS, *lossless.encode("the lower"), EOS, PAD, PAD]) == "the lower"
-
-
-def test_ids_of_another_vocabulary_are_refused(lossless: Vocabulary) -> None:
     for wrong in (len(lossless), -1):
-        with pytest.raises(DataError, match=f"id {wrong} is not in this vocabulary of {len(lossless)}"):
-            lossless.decode([wrong])
-        with pytest.raises(DataError, match=f"id {wrong}"):
-            lossless.pieces([wrong])
+        for method in (lossless.decode, lossless.pieces):
+            with pytest.raises(DataError, match=f"id {wrong} is not in this vocabulary of {len(lossless)}"):
+                method([wrong])
 
 
 def test_saved_vocabulary_is_the_same(lossless: Vocabulary, tmp_path: Path) -> None:
@@ -108,48 +86,40 @@ def test_changed_or_missing_file_is_refused(lossless: Vocabulary, tmp_path: Path
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match="has changed since it was saved"):
+    with pytest.raises(DataError, match="has changed"):
         subwords.load(tmp_path, description)
     path.unlink()
-    with pytest.raises(DataError, match="cannot read this vocabulary"):
+    with pytest.raises(DataError, match="cannot read"):
         subwords.load(tmp_path, description)
 
 
 @pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
-def test_learning_twice_gives_the_same_bytes(options: LearningOptions) -> None:
-    assert subwords.learn(iter(LINES), options).serialise() == subwords.learn(LINES, options).serialise()
+def test_learning_gives_the_size_and_the_same_bytes_each_time(options: LearningOptions) -> None:
+    first = subwords.learn(iter(LINES), options)
+    assert len(first) == options.size
+    assert first.serialise() == subwords.learn(LINES, options).serialise()
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
-def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
-    with pytest.raises(UsageError, match=r"--vocab-size 9999 is too large.*use --vocab-size (\d+) or less") as caught:
-        subwords.learn(LINES, LearningOptions(kind, 9999))
-    largest = int(str(caught.value).split("--vocab-size ")[2].split()[0])
-    assert len(subwords.learn(LINES, LearningOptions(kind, largest))) == largest
-    with pytest.raises(UsageError, match="too large"):
-        subwords.learn(LINES, LearningOptions(kind, largest + 1))
+@pytest.mark.parametrize("size", [9999, 20])
+def test_an_impossible_size_is_an_error_with_the_limit(kind: str, size: int) -> None:
+    with pytest.raises(UsageError, match=rf"--vocab-size {size} is.*--vocab-size (\d+)") as caught:
+        subwords.learn(LINES, LearningOptions(kind, size))
+    limit = int(str(caught.value).split("--vocab-size ")[2].split()[0].rstrip(","))
+    assert len(subwords.learn(LINES, LearningOptions(kind, limit))) == limit
+    with pytest.raises(UsageError):
+        subwords.learn(LINES, LearningOptions(kind, limit + 1 if size > limit else limit - 1))
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece"])
-def test_too_small_a_vocabulary_names_the_smallest(kind: str) -> None:
-    with pytest.raises(UsageError, match=r"--vocab-size 20 is too small.*at least --vocab-size (\d+)") as caught:
-        subwords.learn(LINES, LearningOptions(kind, 20))
-    smallest = int(str(caught.value).split("--vocab-size ")[2].split(",")[0])
-    assert len(subwords.learn(LINES, LearningOptions(kind, smallest))) == smallest
-
-
-def test_nothing_to_learn_from() -> None:
-    with pytest.raises(DataError, match="no text to learn"):
-        subwords.learn([], LearningOptions("bpe", 100))
-
-
-def test_errors_of_the_text_are_not_swallowed() -> None:
-    def lines() -> object:
+def test_errors_of_the_text_are_raised() -> None:
+    def lines() -> Iterator[str]:
         yield "a"
         raise DataError("file:2: broken")
 
     with pytest.raises(DataError, match="file:2: broken"):
-        subwords.learn(lines(), LearningOptions("bpe", 100))  # type: ignore[arg-type]
+        subwords.learn(lines(), LearningOptions("bpe", 100))
+    with pytest.raises(DataError, match="no text"):
+        subwords.learn([], LearningOptions("bpe", 100))
 
 
 def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
@@ -158,33 +128,12 @@ def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
     assert UNK not in vocabulary.encode("Ж")
 
 
-def word_pieces(*pieces: str, cls: type[WordPieces] = WordPieces) -> WordPieces:
-    return cls([*SPECIAL_SYMBOLS, *pieces])
-
-
 def test_word_pieces_are_the_longest_that_match() -> None:
-    """Not what merging would give: 'ab' + 'c' + 'd' are all there, but the longest match takes 'abc' first."""
-    vocabulary = word_pieces("▁", "▁a", "▁ab", "▁abc", "bcd", "a", "b", "c", "d", "ab", "cd")
+    """Merging would give another result: 'ab', 'c' and 'd' are pieces, but the longest match takes 'abc' first."""
+    vocabulary = WordPieces([*SPECIAL_SYMBOLS, "▁", "▁a", "▁ab", "▁abc", "bcd", "a", "b", "c", "d", "ab", "cd"])
     assert vocabulary.pieces(vocabulary.encode("abcd ab dabcd")) == ["▁abc", "d", "▁ab", "▁", "d", "ab", "cd"]
-
-
-def test_word_pieces_find_the_longest_prefix_by_definition() -> None:
-    vocabulary = subwords.learn(LINES, LearningOptions("wordpiece", 100))
-    table = set(vocabulary.pieces(range(4, len(vocabulary))))
-    for word in ("▁the", "▁lowest", "▁newest", "▁abadcab"):
-        rest, expected = word, []
-        while rest:
-            longest = max((piece for piece in table if rest.startswith(piece)), key=len)
-            expected.append(longest)
-            rest = rest[len(longest) :]
-        assert vocabulary.pieces(vocabulary.encode(word[1:])) == expected
-
-
-def test_word_pieces_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subwords, "_LARGEST_CACHE", 2)
-    vocabulary = subwords.learn(LINES, LearningOptions("wordpiece", 60))
-    first = [vocabulary.encode(line) for line in LINES]
-    assert [vocabulary.encode(line) for line in reversed(LINES)] == first[::-1]
+    with pytest.raises(DataError, match="<pad>"):
+        WordPieces(["a", "b"])
 
 
 def test_whole_tokens() -> None:
@@ -197,32 +146,14 @@ def test_whole_tokens() -> None:
 
 @given(st.lists(st.text("ab()\u00a0\x85", min_size=1, max_size=4), min_size=1, max_size=10))
 def test_whole_tokens_come_back(tokens: list[str]) -> None:
-    line = " ".join(tokens)
+    line = " ".join([*SPECIAL_SYMBOLS, *tokens])
     vocabulary = WholeTokens.learn([line])
     assert vocabulary.decode(vocabulary.encode(line)) == line
+    assert not special(vocabulary.encode(line))
 
 
-def test_whole_tokens_never_pass_for_special_symbols() -> None:
-    vocabulary = WholeTokens.learn(["<s> </s> <pad> <unk>"])
-    ids = vocabulary.encode("<s> </s> <pad> <unk>")
-    assert not special(ids)
-    assert vocabulary.decode(ids) == "<s> </s> <pad> <unk>"
-
-
-def test_list_without_the_special_symbols_is_refused() -> None:
-    with pytest.raises(DataError, match="must begin with <pad>"):
-        WordPieces(["a", "b"])
-
-
-@pytest.mark.parametrize("options", LOSSLESS, ids=lambda o: f"{o.kind}-{o.size}")
-def test_a_million_characters_take_a_moment(options: LearningOptions) -> None:
-    vocabulary = subwords.learn(LINES, options)
-    for unit, known in (("x", True), ("the ", True), ("Ж", options.byte_fallback)):
-        text = unit * (1_000_000 // len(unit))
-        assert vocabulary.decode(vocabulary.encode(text)) == (text if known else subwords.UNKNOWN_TEXT)
-
-
-def test_kinds_are_what_they_say() -> None:
-    assert isinstance(subwords.learn(LINES, LearningOptions("unigram", 60)), SentencePieces)
-    assert isinstance(subwords.learn(LINES, LearningOptions("wordpiece", 60)), WordPieces)
-    assert isinstance(subwords.learn(LINES, LearningOptions("none", 60)), WholeTokens)
+def test_long_lines_come_back(lossless: Vocabulary) -> None:
+    for unit in ("x", "the ", "Ж"):
+        text = unit * (50_000 // len(unit))
+        known = unit != "Ж" or len(lossless) > 256
+        assert lossless.decode(lossless.encode(text)) == (text if known else subwords.UNKNOWN_TEXT)

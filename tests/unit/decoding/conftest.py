@@ -1,4 +1,4 @@
-"""A model small enough to enumerate, with what the search relies on: a recurrent state, padding that must not count."""
+"""A recurrent model small enough to enumerate its outputs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -8,25 +9,30 @@ from nmt_cli.decoding.loading import task_options
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.errors import UsageError
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 
-def test_the_papers_search_of_each_task() -> None:
-    """Sections 6.1 and 6.3."""
-    translation, parsing = (
-        task_options(TranslationTask(TranslationConfig()), {}),
-        task_options(ParsingTask(ParsingConfig()), {}),
-    )
-    assert (translation.search.beam, translation.search.alpha) == (4, 0.6)
-    assert (parsing.search.beam, parsing.search.alpha) == (21, 0.3)
-
-
-def test_what_the_user_chose_goes_over_it() -> None:
+def test_choices_of_the_user_replace_the_defaults_of_the_task() -> None:
     options = task_options(ParsingTask(ParsingConfig()), {"alpha": 1.0, "nbest": 20, "batch_tokens": 7})
     assert (options.search.beam, options.search.alpha, options.search.nbest, options.batch_tokens) == (21, 1.0, 20, 7)
 
 
-@pytest.mark.parametrize("wrong", [{"bean": 4}, {"search": 1}, {"beam": 0}, {"nbest": 5}, {"read_ahead": 0}])
-def test_wrong_choices(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
-        with_options(TranslateOptions(), wrong)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bean", 4),
+        ("search", 1),
+        ("beam", 0),
+        ("nbest", 0),
+        ("nbest", 5),
+        ("alpha", -0.1),
+        ("alpha", math.nan),
+        ("min_length", -1),
+        ("batch_tokens", 0),
+        ("read_ahead", 0),
+        ("max_source_length", 0),
+        ("max_length_offset", -1),
+    ],
+)
+def test_a_wrong_choice_is_named(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=name.replace("_", "[-_]")):
+        with_options(TranslateOptions(), {name: value})

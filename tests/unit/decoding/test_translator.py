@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import gc
-import threading
-import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
-from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, Translator, windows
+from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, Translation, Translator
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.interfaces import EOS, UNK
+from nmt_cli.interfaces import EOS, UNK, Task
 
 ALPHABET = "abcdefgh"
 
 
-class LetterTask:
-    """Letters to letters; anything else is unknown."""
+class LetterTask(Task):
+    """Letters to letters; anything else is unknown. It has no methods for preparing and training."""
 
     name = "letters"
     source_vocabulary_size = target_vocabulary_size = EOS + 1 + len(ALPHABET)
@@ -40,6 +37,9 @@ class LetterTask:
         return source_length + 4
 
 
+LetterTask.__abstractmethods__ = frozenset()
+
+
 @pytest.fixture(scope="module")
 def translator(toy: Callable[..., Any]) -> Translator:
     model = toy(LetterTask.source_vocabulary_size, 5, 3.0)
@@ -50,6 +50,10 @@ def with_options(translator: Translator, **options: Any) -> Translator:
     return replace(translator, options=TranslateOptions(**options))
 
 
+def detailed(translator: Translator, lines: Iterable[str]) -> list[Translation]:
+    return list(translator.translate_detailed(lines))
+
+
 lines_of_letters = st.lists(st.text("abcdefgh \x00\ufffdé", max_size=12), max_size=30)
 
 
@@ -58,27 +62,26 @@ lines_of_letters = st.lists(st.text("abcdefgh \x00\ufffdé", max_size=12), max_s
 def test_each_line_gets_its_own_result_in_order(
     translator: Translator, lines: list[str], batch_tokens: int, read_ahead: int
 ) -> None:
-    alone = [next(translator.translate([line])) for line in lines]
-    together = list(with_options(translator, batch_tokens=batch_tokens, read_ahead=read_ahead).translate(lines))
+    alone = [detailed(translator, [line])[0] for line in lines]
+    together = detailed(with_options(translator, batch_tokens=batch_tokens, read_ahead=read_ahead), lines)
     assert [t.source for t in together] == lines
     assert [t.text for t in together] == [t.text for t in alone]
     assert [t.outputs[0].score for t in together] == pytest.approx([t.outputs[0].score for t in alone], abs=1e-5)
 
 
-def test_poison_neither_stops_nor_disturbs_its_neighbours(translator: Translator) -> None:
+def test_odd_lines_do_not_change_their_neighbours(translator: Translator) -> None:
     poison = ["", "   \t", "\x00", "\ufffd" * 50, "a" * 100_000, "\u2028", "\U0010ffff", "b" * 2000 + " "]
     good = ["abc", "hgfedcba", "a", "cab"]
     mixed = [line for pair in zip(poison, good * 2, strict=True) for line in pair]
-    expected = [t.text for t in translator.translate(good)]
-    results = list(with_options(translator, max_source_length=100).translate(mixed))
-    assert [t.text for t in results[1::2]] == expected * 2
+    results = detailed(with_options(translator, max_source_length=100), mixed)
+    assert [t.text for t in results[1::2]] == translator.translate(good) * 2
     assert [t.text for t in results[0:4:2]] == ["", ""]
     assert [t.truncated for t in results[0::2]] == [False, False, False, False, True, False, False, True]
 
 
-def test_a_line_is_read_up_to_its_limit(translator: Translator) -> None:
+def test_a_line_is_truncated_to_max_source_length(translator: Translator) -> None:
     limited = with_options(translator, max_source_length=5)
-    long, short = limited.translate(["abcdefgh", "abcde"])
+    long, short = detailed(limited, ["abcdefgh", "abcde"])
     assert long.truncated
     assert not short.truncated
     assert (long.source_length, long.text) == (5, short.text)
@@ -93,7 +96,7 @@ def test_a_line_of_a_million_characters_is_cut_before_it_is_encoded(translator: 
             return super().encode_source(line)
 
     task = Watching()
-    (translation,) = replace(with_options(translator, max_source_length=5), task=task).translate(["ab" * 500_000])
+    (translation,) = detailed(replace(with_options(translator, max_source_length=5), task=task), ["ab" * 500_000])
     assert translation.truncated
     assert translation.source_length == 5
     assert task.longest == 5 * CHARACTERS_PER_TOKEN
@@ -102,7 +105,7 @@ def test_a_line_of_a_million_characters_is_cut_before_it_is_encoded(translator: 
 def test_empty_lines_never_reach_the_model(translator: Translator) -> None:
     model: Any = translator.model
     model.rows_seen.clear()
-    assert [t.text for t in translator.translate(["", " ", "\u00a0\u3000"])] == ["", "", ""]
+    assert translator.translate(["", " ", "\u00a0\u3000"]) == ["", "", ""]
     assert model.rows_seen == []
 
 
@@ -122,11 +125,11 @@ def test_output_limit(translator: Translator, toy: Callable[..., Any]) -> None:
             return row, self
 
     endless = replace(translator, model=Endless())
-    assert [len(t.text) for t in endless.translate(["abc", "a"])] == [7, 5]
-    assert [len(t.text) for t in with_options(endless, max_length_offset=0).translate(["abc", "a"])] == [3, 1]
+    assert [len(text) for text in endless.translate(["abc", "a"])] == [7, 5]
+    assert [len(text) for text in endless.translate(["abc", "a"], max_length_offset=0)] == [3, 1]
 
 
-def test_batches_keep_to_their_budget_and_hold_lines_of_like_length(translator: Translator) -> None:
+def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translator: Translator) -> None:
     model: Any = translator.model
     shapes = []
 
@@ -141,18 +144,18 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_like_length(translator: 
             return model.step(tokens, state)
 
     lines = ["a" * (1 + i % 20) for i in range(200)] + ["b" * 90]
-    list(replace(with_options(translator, batch_tokens=60), model=Watching()).translate(lines))
+    replace(translator, model=Watching()).translate(lines, batch_tokens=60)
     assert sum(rows for rows, _ in shapes) == 201
     assert shapes[0] == (1, 91)
     assert all(rows * width <= 60 for rows, width in shapes[1:])
     padding = sum(rows * width for rows, width in shapes) - sum(len(line) + 1 for line in lines)
     assert padding < 100
     shapes.clear()
-    list(replace(with_options(translator, batch_tokens=10**6), model=Watching()).translate(["a"] * 300))
+    replace(translator, model=Watching()).translate(["a"] * 300, batch_tokens=10**6)
     assert [rows for rows, _ in shapes] == [LARGEST_BATCH, LARGEST_BATCH, 300 - 2 * LARGEST_BATCH]
 
 
-def test_it_reads_no_further_ahead_than_it_says(translator: Translator) -> None:
+def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) -> None:
     taken = 0
 
     def endless() -> Iterator[str]:
@@ -161,50 +164,14 @@ def test_it_reads_no_further_ahead_than_it_says(translator: Translator) -> None:
             taken += 1
             yield "ab"
 
-    results = with_options(translator, read_ahead=7, search=SearchOptions(beam=1)).translate(endless())
+    results = translator.translate_detailed(endless(), read_ahead=7, beam=1)
     for number in range(50):
         next(results)
         assert taken == (number // 7 + 1) * 7
 
 
-def test_memory_does_not_grow_with_the_number_of_lines(translator: Translator) -> None:
-    small = with_options(translator, read_ahead=50, search=SearchOptions(beam=1), max_length_offset=0)
-
-    def peak(lines: int) -> int:
-        gc.collect()
-        tracemalloc.start()
-        for _ in small.translate("abcdefgh"[: 1 + i % 3] for i in range(lines)):
-            translator.model.rows_seen.clear()
-        result = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return result
-
-    peak(100)
-    # A line and its translation take about a kilobyte; 100 bytes are left to what else the interpreter does.
-    assert peak(3000) - peak(300) < 2700 * 100
-
-
-def test_threads_translate_as_one_does(translator: Translator) -> None:
-    lines = [ALPHABET[i % 8] * (1 + i % 5) + ALPHABET[i % 3] for i in range(40)]
-    expected = [t.text for t in translator.translate(lines)]
-    results: dict[int, list[str]] = {}
-
-    def work(number: int) -> None:
-        turned = lines[number:] + lines[:number]
-        results[number] = [t.text for t in translator.translate(turned)]
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for number, texts in results.items():
-        assert texts == expected[number:] + expected[:number]
-    assert len(results) == 6
-
-
-def test_n_best_and_what_is_told_of_each_output(translator: Translator) -> None:
-    (translation,) = with_options(translator, search=SearchOptions(beam=3, nbest=3)).translate(["abc"])
+def test_n_best_outputs(translator: Translator) -> None:
+    (translation,) = translator.translate_detailed(["abc"], beam=3, nbest=3)
     assert len(translation.outputs) == 3
     assert translation.text == translation.outputs[0].text
     for output in translation.outputs:
@@ -227,16 +194,15 @@ def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -
             return model.step(tokens, state)
 
     lines = [ALPHABET[:n] for n in (1, 5, 3, 8, 2, 7, 4)]
-    halved = [t.text for t in replace(translator, model=Small()).translate(lines)]
-    assert halved == [t.text for t in translator.translate(lines)]
+    assert replace(translator, model=Small()).translate(lines) == translator.translate(lines)
 
 
-def test_a_task_without_a_constraint_says_so(translator: Translator) -> None:
+def test_constrained_needs_a_task_with_a_constraint(translator: Translator) -> None:
     with pytest.raises(UsageError, match="letters"):
         with_options(translator, constrained=True)
 
 
-def test_a_task_with_a_constraint_is_asked_for_it(translator: Translator) -> None:
+def test_constrained_outputs_keep_the_constraint_of_the_task(translator: Translator) -> None:
     class OnlyFirstLetter:
         def __init__(self, rows: int) -> None:
             self.rows = rows
@@ -258,22 +224,8 @@ def test_a_task_with_a_constraint_is_asked_for_it(translator: Translator) -> Non
 
     task = Constrained()
     constrained = with_options(replace(translator, task=task), constrained=True)
-    results = list(constrained.translate(["bcd", "efgh"]))
-    assert all(set(t.text) <= {"a"} for t in results)
+    assert all(set(text) <= {"a"} for text in constrained.translate(["bcd", "efgh"]))
     assert task.asked == (["efgh", "bcd"], [8, 7], torch.device("cpu"))
-
-
-def test_windows() -> None:
-    assert list(windows("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(windows([], 2)) == []
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"batch_tokens": 0}, {"read_ahead": 0}, {"max_source_length": 0}, {"max_length_offset": -1}]
-)
-def test_options_out_of_range(wrong: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        TranslateOptions(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +236,7 @@ def test_options_out_of_range(wrong: dict[str, int]) -> None:
         MemoryError(),
     ],
 )
-def test_memory_that_does_not_hold_one_line_is_told(
+def test_out_of_memory_on_one_line_is_an_error(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     sizes: list[int] = []
@@ -295,20 +247,38 @@ def test_memory_that_does_not_hold_one_line_is_told(
 
     monkeypatch.setattr("nmt_cli.decoding.translator.beam_search", search)
     with pytest.raises(NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"):
-        list(translator.translate(["abc", "ab", "a"]))
+        translator.translate(["abc", "ab", "a"])
     assert sizes == [3, 1]
 
 
-def test_other_errors_are_not_taken_for_want_of_memory(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_caught(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     def search(*_: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 
     monkeypatch.setattr("nmt_cli.decoding.translator.beam_search", search)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
-        list(translator.translate(["abc"]))
+        translator.translate(["abc"])
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark(translator: Translator) -> None:
-    (translation,) = translator.translate(["a\ud800b"])
+    (translation,) = translator.translate_detailed(["a\ud800b"])
     assert translation.source == "a?b"
-    assert translation.text == next(translator.translate(["a?b"])).text
+    assert [translation.text] == translator.translate(["a?b"])
+
+
+def test_options_of_a_call_replace_those_of_the_translator(translator: Translator) -> None:
+    lines = ["abc", "hgfedcba", "a"]
+    assert translator.translate(lines, beam=1, max_length_offset=1) == with_options(
+        translator, search=SearchOptions(beam=1), max_length_offset=1
+    ).translate(lines)
+
+
+@pytest.mark.parametrize("lines", ["a line", [None], ["a", b"b"], [3]])
+def test_lines_that_are_not_strings_are_refused(translator: Translator, lines: Any) -> None:
+    with pytest.raises(UsageError):
+        translator.translate(lines)
+
+
+def test_an_unknown_option_is_named(translator: Translator) -> None:
+    with pytest.raises(UsageError, match=r"beem.*beam"):
+        translator.translate(["a"], beem=4)

@@ -1,4 +1,4 @@
-"""What is written is whole or absent, and what a killed process left is put right."""
+"""Files and directories are whole or absent; `recover` cleans up after a crash."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_failure_leaves_the_former_folder(
         ({"a": "x", ".b.old": "y", ".hidden": "mine"}, {"a": "x", "b": "y", ".hidden": "mine"}),
     ],
 )
-def test_what_a_kill_left_is_put_right(tmp_path: Path, left: dict[str, str], expected: dict[str, str]) -> None:
+def test_remains_of_a_crash_are_cleaned_up(tmp_path: Path, left: dict[str, str], expected: dict[str, str]) -> None:
     for name, content in left.items():
         make(tmp_path / name, content)
     durable.recover_all(tmp_path)

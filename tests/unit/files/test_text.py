@@ -1,9 +1,14 @@
-"""Lines of real files: only the line feed ends a line, and whatever is wrong is named with file and line."""
+"""Lines of real files: only the line feed ends a line, and errors name the file and the line."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import os
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,40 +17,78 @@ from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError
 from nmt_cli.files import text
-from nmt_cli.files.text import Example, find_file, fingerprint, read_lines, read_parallel
-
-LINES = st.lists(
-    st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=20).filter(
-        lambda line: not line.startswith("\ufeff")
-    ),
-    max_size=8,
+from nmt_cli.files.opening import Input
+from nmt_cli.files.text import (
+    LONGEST_CUT_LINE,
+    check_regular,
+    find_file,
+    fingerprint,
+    read_lines,
+    read_parallel,
+    read_windows,
 )
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("text")
+LINES = st.lists(st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=20), max_size=8)
 
 
-def written(folder: Path, content: bytes, name: str = "file.en") -> Path:
-    path = folder / name
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+class Blocks(Input):
+    """Input that comes in these blocks, without a pause."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self.name = "in"
+        self.blocks = iter(blocks)
+        self.count = 0
+
+    def ready(self) -> bool:
+        return True
+
+    def read(self) -> bytes:
+        self.count += 1
+        return next(self.blocks, b"")
+
+
+def read_leniently(blocks: Iterable[bytes], warn: Callable[[str], None] = lambda message: None) -> list[str]:
+    return [line for window in read_windows(Blocks(blocks), 1000, warn) for line in window]
+
+
+def written(directory: Path, content: bytes, name: str = "file.en") -> Path:
+    path = directory / name
+    path.write_bytes(content)
     return path
 
 
-@given(lines=LINES, last_end=st.booleans(), ending=st.sampled_from(["\n", "\r\n"]), name=st.sampled_from(["a", "a.gz"]))
-def test_lines_come_back(folder: Path, lines: list[str], last_end: bool, ending: str, name: str) -> None:
-    content = ending.join(lines) + (ending if lines and (last_end or not lines[-1]) else "")
-    assert list(read_lines(written(folder, content.encode(), name))) == lines
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("text")
 
 
-def test_only_the_line_feed_ends_a_line(tmp_path: Path) -> None:
-    inside = "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh"
-    assert list(read_lines(written(tmp_path, f"{inside}\nnext".encode()))) == [inside, "next"]
+@given(lines=LINES, last_end=st.booleans(), ending=st.sampled_from(["\n", "\r\n"]), data=st.data())
+def test_lines_come_back_in_both_modes(
+    directory: Path, lines: list[str], last_end: bool, ending: str, data: st.DataObject
+) -> None:
+    content = (ending.join(lines) + (ending if lines and (last_end or not lines[-1]) else "")).encode()
+    expected = [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
+    if content == b"\xef\xbb\xbf":
+        expected = [""]
+    assert list(read_lines(written(directory, content))) == expected
+    cut = data.draw(st.integers(0, len(content)))
+    assert read_leniently(block for block in (content[:cut], content[cut:]) if block) == expected
 
 
-def test_byte_order_mark_is_left_out_at_the_start_alone(tmp_path: Path) -> None:
-    assert list(read_lines(written(tmp_path, "\ufeffa\n\ufeffb\n".encode()))) == ["a", "\ufeffb"]
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\r\n", ["a", "\ufeffb"]),
+        ("a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00\n".encode(), ["a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh\x00"]),
+        (b" \ta \r\r\n", [" \ta \r"]),
+    ],
+)
+def test_what_is_a_line(tmp_path: Path, content: bytes, lines: list[str]) -> None:
+    assert list(read_lines(written(tmp_path, content))) == lines
+    assert read_leniently([content] if content else []) == lines
 
 
 @pytest.mark.parametrize(
@@ -53,76 +96,94 @@ def test_byte_order_mark_is_left_out_at_the_start_alone(tmp_path: Path) -> None:
     [
         (b"good\nb\xe4d\n", r"file\.en:2: not valid UTF-8: byte 0xe4 at position 2"),
         (b"\xed\xa0\x80\n", r"file\.en:1: not valid UTF-8"),  # a lone surrogate
-        ("a\n".encode("utf-16"), r"file\.en:1: .*UTF-16"),
+        (gzip.compress(b"good\n\xff\n", mtime=0), r"file\.en:2: not valid UTF-8"),
+        ("a\n".encode("utf-16"), r"file\.en: .*UTF-16"),
     ],
 )
-def test_text_that_is_not_utf8_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_text_that_is_not_utf8_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(read_lines(written(tmp_path, content)))
 
 
-def test_truncated_gzip_is_named(tmp_path: Path) -> None:
-    whole = gzip.compress(os.urandom(1000).hex().encode() + b"\n")
-    path = tmp_path / "cut.en.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"cut\.en\.gz:1: .*ends in the middle"):
-        list(read_lines(path))
+def test_lenient_mode_replaces_invalid_bytes_and_warns() -> None:
+    warnings: list[str] = []
+    assert read_leniently([b"good\nb\xffd\n\xc3\n\xe2\x82\xac\n"], warnings.append) == ["good", "b�d", "�", "€"]
+    assert [warning.split(": ")[0] for warning in warnings] == ["in:2", "in:3"]
+    assert "0xff at position 2" in warnings[0]
+    with pytest.raises(DataError, match=r"in: .*UTF-16"):
+        read_leniently(["a\n".encode("utf-16")])
 
 
-@pytest.mark.parametrize("position", [0, -6])  # the magic number; the checksum
-def test_damaged_gzip_is_named(tmp_path: Path, position: int) -> None:
-    content = bytearray(gzip.compress(b"a line\n"))
-    content[position] ^= 0xFF
-    path = tmp_path / "bad.en.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"bad\.en\.gz:\d: not a sound gzip file"):
-        list(read_lines(path))
+def test_too_long_a_line_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LONGEST_LINE", 10)
+    assert list(read_lines(written(tmp_path, b"1234567890\n"))) == ["1234567890"]
+    for end in (b"\n", b""):
+        with pytest.raises(DataError, match=r"file\.en:2: a line of more than"):
+            list(read_lines(written(tmp_path, b"1\n12345678901" + end)))
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="directory"):
-        list(read_lines(tmp_path))
-    with pytest.raises(DataError, match="No such file"):
-        list(read_lines(tmp_path / "absent"))
+def test_lenient_mode_cuts_a_long_line_between_characters() -> None:
+    warnings: list[str] = []
+    long = "é" * LONGEST_CUT_LINE  # two bytes each
+    first, second = read_leniently([b"x" + long.encode()] * 5 + [b"\nshort\n"], warnings.append)
+    assert first == "x" + "é" * ((LONGEST_CUT_LINE - 1) // 2)
+    assert second == "short"
+    assert [warning.split(": ")[0] for warning in warnings] == ["in:1"]
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    block = b"x" * LONGEST_CUT_LINE
+    tracemalloc.start()
+    (line,) = read_leniently(block for _ in range(50))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(line) == LONGEST_CUT_LINE
+    assert peak < 10 * LONGEST_CUT_LINE
+
+
+def test_windows_are_bounded_and_nothing_more_is_read() -> None:
+    assert [len(w) for w in read_windows(Blocks([b"a\n" * 10]), 4, print)] == [4, 4, 2]
+    assert [len(w) for w in read_windows(Blocks([b"a" * 9 + b"\n"] * 10), 4, print, characters=18)] == [2] * 5
+    stream = Blocks([b"line\n" * 10] * 1000)
+    for number, window in enumerate(islice(read_windows(stream, 25, print), 100), start=1):
+        assert len(window) == 25
+        assert stream.count == -(-number * 25 // 10)
+
+
+@pytest.mark.timeout(30)
+def test_a_pause_ends_a_window() -> None:
+    reading, writing = os.pipe()
+    with io.FileIO(reading) as raw:
+        windows = read_windows(Input(raw, "pipe"), 1000, print)
+        for content, window in ((b"one\n", ["one"]), (b"two\nthree\nfo", ["two", "three"]), (b"ur\n", ["four"])):
+            os.write(writing, content)
+            start = time.monotonic()
+            assert next(windows) == window
+            assert time.monotonic() - start < 5
+        os.write(writing, b"last")
+        os.close(writing)
+        assert list(windows) == [["last"]]
+
+
+def test_byte_order_mark_can_be_kept(tmp_path: Path) -> None:
+    assert list(read_lines(written(tmp_path, "\ufeffa\n".encode()), keep_mark=True)) == ["\ufeffa"]
+
+
+def test_only_regular_files_can_be_read_twice(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(DataError, match="no regular file"):
-        list(read_lines(pipe))
+    for path in (tmp_path, tmp_path / "absent", pipe):
+        with pytest.raises(DataError, match=str(path)):
+            check_regular(path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_file_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, b"a\n")
-    path.chmod(0)
-    with pytest.raises(DataError, match=r"file\.en: cannot read this file: Permission denied"):
-        list(read_lines(path))
-
-
-def test_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "LONGEST_LINE", 10)
-    assert list(read_lines(written(tmp_path, b"123456789\n"))) == ["123456789"]
-    with pytest.raises(DataError, match=r"file\.en:2: a line of more than"):
-        list(read_lines(written(tmp_path, b"1\n12345678901\n")))
-
-
-@pytest.mark.parametrize("name", ["file.en", "file.en.gz"])
-def test_all_bytes_on_the_disk_are_reported(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, b"some words\n" * 50_000, name)
-    told: list[int] = []
-    assert sum(1 for _ in read_lines(path, told.append)) == 50_000
-    assert sum(told) == path.stat().st_size
-    assert len(told) > 5
-
-
-def test_pairs_carry_their_place(tmp_path: Path) -> None:
-    source, target = written(tmp_path, b"a\nb\n", "t.en"), written(tmp_path, b"x\ny\n", "t.de.gz")
-    assert list(read_parallel(source, target)) == [Example("a", "x", f"{source}:1"), Example("b", "y", f"{source}:2")]
-
-
-@pytest.mark.parametrize(("source_lines", "target_lines"), [(3, 5), (5, 3), (0, 1), (1, 0)])
-def test_both_counts_are_named_where_they_differ(tmp_path: Path, source_lines: int, target_lines: int) -> None:
+@pytest.mark.parametrize(("source_lines", "target_lines"), [(2, 2), (3, 5), (5, 3), (0, 1), (1, 0)])
+def test_pairs_have_places_and_unequal_files_are_an_error(tmp_path: Path, source_lines: int, target_lines: int) -> None:
     source = written(tmp_path, b"a\n" * source_lines, "t.en")
-    target = written(tmp_path, b"a\n" * target_lines, "t.de")
+    target = written(tmp_path, b"x\n" * target_lines, "t.de")
+    if source_lines == target_lines:
+        assert list(read_parallel(source, target)) == [("a", "x", f"{source}:1"), ("a", "x", f"{source}:2")]
+        return
     with pytest.raises(DataError, match=rf"t\.en has {source_lines} lines but .*t\.de has {target_lines}"):
         list(read_parallel(source, target))
 
@@ -135,19 +196,27 @@ def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
     assert find_file(prefix, "en") == plain
 
 
-def test_missing_file_is_told_what_is_there(tmp_path: Path) -> None:
-    written(tmp_path, b"", "train[1].fr")
-    with pytest.raises(DataError, match=r"train\[1\]\.en: there is no such file.*There is train\[1\]\.fr"):
-        find_file(str(tmp_path / "train[1]"), "en")
-    with pytest.raises(DataError, match=r"No file begins with .*/valid\. at all"):
-        find_file(str(tmp_path / "valid"), "en")
+@pytest.mark.parametrize(
+    ("prefix", "hint"),
+    [
+        ("train[1]", r"train\[1\]\.fr"),
+        ("valid", "No file"),
+        ("no/such/directory", "No file"),
+        *((name, r"Did you mean .*/test\?") for name in ("test.en", "test.en.gz", "test.de.gz", "tset")),
+    ],
+)
+def test_a_missing_file_is_an_error_with_suggestions(tmp_path: Path, prefix: str, hint: str) -> None:
+    for name in ("train[1].fr", "test.en", "test.de.gz"):
+        written(tmp_path, b"", name)
+    with pytest.raises(DataError, match=hint):
+        find_file(str(tmp_path / prefix), "en")
 
 
 def test_fingerprint_is_sha256(tmp_path: Path) -> None:
     # FIPS 180-2's example.
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert fingerprint(written(tmp_path, b"abc")) == expected
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(DataError, match="absent"):
         fingerprint(tmp_path / "absent")
 
 
@@ -156,6 +225,5 @@ def test_fingerprint_is_sha256(tmp_path: Path) -> None:
     [("newstest2009", 2525), ("newssyscomb2009", 502), ("newstest2013", 3000), ("newstest2016", 2999)],
 )
 def test_real_test_sets_have_their_published_number_of_lines(shared_data: Path, name: str, lines: int) -> None:
-    folder = shared_data / "wmt" / "en-de"
-    examples = list(read_parallel(find_file(str(folder / name), "en"), find_file(str(folder / name), "de")))
-    assert len(examples) == lines
+    prefix = str(shared_data / "wmt" / "en-de" / name)
+    assert len(list(read_parallel(find_file(prefix, "en"), find_file(prefix, "de")))) == lines

@@ -14,13 +14,6 @@ def test_pre_norm() -> None:
     torch.testing.assert_close(around(x, torch.sin), x + F.layer_norm(x, (6,)).sin())
 
 
-def test_the_sublayer_gets_x_itself_with_post_norm() -> None:
-    x = torch.randn(2, 3, 6)
-    seen = []
-    Residual(6, dropout=0.0, pre_norm=False)(x, lambda y: seen.append(y) or y)  # type: ignore[func-returns-value]
-    assert seen[0] is x
-
-
 def test_feed_forward_dropout_falls_between_the_two_layers() -> None:
     torch.manual_seed(0)
     network = FeedForward(4, 1000, dropout=0.5).train()

@@ -1,4 +1,4 @@
-"""What is done to lines before tokenised BLEU: against Perl where it is there, and against known cases."""
+"""Preparation of lines for tokenized BLEU: compared with Perl, where it is installed, and with known cases."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from nmt_cli.errors import UsageError
 from nmt_cli.metrics.preparation import (
-    Preparation,
+    STEPS,
+    PreparedLines,
     check_language,
     keep_inner_spaces,
     lower_ascii,
-    moses_tokeniser,
+    moses_tokenizer,
     normalise_quotes,
     split_compounds,
     unicode_punctuation_replacer,
@@ -26,7 +27,7 @@ needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="Perl is no
 
 
 def perl(program: str, lines: list[str]) -> list[str]:
-    """What a Perl one-liner, which sees bytes, makes of each line."""
+    """Return the output of a Perl one-liner, which sees bytes, for each line."""
     text = "".join(f"{line}\n" for line in lines).encode()
     done = subprocess.run(["perl", "-pe", program], input=text, capture_output=True, check=True, env={"LC_ALL": "C"})
     return done.stdout.decode().split("\n")[:-1]
@@ -84,7 +85,7 @@ def test_every_double_quote_becomes_the_straight_one() -> None:
 
 
 def test_unicode_punctuation_leaves_the_low_quote() -> None:
-    """The reason why the paper's references were treated apart: the script knows “ and ” but not „."""
+    """The script knows “ and ” but not „, which is why the paper's references were treated apart."""
     assert unicode_punctuation_replacer()("„Ja“ … it’s") == "„Ja\" ... it's"
 
 
@@ -104,12 +105,12 @@ def test_unicode_punctuation_leaves_the_low_quote() -> None:
     ],
 )
 def test_moses_tokens(line: str, expected: str) -> None:
-    assert moses_tokeniser("de")(line) == expected
+    assert moses_tokenizer("de")(line) == expected
 
 
 def test_the_language_matters() -> None:
-    assert moses_tokeniser("fr")("l'eau") == "l&apos; eau"
-    assert moses_tokeniser("en")("it's") == "it &apos;s"
+    assert moses_tokenizer("fr")("l'eau") == "l&apos; eau"
+    assert moses_tokenizer("en")("it's") == "it &apos;s"
 
 
 def test_an_unknown_language_is_refused() -> None:
@@ -118,16 +119,14 @@ def test_an_unknown_language_is_refused() -> None:
 
 
 def test_common_beginnings_are_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenised: list[str] = []
+    tokenized: list[str] = []
 
-    def tokenise(line: str) -> str:
-        tokenised.append(line)
+    def tokenize(line: str) -> str:
+        tokenized.append(line)
         return line
 
-    monkeypatch.setitem(
-        __import__("nmt_cli.metrics.preparation", fromlist=["STEPS"]).STEPS, "moses", lambda language: tokenise
-    )
-    lines = Preparation("de").of(["A-b", "C"])
+    monkeypatch.setitem(STEPS, "moses", lambda language: tokenize)
+    lines = PreparedLines(["A-b", "C"], "de")
     assert lines.after(("moses", "compounds")) == ["A ##AT##-##AT## b", "C"]
     assert lines.after(("moses", "ascii-lower")) == ["a-b", "c"]
-    assert tokenised == ["A-b", "C"]
+    assert tokenized == ["A-b", "C"]

@@ -1,4 +1,4 @@
-"""The Transformer's own business: widths of heads, its state, its weights at the start, its attention to look at."""
+"""Widths of heads, initialisation, the decoder state and the choice of kernels."""
 
 from __future__ import annotations
 
@@ -9,38 +9,25 @@ import torch
 
 from nmt_cli import registry
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import FullAttentionConfig, RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.layers.attention import FullAttentionConfig
+from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer, TransformerConfig
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])
 TARGET = torch.tensor([[2, 10, 11], [2, 12, 13]])
 
 
-def made(attention: Any = None, sizes: tuple[int, int, bool] = (20, 20, True), **fields: Any) -> Transformer:
+def made(attention: Any = None, **fields: Any) -> Transformer:
     registry.discover()
     torch.manual_seed(0)
     config = TransformerConfig(**{"num_layers": 2, "d_model": 8, "d_ff": 12, "num_heads": 2, "dropout": 0.0, **fields})
     return Transformer(
         config,
         attention=attention or FullAttentionConfig(),
-        source_vocabulary_size=sizes[0],
-        target_vocabulary_size=sizes[1],
-        shared_vocabulary=sizes[2],
+        source_vocabulary_size=20,
+        target_vocabulary_size=20,
+        shared_vocabulary=True,
     )
-
-
-@pytest.mark.parametrize(
-    ("fields", "widths"),
-    [
-        ({}, (64, 64)),
-        ({"num_heads": 16}, (32, 32)),
-        ({"d_k": 16}, (16, 64)),
-        ({"d_v": 5}, (64, 5)),
-        ({"num_heads": 7, "d_k": 9, "d_v": 3}, (9, 3)),
-    ],
-)
-def test_widths_of_heads(fields: dict[str, int], widths: tuple[int, int]) -> None:
-    assert TransformerConfig(**fields).head_widths() == widths
 
 
 @pytest.mark.parametrize("fields", [{"num_heads": 7}, {"num_heads": 7, "d_k": 4}, {"num_heads": 7, "d_v": 4}])
@@ -63,25 +50,6 @@ def test_both_self_attentions_use_the_chosen_kernel_and_the_source_is_seen_in_fu
     assert (weights["cross"] > 0).all()
     assert (weights["encoder"][:, :, 0, 2:] == 0).all()
     assert (weights["decoder"][:, :, 2, 0] == 0).all()
-
-
-def test_attention_weights() -> None:
-    model = made()
-    weights = model.attention_weights(SOURCE[:1], TARGET[:1])
-    assert {name: tuple(w.shape) for name, w in weights.items()} == {
-        "encoder": (2, 2, 5, 5), "decoder": (2, 2, 3, 3), "cross": (2, 2, 3, 5)
-    }  # fmt: skip
-    for w in weights.values():
-        torch.testing.assert_close(w.sum(-1), torch.ones(w.shape[:-1]))
-    assert all(layer.self_attention.recorded is None for layer in model.encoder)
-
-
-def test_different_vocabularies() -> None:
-    model = made(sizes=(30, 20, False))
-    assert model.source_embedding.weight.shape == (30, 8)
-    assert model.output_weight.shape == (20, 8)
-    assert model(torch.tensor([[29, 3]]), TARGET[:1]).shape == (1, 3, 20)
-    assert model.vocabulary_size == 20
 
 
 def bound_of(name: str, shape: torch.Size) -> float:
@@ -115,21 +83,15 @@ def test_learned_positions_are_one_table_a_side() -> None:
     assert learned["source_positions.weight"].shape == (30, 8)
 
 
-def test_pre_norm_has_a_norm_after_each_stack() -> None:
-    post, pre = (dict(made(norm=norm).named_parameters()) for norm in ("post", "pre"))
-    assert {name.partition(".")[0] for name in pre.keys() - post.keys()} == {"encoder_norm", "decoder_norm"}
-
-
 @torch.no_grad()
 def test_reordering_beams_copies_nothing_of_the_encoder() -> None:
     model = made().eval()
     state = model.start(SOURCE).select(torch.tensor([0, 0, 1, 1]))
     _, state = model.step(torch.tensor([2, 2, 2, 2]), state)
     reordered = state.select(torch.tensor([1, 0, 3, 3]))
-    assert reordered.memory[0][0] is state.memory[0][0]
+    assert reordered.caches[0].source is state.caches[0].source
     moved = state.select(torch.tensor([2, 0, 1, 3]))
-    assert moved.memory[0][0] is not state.memory[0][0]
-    assert torch.equal(moved.memory[0][0][0], state.memory[0][0][2])
+    assert torch.equal(moved.caches[0].source[0][0], state.caches[0].source[0][2])
     assert moved.sentences.tolist() == [1, 0, 0, 1]
 
 

@@ -1,4 +1,4 @@
-"""Operations counted from shapes, against PyTorch's count of those that were done."""
+"""Operations counted from the configuration, against PyTorch's counter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import registry
-from nmt_cli.layers.attention import FullAttentionConfig, Places, RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.layers.attention import AttentionMask, FullAttentionConfig
+from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer, TransformerConfig
 from nmt_cli.models.transformer_flops import pairs
 
@@ -42,13 +43,6 @@ def test_all_of_a_training_step(sentences: int, source: int, target: int) -> Non
     assert sum(parts.values()) == counted(model, sentences, source, target)
 
 
-def test_sentences_add_up() -> None:
-    model = made()
-    together = model.training_flops(np.array([5, 12]), np.array([9, 4]))
-    alone = [model.training_flops(np.array([s]), np.array([t])) for s, t in ((5, 9), (12, 4))]
-    assert together == {part: alone[0][part] + alone[1][part] for part in together}
-
-
 def test_base_model_by_hand() -> None:
     """6 N D with N the weights in matrices: the usual rule, where attention's own products are small."""
     model = made(num_layers=6, d_model=512, d_ff=2048, num_heads=8, d_k=64, d_v=64)
@@ -67,10 +61,10 @@ def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
 
 
 def test_an_odd_neighbourhood_reaches_no_farther_than_the_even_one_below() -> None:
-    """What the kernel looks at, counted: r = 5 is two positions to either side."""
-    query = torch.zeros(1, 1, 20, 1)
-    seen = RestrictedAttention(RestrictedAttentionConfig(5)).weights(query, query, Places()) > 0
-    assert seen.sum(-1).max() == 5
+    """r = 5 is two positions to either side, as the kernel's weights show."""
+    query, identity = torch.zeros(1, 1, 20, 1), torch.eye(20)[None, None]
+    weights = RestrictedAttention(RestrictedAttentionConfig(5))(query, query, identity, AttentionMask())
+    assert (weights > 0).sum(-1).max() == 5
     assert pairs(np.array([20]), 5) == pairs(np.array([20]), 4) == 100
 
 

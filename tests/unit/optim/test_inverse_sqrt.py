@@ -1,4 +1,4 @@
-"""The schedule's own settings; equation 3 itself is tested with the paper's facts."""
+"""Settings of the schedule; tests/paper has equation 3."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ import random
 import pytest
 import torch
 
-from nmt_cli.decoding.constraint import Constraint
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.parsing.constraint import SymbolMasks, TreeConstraint
-from nmt_cli.parsing.grammar import GrammarState, Limits
-from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols, line_tree
+from nmt_cli.parsing.grammar import GrammarState, TreeLimits
+from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols
+from nmt_cli.parsing.trees import line_tree
 
 TREES = ["(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog)))))"]
 
@@ -24,11 +24,7 @@ def symbols(request: pytest.FixtureRequest) -> TreeSymbols:
 def start(symbols: TreeSymbols, words: list[int], limit: int = 40) -> TreeConstraint:
     pieces = [*SPECIAL_SYMBOLS, *symbols.symbols]
     masks = SymbolMasks.of(symbols.meanings(pieces), torch.device("cpu"))
-    return TreeConstraint(masks, [GrammarState.start(count, limit, Limits(4, 3)) for count in words])
-
-
-def test_it_is_what_the_search_asks_for(symbols: TreeSymbols) -> None:
-    assert isinstance(start(symbols, [2]), Constraint)
+    return TreeConstraint(masks, [GrammarState.start(count, limit, TreeLimits(4, 3)) for count in words])
 
 
 def test_masks_are_the_automatons_at_every_step(symbols: TreeSymbols) -> None:
@@ -53,7 +49,8 @@ def expected(masks: SymbolMasks, state: GrammarState | None) -> list[bool]:
     if state is None:
         return [False] * len(masks.meanings)
     return [
-        state.allowed().end if number == EOS else state.allows(meaning) for number, meaning in enumerate(masks.meanings)
+        state.allowed().end if number == EOS else state.advance(meaning) is not None
+        for number, meaning in enumerate(masks.meanings)
     ]
 
 

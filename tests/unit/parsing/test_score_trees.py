@@ -1,4 +1,4 @@
-"""`nmt score --metric brackets`, from files to what is printed."""
+"""`nmt score-trees`: files in, output."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ GOLD = "(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sleeps)) (. .)))\n"
 
 
 def nmt(*arguments: str | Path) -> int:
-    """Runs `nmt score`; its exit code."""
+    """Run `nmt score-trees`; return its exit code."""
     with pytest.raises(SystemExit) as left:
-        main(["score", *map(str, arguments)])
+        main(["score-trees", *map(str, arguments)])
     return int(left.value.code or 0)
 
 
@@ -57,7 +57,7 @@ def test_json_agrees_with_the_real_program(shared_data: Path, name: str, capsys:
     folder = shared_data / "evalb"
     parameters = folder / "COLLINS.noabort.prm"
     files = (folder / f"{name}.tst", "--ref", folder / f"{name}.gld")
-    assert nmt(*files, "--metric", "brackets", "--evalb-parameters", parameters, "--json") == 0
+    assert nmt(*files, "--evalb-parameters", parameters, "--json") == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     everything, short = results(folder / f"{name}.COLLINS.noabort.rsl")
     assert everything.items() <= found.items()
@@ -68,7 +68,7 @@ def test_json_agrees_with_the_real_program(shared_data: Path, name: str, capsys:
 def test_the_table_is_the_real_programs(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = shared_data / "evalb"
     files = (folder / "SHARE_craftdev.tst", "--ref", folder / "SHARE_craftdev.gld")
-    assert nmt(*files, "--metric", "brackets", "--per-sentence") == 0
+    assert nmt(*files, "--per-sentence") == 0
     assert capsys.readouterr().out == (folder / "SHARE_craftdev.COLLINS.rsl").read_text("utf-8")
 
 
@@ -76,32 +76,38 @@ def test_too_many_errors_stop(shared_data: Path, capsys: pytest.CaptureFixture[s
     """As the real program: the table up to there, exit code 1, no summary; with --json nothing at all."""
     folder = shared_data / "evalb"
     files = (folder / "SHARE_craftdev_err.tst", "--ref", folder / "SHARE_craftdev_err.gld")
-    assert nmt(*files, "--metric", "brackets", "--per-sentence") == 1
+    assert nmt(*files, "--per-sentence") == 1
     printed = capsys.readouterr()
     assert printed.out == (folder / "SHARE_craftdev_err.COLLINS.rsl").read_text("utf-8")
     assert ":65: 12 errors, more than MAX_ERROR 10 allows (COLLINS, built in)" in printed.err
-    assert nmt(*files, "--metric", "brackets", "--json") == 1
+    assert nmt(*files, "--json") == 1
     assert capsys.readouterr().out == ""
 
 
-def test_warns_where_the_score_flatters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def scored(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[dict[str, Any], str]:
+    """The object that `--json` prints, and standard error."""
+    assert nmt(*arguments, "--json") == 0
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err
+
+
+def test_warns_if_excluded_sentences_raise_the_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold = written(tmp_path, "gold", GOLD * 3)
     test = written(tmp_path, "test", f"{GOLD}\n(TOP (S (DT the) (NN dog) (VBZ sleeps) (. .)))\n")
-    assert nmt(test, "--ref", gold, "--metric", "brackets", "--json") == 0
-    printed = capsys.readouterr()
-    found = json.loads(printed.out)
+    found, messages = scored(capsys, test, "--ref", gold)
     assert (found["f1"], found["strict"]["f1"]) == (100.0, 46.15)  # 3 of 9 gold and 4 test brackets
-    message = "words unmatch: gold has cat, test has dog; both need the same sentence in this line"
-    assert found["errors"] == [{"line": 3, "message": message, "tree": "test"}]
     assert (found["complete_match"], found["strict"]["complete_match"]) == (100.0, 33.33)
+    assert [(error["line"], error["tree"]) for error in found["errors"]] == [(3, "test")]
     assert not [name for name in found["strict"] if "crossing" in name]
-    assert f"{test}:3: words unmatch" in printed.err
-    assert "F1 is 100.00 without them, and 46.15 if they count" in printed.err
+    assert f"{test}:3: words unmatch" in messages
+    assert "F1 is 100.00 without them, and 46.15" in messages
+    assert "complete match is 100.00 without them, and 33.33" in messages
 
 
-def test_says_nothing_where_nothing_flatters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gold = written(tmp_path, "gold", GOLD)
-    assert nmt(gold, "--ref", gold, "--metric", "brackets") == 0
+def test_prints_the_summary_and_nothing_else_if_all_is_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A byte-order mark is no part of a tree."""
+    gold, test = (written(tmp_path, name, f"\ufeff{GOLD}") for name in ("gold", "test"))
+    assert nmt(test, "--ref", gold) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out.startswith("=== Summary ===\n\n-- All --\nNumber of sentence        =      1\n")
@@ -114,120 +120,49 @@ def test_gold_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     untagged = GOLD.replace("(DT", "(XX").replace("(NN", "(XX").replace("(VBZ", "(XX").replace("(.", "(XX")
     test = written(tmp_path, "test", untagged + "(TOP (S\n")
     for flags, valid, errors in ([], 0, 3), (["--gold-tags"], 1, 2):
-        assert nmt(test, "--ref", gold, "--metric", "brackets", "--json", *flags) == 0
-        found = json.loads(capsys.readouterr().out)
+        found, messages = scored(capsys, test, "--ref", gold, *flags)
         assert found["valid_sentences"] == valid
         assert len(found["errors"]) + found["skipped_sentences"] == errors
+    assert f"note: --gold-tags: 1 sentence of {test} kept the tags, first in line 2" in messages
 
 
-def test_warns_where_only_complete_match_is_flattered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The sentence left out has no bracket that counts, so F1 stays; half of the sentences are matched, not all."""
-    gold = written(tmp_path, "gold", f"{GOLD}(TOP (NN a))\n")
-    test = written(tmp_path, "test", f"{GOLD}(TOP (NN b))\n")
-    assert nmt(test, "--ref", gold, "--metric", "brackets") == 0
-    said = capsys.readouterr().err
-    assert "EVALB leaves 1 sentence in error and 0 skipped out" in said
-    assert "complete match is 100.00 without them, and 50.00 if they count as entirely wrong" in said
-    assert "F1 is" not in said
-
-
-def test_gold_tags_beside_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A treebank's own trees have leaves that stand for no word, and no parser writes them."""
-    traces = "(TOP (S (NP (-NONE- *T*-1)) (NP (DT the) (NN cat)) (VP (VBZ sleeps) (-NONE- *)) (. .)))\n"
-    gold = written(tmp_path, "gold", traces * 2)
-    test = written(
-        tmp_path, "test", "(TOP (S (NP (XX the) (XX cat)) (VP (XX sleeps)) (XX .)))\n" + traces.replace("*T*-1", "*-2")
-    )
-    assert nmt(test, "--ref", gold, "--metric", "brackets", "--gold-tags", "--json") == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    found = json.loads(printed.out)
-    assert (found["f1"], found["tagging_accuracy"], found["valid_sentences"]) == (100.0, 100.0, 2)
-
-
-def test_says_where_gold_tags_could_not_be_put_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gold = written(tmp_path, "gold", GOLD * 4)
-    dog = GOLD.replace("cat", "dog")
-    for lines, where in (
-        (f"{GOLD}\n{dog}(TOP (S\n", "2 sentences of {}, the first in line 3, got"),
-        (GOLD * 2 + dog + GOLD, "1 sentence of {}, in line 3, got"),
-    ):
-        test = written(tmp_path, "test", lines)
-        assert nmt(test, "--ref", gold, "--metric", "brackets", "--gold-tags") == 0
-        assert f"note: --gold-tags: {where.format(test)} no tags: no sound tree" in capsys.readouterr().err
-
-
-def test_a_fault_in_the_gold_file_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_the_gold_file_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold = written(tmp_path, "gold", GOLD + GOLD.replace(")))", "))"))
     test = written(tmp_path, "test", GOLD * 2)
-    assert nmt(test, "--ref", gold, "--metric", "brackets") == 0
-    said = capsys.readouterr().err
-    assert f"{gold}:2: unbalanced: closing brackets are missing, 1 in all; add them\n" in said
-    assert f"{test}:" not in said
+    messages = scored(capsys, test, "--ref", gold)[1]
+    assert f"{gold}:2: unbalanced" in messages
+    assert f"{test}:" not in messages
 
 
-def test_a_byte_order_mark_is_no_part_of_a_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gold, test = (written(tmp_path, name, f"\ufeff{GOLD}") for name in ("gold", "test"))
-    assert nmt(test, "--ref", gold, "--metric", "brackets", "--json") == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    assert json.loads(printed.out)["f1"] == 100.0
-
-
-def test_the_error_that_stops_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_the_first_errors_and_the_one_that_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold = written(tmp_path, "gold", GOLD * 15)
     test = written(tmp_path, "test", GOLD.replace("cat", "dog") * 15)
-    assert nmt(test, "--ref", gold, "--metric", "brackets") == 1
-    said = capsys.readouterr().err.split("\n")
-    assert said[9].startswith(f"{test}:10: words unmatch")
-    assert said[10] == "... and 1 more"
-    assert said[11].startswith(f"{test}:12: words unmatch")
-    assert f"{test}:12: 12 errors, more than MAX_ERROR 10" in " ".join(said[12:])
+    assert nmt(test, "--ref", gold) == 1
+    lines = capsys.readouterr().err.split("\n")
+    assert lines[9].startswith(f"{test}:10: words unmatch")
+    assert lines[10] == "... and 1 more"
+    assert lines[11].startswith(f"{test}:12: words unmatch")
+    assert f"{test}:12: 12 errors, more than MAX_ERROR 10" in " ".join(lines[12:])
 
 
-def test_notes_brackets_without_a_label_that_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_unlabelled_brackets_and_ignored_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold = written(tmp_path, "gold", "( (S (A a)))\n(())\n(( (S (A a))))\n")
-    assert nmt(gold, "--ref", gold, "--metric", "brackets") == 0
-    said = capsys.readouterr().err
-    assert said.count("a bracket without a label") == 1
-    assert f"note: {gold}: in 2 lines a bracket without a label, ( (S ...), counts" in said
     test = written(tmp_path, "test", "(TOP (S (A a)))\n(())\n(TOP (S (A a)))\n")
-    assert nmt(test, "--ref", test, "--metric", "brackets") == 0
-    assert "without a label" not in capsys.readouterr().err
-
-
-def test_notes_what_is_passed_over_in_the_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gold, parameters = written(tmp_path, "gold", GOLD), written(tmp_path, "p", "DEBUG 1\nEQ_LABEL A\n")
-    assert nmt(gold, "--ref", gold, "--metric", "brackets", "--evalb-parameters", parameters) == 0
-    said = capsys.readouterr().err.split("\n")
-    assert said[0].startswith(f"note: {parameters}:1: DEBUG 1 is ignored")
-    assert said[1].startswith(f"note: {parameters}:2: EQ_LABEL takes two values")
+    parameters = written(tmp_path, "p", "DEBUG 1\n")
+    messages = scored(capsys, test, "--ref", gold, "--evalb-parameters", parameters)[1].split("\n")
+    assert messages[0].startswith(f"note: {parameters}:1: DEBUG")
+    assert messages[1].startswith(f"note: {gold}: a bracket without a label")
+    assert "counts in 2 lines" in messages[1]
+    assert messages[2:] == [""]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        (["test", "test", "--ref", "gold", "--metric", "brackets"], 2, "compares one file of trees with one --ref"),
-        (["test", "--ref", "gold", "--metric", "brackets", "--metric", "chrf"], 2, "by itself"),
-        (["-", "--ref", "-", "--metric", "brackets"], 2, "standard input"),
-        (["test", "--ref", "gold", "--per-sentence"], 2, "--per-sentence: only with --metric brackets"),
-        (
-            ["test", "--ref", "gold", "--gold-tags", "--evalb-parameters", "x"],
-            2,
-            "--evalb-parameters, --gold-tags: only",
-        ),
-        *(
-            (["test", "--ref", "gold", "--metric", "brackets", *flag], 2, f"{flag[0]}: not with --metric brackets")
-            for flag in (
-                ("--test", "paired-bootstrap"),
-                ("--test-samples", "5"),
-                ("--target-lang", "de"),
-                ("--allow-subword-marks",),
-            )
-        ),
-        (["test", "--ref", "longer", "--metric", "brackets"], 1, "test has 1 lines but longer has 2"),
-        (["absent", "--ref", "gold", "--metric", "brackets"], 1, "absent: cannot read this file"),
-        (["test", "--ref", "gold", "--metric", "brackets", "--evalb-parameters", "gold"], 1, "gold:1: '(TOP' is no"),
+        (["-", "--ref", "-"], 2, "standard input"),
+        (["test", "--ref", "longer"], 1, "test has 1 lines but longer has 2"),
+        (["absent", "--ref", "gold"], 1, "absent: "),
+        (["test", "--ref", "gold", "--evalb-parameters", "gold"], 1, "gold:1: '(TOP' is"),
     ],
 )
 def test_wrong_usage(
@@ -245,3 +180,10 @@ def test_wrong_usage(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert complaint in printed.err
+
+
+def test_nmt_score_hints_at_this_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold = written(tmp_path, "gold", GOLD)
+    with pytest.raises(SystemExit):
+        main(["score", str(gold), "--ref", str(gold), "--metric", "chrf"])
+    assert "nmt score-trees" in capsys.readouterr().err

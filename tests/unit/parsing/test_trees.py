@@ -1,4 +1,4 @@
-"""Reading, cleaning and writing trees: real treebanks, odd ones, broken ones."""
+"""Finding, reading, cleaning and writing trees: real treebanks, unusual ones, malformed ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from nmt_cli.parsing.trees import (
     parse_trees,
     read_clean_trees,
     read_trees,
-    sentence_line,
+    retagged,
     tree_line,
-    with_tags,
+    treebank_files,
 )
 
 
@@ -36,15 +36,13 @@ def cleaned(text: str) -> str:
 @pytest.mark.parametrize(
     ("name", "trees"),
     [
-        ("craft.train.mrg.gz", 18951),
         ("craft.dev.mrg.gz", 2780),
-        ("genia.train.ptb.gz", 14326),
         ("genia.dev.ptb.gz", 1361),
         ("gum.ccby-genres.ptb.gz", 4636),
     ],
 )
 def test_real_treebanks(shared_data: Path, name: str, trees: int) -> None:
-    """Every word of the file is read but the traces, and nothing else; cleaning once is enough."""
+    """All words of the file but the traces are read; cleaning is idempotent."""
     path = shared_data / "trees" / name
     count = 0
     words: list[str] = []
@@ -112,24 +110,24 @@ def test_several_trees_on_a_line_and_their_places() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("(S (A a))\n(S (B b)", "test.mrg:2: unbalanced brackets: 1 of the tree"),
-        ("(TOP (S (A a))\n(TOP (S (B b)))", "test.mrg:1: unbalanced brackets: 1 of the tree"),
-        ("( (S (A a))\n( (S (B b)) ))", "test.mrg:1: unbalanced brackets: 1 of the tree"),
-        ("(S (A a)\n\n(S (B b)))", "test.mrg:1: unbalanced brackets: 1 of the tree"),
-        ("(S (A a))\n(S (B b)))", "test.mrg:2: unbalanced brackets: a closing bracket"),
-        ("(S (A a))\nstray (S (B b))", "test.mrg:2: text outside all brackets: 'stray'"),
-        ("(S (NP (A a)) stray)", "test.mrg:1: the word 'stray' stands beside brackets"),
-        ("(S\nstray (A a))", "test.mrg:2: the word 'stray' stands beside brackets"),
-        ("(S (A a) (NP ))", "test.mrg:1: nothing stands in the bracket (NP)"),
-        ("(S (A a) (NP ()))", "test.mrg:1: nothing stands in the bracket ()"),
-        ("(S (A a))\n(TOP)", "test.mrg:2: a tree without words: (TOP)"),
-        ("()", "test.mrg:1: a tree without words"),
+        ("(S (A a))\n(S (B b)", "2: unbalanced"),
+        ("(TOP (S (A a))\n(TOP (S (B b)))", "1: unbalanced"),
+        ("( (S (A a))\n( (S (B b)) ))", "1: unbalanced"),
+        ("(S (A a)\n\n(S (B b)))", "1: unbalanced"),
+        ("(S (A a))\n(S (B b)))", "2: unbalanced"),
+        ("(S (A a))\nstray (S (B b))", "2: text outside all brackets: 'stray'"),
+        ("(S (NP (A a)) stray)", "1: the word 'stray'"),
+        ("(S\nstray (A a))", "2: the word 'stray'"),
+        ("(S (A a) (NP ))", "1: the bracket (NP) is empty"),
+        ("(S (A a) (NP ()))", "1: the bracket () is empty"),
+        ("(S (A a))\n(TOP)", "2: a tree without words: (TOP)"),
+        ("()", "1: a tree without words"),
     ],
 )
-def test_broken_files_are_refused_by_line(text: str, complaint: str) -> None:
+def test_malformed_files_are_refused_by_line(text: str, complaint: str) -> None:
     with pytest.raises(DataError) as caught:
         parsed(text)
-    assert str(caught.value).startswith(complaint)
+    assert str(caught.value).startswith(f"test.mrg:{complaint}")
 
 
 def test_a_tree_of_traces_alone(tmp_path: Path) -> None:
@@ -155,11 +153,50 @@ def test_words_of_an_input_line() -> None:
 @given(st.lists(st.text(st.characters(exclude_characters=" \t\n\v\f\r()", exclude_categories=["Cs"]), min_size=1)))
 def test_words_survive_the_line(words: list[str]) -> None:
     tree = parsed(f"(S {' '.join(f'(NN {word})' for word in words)} (. .))")[0]
-    assert line_words(sentence_line(tree)) == [*words, "."]
+    assert line_words(" ".join(tree.words)) == [*words, "."]
 
 
 def test_tags_can_be_replaced() -> None:
     tree = parsed("(S (XX a) (NP (XX b)))")[0]
-    assert tree_line(with_tags(tree, ["DT", "NN"])) == "(S (DT a) (NP (NN b)))"
-    with pytest.raises(ValueError, match="1 tags for 2 words"):
-        with_tags(tree, ["DT"])
+    assert tree_line(tree.with_tags(["DT", "NN"])) == "(S (DT a) (NP (NN b)))"
+    with pytest.raises(ValueError, match="shorter"):
+        tree.with_tags(["DT"])
+
+
+@pytest.mark.parametrize(
+    ("test", "gold", "expected"),
+    [
+        ("(S (XX a) (XX b))", "(S (DT a) (NP (NN b)))", "(S (DT a) (NN b))"),
+        ("(S (XX a) (-NONE- *))", "(S (-NONE- 0) (DT a))", "(S (DT a) (-NONE- *))"),
+        ("(S (XX a))", "(S (DT b))", None),
+        ("(S (XX a)", "(S (DT a))", None),
+        ("(S (XX a)) (S (XX a))", "(S (DT a))", None),
+        ("", "(S (DT a))", None),
+    ],
+)
+def test_gold_tags(test: str, gold: str, expected: str | None) -> None:
+    assert retagged(test, gold) == expected
+
+
+def write(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("(S (N a))\n")
+    return path
+
+
+def test_a_treebank_is_a_file_plain_or_compressed(tmp_path: Path) -> None:
+    plain, packed = write(tmp_path / "a.txt"), write(tmp_path / "b.ptb.gz")
+    assert treebank_files(str(plain)) == [plain]
+    assert treebank_files(str(tmp_path / "b.ptb")) == [packed]
+    assert treebank_files(str(packed)) == [packed]
+    with pytest.raises(DataError, match=r"missing: there is no such file.*missing\.gz"):
+        treebank_files(str(tmp_path / "missing"))
+
+
+def test_a_treebank_is_a_directory_like_the_penn_treebanks(tmp_path: Path) -> None:
+    files = ["02/wsj_0201.mrg", "02/wsj_0202.mrg", "03/wsj_0301.mrg.gz"]
+    for name in [*reversed(files), "02/readme", "04/a.prd"]:
+        write(tmp_path / name)
+    assert [path.relative_to(tmp_path).as_posix() for path in treebank_files(str(tmp_path))] == files
+    with pytest.raises(DataError, match=r"04.*\.mrg"):
+        treebank_files(str(tmp_path / "04"))

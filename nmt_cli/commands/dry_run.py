@@ -1,0 +1,107 @@
+"""`nmt train --dry-run`: the configuration, the size and the cost of a training, without training."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from nmt_cli import registry
+from nmt_cli.commands.train_parts import TrainOptions, build_model, build_parts, open_data
+from nmt_cli.config import resolve
+from nmt_cli.device import World, choose_device
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import CountsFlops
+from nmt_cli.training.reporter import figures_table
+from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.trainer import Trainer
+
+TYPICAL_LENGTH = 27
+"""Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
+
+
+def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch.
+
+    Raises:
+        UsageError: neither data nor a vocabulary size is given, or the device is not available.
+        TrainingError: there is not enough memory.
+    """
+    config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config)
+    settings: TrainingConfig = config.training
+    device = choose_device(settings.device)
+    schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
+    figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
+    figures["peak_learning_rate"] = getattr(schedule, "peak", None)
+    if options.data is not None:
+        task, corpus, _ = open_data(options.data)
+        vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
+        world = World(0, 1, device)
+        parts = build_parts(config, task, corpus, None, world)
+        print("running the largest micro-batch ...", file=sys.stderr, flush=True)
+        Trainer(parts, settings, world).try_largest(epoch=0)
+        model, plan = parts.model, parts.plan
+        updates = plan.epoch(0)
+        source, target = (lengths[np.concatenate(updates[0])] for lengths in (plan.source_lengths, plan.target_lengths))
+        figures |= {
+            "sentences": len(corpus),
+            "updates_per_epoch": len(updates),
+            "target_tokens_per_update": sum(map(plan.target_tokens, updates)) / len(updates),
+            "micro_batches": plan.micro_batches,
+            "epochs": settings.max_steps / len(updates),
+            "device": str(device),
+            "peak_memory_bytes": peak_memory(device),
+        }
+    elif options.vocab_size is not None:
+        vocabulary = (options.vocab_size, options.vocab_size, True)
+        with torch.device("meta"):
+            model = build_model(config, *vocabulary)
+        source = target = np.full(max(1, settings.batch_tokens // TYPICAL_LENGTH), TYPICAL_LENGTH)
+    else:
+        raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
+    figures["vocabulary"] = dict(zip(("source", "target", "shared"), vocabulary, strict=True))
+    figures["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    if isinstance(model, CountsFlops):
+        by_part = model.training_flops(source, target)
+        figures["training_step_flops"] = {"total": sum(by_part.values()), "by_part": by_part}
+    return figures
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the peak memory in bytes: PyTorch's on a GPU, that of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def show(figures: Mapping[str, Any], as_json: bool) -> None:
+    """Print the figures: one JSON object, or tables."""
+    if as_json:
+        print(json.dumps(figures, indent=2))
+        return
+    console = Console()
+    table = Table("setting", "value", title="resolved configuration")
+    for section, values in figures["config"].items():
+        for name, value in values.items():
+            table.add_row(f"{section}.{name}", str(value))
+    console.print(table)
+    shown = {name: value for name, value in figures.items() if name not in ("preset", "config")}
+    sizes = shown["vocabulary"]
+    shown["vocabulary"] = (
+        f"{sizes['source']:,}, shared"
+        if sizes["shared"]
+        else (f"{sizes['source']:,} source, {sizes['target']:,} target")
+    )
+    if "training_step_flops" in shown:
+        shown["training_step_flops"] = shown["training_step_flops"]["total"]
+    if "peak_memory_bytes" in shown:
+        of = "" if shown["device"].startswith("cuda") else " (of the whole process)"
+        shown["peak_memory"] = f"{shown.pop('peak_memory_bytes') / 1e9:.2f} GB{of}"
+    console.print(figures_table("the training", shown))

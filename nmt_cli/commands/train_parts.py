@@ -1,0 +1,122 @@
+"""What `nmt train` builds from its options: data, model, criterion, optimizer and schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.config import RunConfig
+from nmt_cli.data.batching import corpus_plan
+from nmt_cli.data.corpus import Corpus, read_manifest
+from nmt_cli.decoding.validation import translation_scores
+from nmt_cli.device import World
+from nmt_cli.errors import UsageError
+from nmt_cli.flags import IMPORTS_HELP
+from nmt_cli.interfaces import CountsFlops, Task
+from nmt_cli.registry import argument, option
+from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.rates import device_rates
+from nmt_cli.training.run import Parts
+from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
+from nmt_cli.training.validation import validation_loss
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train a model, or resume a run."""
+
+    data: Path | None = argument("DATA", "Prepared data: the --out of `nmt prepare`.", None)
+    out: Path | None = option(None, "Directory of the run; an earlier run is resumed.", metavar="RUN")
+    resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
+    preset: str | None = option(None, "A named model; see --list-presets.")
+    config: Path | None = option(None, "Read settings from a TOML or JSON file.")
+    list_presets: bool = option(False, "List the presets.")
+    dry_run: bool = option(False, "Show the configuration, the size and the cost; with DATA, measure the memory.")
+    vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)
+    as_json: bool = option(False, "With --dry-run or --list-presets: print JSON.", names=("--json",))
+    verify_resume: bool = option(False, "Check on DATA that a killed run resumes exactly; keep nothing.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+
+
+def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
+    """Return the task, the training corpus and the validation corpus, if there is one.
+
+    Raises:
+        DataError: a file has changed since `nmt prepare` wrote it, or an id is not in the vocabulary.
+        UsageError: there is no training text.
+    """
+    splits = read_manifest(data).get("splits")
+    task = checkpoint.load_task(data / checkpoint.TASK)
+    corpora = [Corpus.open(data, split) for split in ("train", "valid") if isinstance(splits, dict) and split in splits]
+    if not corpora or corpora[0].split != "train" or not len(corpora[0]):
+        raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")
+    for corpus in corpora:
+        corpus.verify()
+        corpus.check(task.source_vocabulary_size, task.target_vocabulary_size)
+    return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
+
+
+def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World) -> Parts:
+    """Build everything that is trained; the seed determines the initial weights."""
+    settings: TrainingConfig = config.training
+    torch.manual_seed(settings.seed)
+    sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
+    try:
+        model = build_model(config, *sizes).to(world.device)
+    except (RuntimeError, OverflowError) as error:
+        raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
+    criterion = registry.build(config["criterion"])
+
+    def validate() -> dict[str, float]:
+        assert valid is not None
+        values = validation_loss(model, criterion, valid, world, settings.precision)
+        if settings.validation_bleu and world.is_main:
+            values |= translation_scores(model, task, valid, world.device, settings.precision)
+        return values
+
+    return Parts(
+        model=model,
+        criterion=criterion,
+        optimizer=registry.build(config["optimizer"], parameters=model.parameters()),
+        schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
+        task=task,
+        corpus=corpus,
+        plan=corpus_plan(corpus, settings.batch_tokens, settings.micro_batches, settings.seed),
+        costs=CostMeter(
+            device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size
+        ),
+        flops=model.training_flops if isinstance(model, CountsFlops) else None,
+        validate=None if valid is None else validate,
+    )
+
+
+def build_model(
+    config: RunConfig, source_vocabulary_size: int, target_vocabulary_size: int, shared_vocabulary: bool
+) -> Any:
+    """Build the configured model, with fresh weights."""
+    return registry.build(
+        config["model"],
+        attention=config["attention"],
+        source_vocabulary_size=source_vocabulary_size,
+        target_vocabulary_size=target_vocabulary_size,
+        shared_vocabulary=shared_vocabulary,
+    )
+
+
+def describe(config: RunConfig, task: Task, corpus: Corpus) -> dict[str, Any]:
+    """Return the `checkpoint.Contents` of the run's checkpoints, but the step."""
+    sections = config.to_json()
+    sections["training"] = {name: value for name, value in sections["training"].items() if name not in MAY_CHANGE}
+    modules = {kind: registry.component_of(component).module for kind, component in config.components.items()}
+    return {
+        "sections": sections,
+        "source_vocabulary_size": task.source_vocabulary_size,
+        "target_vocabulary_size": task.target_vocabulary_size,
+        "shared_vocabulary": task.shared_vocabulary,
+        "run": checkpoint.fingerprint({**sections, "data": corpus.fingerprint}),
+        "modules": {**modules, "task": type(task).__module__},
+    }

@@ -1,0 +1,85 @@
+"""Flags of fairseq, OpenNMT-py and Sockeye, and what stands for them here: used in the message for an unknown flag."""
+
+from __future__ import annotations
+
+_LANGUAGES = "`nmt prepare --source-lang L --target-lang L`: prepared data and checkpoints contain the languages"
+
+_TABLES = {
+    "prepare": {
+        "--source-lang": "src-lang s src",
+        "--target-lang": "tgt-lang trg-lang t tgt",
+        "--train PREFIX": "trainpref train-src train-source",
+        "--valid PREFIX": "validpref valid-src validation-source",
+        "--test PREFIX": "testpref",
+        "--out": "destdir save-data output save-dir",
+        "--subwords": "bpe subword-type tokenizer subword-model",
+        "--vocab-size": "nwordssrc nwordstgt src-vocab-size tgt-vocab-size num-words bpe-size",
+        "--subwords-from": "srcdict tgtdict src-vocab tgt-vocab source-vocab target-vocab bpe-codes",
+        "--separate-vocabularies for two vocabularies; one shared vocabulary is the default": "joined-dictionary "
+        "share-vocab shared-vocab",
+    },
+    "train": {
+        "--learning-rate-scale, a factor on the schedule of section 5.3, and --warmup-steps": "lr learning-rate "
+        "initial-learning-rate",
+        "--warmup-steps": "warmup-updates warmup-init-lr learning-rate-warmup",
+        "--schedule": "lr-scheduler decay-method learning-rate-scheduler-type",
+        "--batch-tokens, the tokens of an update over all devices": "max-tokens batch-size max-sentences batch-type",
+        "--micro-batches": "update-freq accum-count update-interval gradient-accumulation-steps",
+        "--max-steps": "max-update max-updates train-steps",
+        "--max-steps: training is counted in updates": "max-epoch max-epochs epochs num-epochs max-num-epochs",
+        "--preset": "arch a",
+        "--out RUN": "save-dir save-model output output-dir",
+        "--out RUN with the directory of the run to resume": "restore-file train-from load-checkpoint-from params",
+        "--save-every": "save-interval save-interval-updates save-checkpoint-steps checkpoint-interval save-steps",
+        "--keep-last": "keep-interval-updates keep-last-epochs keep-checkpoint keep-last-params",
+        "--validate-every": "validate-interval validate-interval-updates valid-steps eval-steps",
+        "--validation-bleu": "eval-bleu decode-and-evaluate",
+        "--patience": "early-stopping max-num-checkpoint-not-improved",
+        "--log-every": "log-interval report-every logging-steps",
+        "--clip-norm": "max-grad-norm gradient-clipping-threshold",
+        "--precision bfloat16": "fp16 bf16 amp dtype model-dtype",
+        "--device": "cpu use-cpu gpu gpuid device-id device-ids",
+        "--label-smoothing": "label-smoothing-epsilon",
+        "--num-layers": "encoder-layers decoder-layers enc-layers dec-layers layers",
+        "--d-model": "encoder-embed-dim decoder-embed-dim hidden-size rnn-size word-vec-size transformer-model-size",
+        "--d-ff": "encoder-ffn-embed-dim decoder-ffn-embed-dim transformer-ff transformer-feed-forward-num-hidden",
+        "--num-heads": "encoder-attention-heads decoder-attention-heads heads transformer-attention-heads",
+        "--beta1 and --beta2": "adam-betas adam-beta1 adam-beta2 optimizer-betas",
+        "--epsilon": "adam-eps optimizer-eps",
+        _LANGUAGES: "source-lang target-lang src-lang tgt-lang src tgt s t",
+        "`nmt prepare`: embeddings are shared unless it is given --separate-vocabularies": "share-all-embeddings "
+        "share-decoder-input-output-embed share-embeddings share-decoder-embeddings weight-tying-type",
+    },
+    "average": {
+        "--out": "output",
+        "--last": "n num-epoch-checkpoints num-update-checkpoints",
+        "RUN or CHECKPOINT, without a flag": "inputs models m model",
+    },
+    "translate": {
+        "--beam": "beam-size b",
+        "--alpha": "lenpen length-penalty length-penalty-alpha",
+        "--nbest": "n-best nbest-size",
+        "--max-length-offset": "max-length max-len-a max-len-b max-output-length",
+        "--min-length": "min-len",
+        "CHECKPOINT, without a flag": "path model models m checkpoint",
+        "--input": "src source-file",
+        "--batch-tokens": "max-tokens batch-size max-sentences",
+        "--read-ahead": "buffer-size chunk-size",
+        "--device": "cpu use-cpu gpu gpuid device-id device-ids",
+        _LANGUAGES: "source-lang target-lang src-lang tgt-lang s t",
+        "`nmt score`": "scoring sacrebleu ref reference tgt",
+    },
+    "score": {
+        "HYPOTHESES, without a flag": "sys s hypothesis hypotheses input",
+        "--ref": "r reference references",
+        "--metric": "m metrics tok tokenize sentence-level lc",
+        "--target-lang": "l language-pair lang tgt-lang",
+        "--test": "paired-bs paired-ar significance",
+    },
+}
+
+FOREIGN_FLAGS = {
+    command: {name: ours for ours, names in table.items() for name in names.split()}
+    for command, table in _TABLES.items()
+}
+"""By command, and by the flag without its leading hyphens: what to use instead."""

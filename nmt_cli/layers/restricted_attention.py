@@ -1,0 +1,81 @@
+"""Restricted self-attention: each position attends only to a neighbourhood (sections 4 and 7).
+
+Letters as in `attention.py`; n is the length of the sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt_cli.layers.attention import AttentionMask, softmax_weights
+from nmt_cli.layers.dropout import Dropout
+from nmt_cli.registry import option, register
+
+
+@dataclass(frozen=True)
+class RestrictedAttentionConfig:
+    """The r of section 4."""
+
+    neighbourhood: int = option(128, "r: a query attends to r / 2 positions on each side.", minimum=2)
+
+
+@register("attention", "restricted", RestrictedAttentionConfig)
+class RestrictedAttention(nn.Module):
+    """Restricted self-attention, the last row of Table 1: O(r n d) instead of O(n^2 d).
+
+    Queries are cut into blocks of r / 2 positions. The keys of a block are its own positions and those of the two
+    blocks beside it.
+    """
+
+    def __init__(self, config: RestrictedAttentionConfig, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.reach = config.neighbourhood // 2
+        self.dropout = Dropout(dropout)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+        """See `Kernel`. A query without any allowed key yields zeros."""
+        if query.size(2) == 1:
+            return self._step(query, key, value, mask)
+        blocks = -(-query.size(2) // self.reach)
+        scores = torch.matmul(self._blocks(query, blocks), self._neighbours(key, blocks).transpose(-1, -2))
+        allowed = self._allowed(query.size(2), blocks, mask, query.device)
+        weights = (scores * query.size(-1) ** -0.5).masked_fill(~allowed, -math.inf).softmax(-1)
+        heads = torch.matmul(self.dropout(weights.nan_to_num(0.0)), self._neighbours(value, blocks))
+        return heads.flatten(2, 3)[:, :, : query.size(2)]
+
+    def _step(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+        """A single query, as in a decoding step, at position `mask.offset`."""
+        first = max(0, mask.offset - self.reach)
+        last = mask.offset + 1 + (0 if mask.causal else self.reach)
+        allowed = None if mask.padding is None else ~mask.padding[:, None, None, first:last]
+        weights = softmax_weights(query, key[:, :, first:last], allowed).nan_to_num(0.0)
+        return torch.matmul(self.dropout(weights), value[:, :, first:last])
+
+    def _blocks(self, x: Tensor, blocks: int) -> Tensor:
+        """[B, H, n, d] -> [B, H, blocks, reach, d], padded with zeros."""
+        padded = F.pad(x, (0, 0, 0, blocks * self.reach - x.size(2)))
+        return padded.reshape(*x.shape[:2], blocks, self.reach, x.size(-1))
+
+    def _neighbours(self, x: Tensor, blocks: int) -> Tensor:
+        """[B, H, n, d] -> [B, H, blocks, 3 reach, d]: each block with the one before it and the one after."""
+        padded = F.pad(self._blocks(x, blocks), (0, 0, 0, 0, 1, 1))
+        return torch.cat([padded[:, :, :-2], padded[:, :, 1:-1], padded[:, :, 2:]], dim=3)
+
+    def _allowed(self, length: int, blocks: int, mask: AttentionMask, device: torch.device) -> Tensor:
+        """[B or 1, 1, blocks, reach, 3 reach]: True where the query may attend to the key."""
+        queries = torch.arange(blocks * self.reach, device=device).view(blocks, self.reach, 1)
+        firsts = (torch.arange(blocks, device=device) - 1) * self.reach
+        keys = firsts[:, None, None] + torch.arange(3 * self.reach, device=device)  # [blocks, 1, 3 reach]
+        allowed = ((queries - keys).abs() <= self.reach) & (keys >= 0) & (keys < length)
+        if mask.causal:
+            allowed = allowed & (keys <= queries)
+        allowed = allowed[None, None]
+        if mask.padding is not None:
+            padding = self._neighbours(mask.padding[:, None, :, None].float(), blocks)[:, :, :, None, :, 0]
+            allowed = allowed & (padding == 0)
+        return allowed

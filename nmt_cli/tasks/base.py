@@ -1,0 +1,124 @@
+"""Common code of tasks with vocabularies: settings, manifest entry, `task.json`, and a check of the tokenisation."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import sys
+import warnings
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from nmt_cli.config import restored, with_settings_of
+from nmt_cli.data.subwords import Vocabulary
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.interfaces import TASK_FILE, Task
+
+SCHEMA = 1
+
+
+class VocabularyTask(Task):
+    """A task that is configured by a dataclass and has a vocabulary on each side.
+
+    A subclass saves and restores its own vocabularies. This class adds the settings, the versions of the libraries that
+    determine the ids, and a probe: the ids of a fixed text. If a loaded task gives the probe other ids, a library has
+    changed its tokenisation, and the user is warned.
+    """
+
+    config_type: ClassVar[type[Any]]
+    vocabulary_settings: ClassVar[Sequence[str]]
+    """Settings that determine the ids of a text; they are adopted together with the vocabularies."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @abstractmethod
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        """Return the vocabularies of source and target."""
+
+    @abstractmethod
+    def adopt_vocabularies(self, saved: Any) -> None:
+        """Take the vocabularies of `saved`, a task of the same class."""
+
+    @abstractmethod
+    def save_vocabularies(self, folder: Path) -> dict[str, Any]:
+        """Write the vocabularies to `folder`; return what `load_vocabularies` needs, as JSON."""
+
+    @abstractmethod
+    def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
+        """Restore what `save_vocabularies` wrote; any error of damaged JSON may be raised."""
+
+    @abstractmethod
+    def probe(self) -> Any:
+        """Return the ids of a fixed text, as JSON."""
+
+    def libraries(self) -> list[str]:
+        """Return the packages that determine the ids."""
+        return [] if self.config.subwords == "none" else ["sentencepiece"]
+
+    @property
+    def sample_pairs(self) -> int:
+        return int(self.config.sample_pairs)
+
+    def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
+        self.config = with_settings_of(self.config, saved.config, self.vocabulary_settings, chosen, "--subwords-from")
+        self.adopt_vocabularies(saved)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "config": dataclasses.asdict(self.config),
+            "libraries": self._versions(),
+            "vocabularies": {
+                side: {"size": len(vocabulary), "sha256": hashlib.sha256(vocabulary.serialise()).hexdigest()}
+                for side, vocabulary in zip(("source", "target"), self.vocabularies(), strict=True)
+            },
+        }
+
+    def save(self, folder: Path) -> None:
+        content = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "config": dataclasses.asdict(self.config),
+            "libraries": self._versions(),
+            **self.save_vocabularies(folder),
+            "probe": self.probe(),
+        }
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        (folder / TASK_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read the task that `save` wrote; warn if an installed library gives other ids than before.
+
+        Raises:
+            DataError: a file is missing, is damaged, or has an unknown schema.
+        """
+        path = folder / TASK_FILE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["schema"] != SCHEMA:
+                raise DataError(f"{path}: its schema is {content['schema']!r}; this version reads {SCHEMA}")
+            task = cls(restored(cls.config_type, content["config"], str(path)))
+            task.load_vocabularies(folder, content)
+            libraries, probe = dict(content["libraries"]), content["probe"]
+        except OSError as error:
+            raise DataError(f"{path}: cannot read it: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
+            raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+        if task.probe() != probe:
+            prepared, here = (", ".join(map(" ".join, v.items())) for v in (libraries, task._versions()))
+            warnings.warn(
+                f"{folder}: the installed libraries tokenise text differently than when this model was prepared, so "
+                f"its output may be worse. Prepared with {prepared}; installed: {here}.",
+                stacklevel=2,
+            )
+        return task
+
+    def _versions(self) -> dict[str, str]:
+        python = ".".join(map(str, sys.version_info[:3]))  # its Unicode tables matter
+        return {"python": python, **{name: importlib.metadata.version(name) for name in self.libraries()}}

@@ -1,0 +1,208 @@
+"""The files of a run.
+
+RUN/config.json                        the settings and the data; a resumed run must agree with them
+RUN/metrics.jsonl                      a line for each log line
+RUN/summary.json                       the run's figures, written at its end
+RUN/checkpoints/step-00001500          the last N checkpoints of --save-every
+RUN/checkpoints/latest-00001234        saved when a signal stopped the run, until a later checkpoint is saved
+RUN/checkpoints/best-00001500          the checkpoint with the best validation loss; RUN/best is a link to it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from nmt_cli import checkpoint
+from nmt_cli.config import flag, flatten
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.files import durable
+from nmt_cli.training.settings import MAY_CHANGE
+
+CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
+
+
+class RunDirectory:
+    """The directory of one run; one process at a time writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / checkpoint.FOLDER_OF_RUN
+        self._lock: IO[str] | None = None
+
+    def claim(self, description: Mapping[str, Any]) -> None:
+        """Create the directory, or take one whose configuration agrees with `description`; lock it.
+
+        Args:
+            description: the content of config.json: the sections of the configuration, `data` and `imports`.
+
+        Raises:
+            UsageError: it is in use, is not a run, or was started with other settings or data.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"{self.path} is not a directory; --out takes a new directory or an earlier run")
+        if self.path.exists() and not (self.path / CONFIG).exists() and not self._is_new():
+            raise UsageError(f"{self.path} is in use: it has files but no {CONFIG}; give another --out")
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.path / LOCK).open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{self.path}: another `nmt train` is writing to this directory") from None
+        if (self.path / CONFIG).exists():
+            check_agreement(self.path, description)
+        durable.write_text(self.path / CONFIG, json.dumps(description, indent=2, sort_keys=True) + "\n")
+        durable.recover_all(self.checkpoints)
+
+    def release(self) -> None:
+        """Unlock the directory."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def place(self, kind: str, step: int) -> Path:
+        """Return the place of the checkpoint of `step`; `kind` is `step`, `latest` or `best`."""
+        return self.checkpoints / f"{kind}-{step:08d}"
+
+    def newest(self, note: Callable[[str], None]) -> Path | None:
+        """Return the newest undamaged checkpoint; report damaged ones with `note`.
+
+        Raises:
+            CheckpointError: there are checkpoints, and all are damaged.
+        """
+        found = checkpoint.resumable_of(self.path)
+        for folder in reversed(found):
+            damage = _damage(folder)
+            if not damage:
+                if folder != found[-1]:
+                    note(f"resuming from {folder}, the newest undamaged checkpoint")
+                return folder
+            note(f"warning: {damage}")
+        if found:
+            raise CheckpointError(f"{self.checkpoints}: all checkpoints are damaged; move the directory to start anew")
+        return None
+
+    def rewind(self, to: Path | None, step: int) -> None:
+        """Undo what came after the checkpoint `to`: rename (damaged) checkpoints and drop metrics from after `step`."""
+        found = checkpoint.resumable_of(self.path)
+        for folder in found[found.index(to) + 1 :] if to else ():
+            aside = folder.with_name(f"damaged-{folder.name}")
+            while aside.exists():
+                aside = aside.with_name(f"{aside.name}x")
+            folder.rename(aside)
+        path = self.path / METRICS
+        if path.exists():
+            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+            durable.write_text(path, "".join(f"{line}\n" for line in lines if 0 < _step_of(line) <= step))
+
+    def keep_best(self, step: int) -> None:
+        """Keep the checkpoint of `step` as the best one, and no other."""
+        best = self.place("best", step)
+        if not best.exists():
+            checkpoint.link(self.place("step", step), best)
+        aside = self.path / f".{BEST}.part"
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(best.relative_to(self.path))
+        aside.replace(self.path / BEST)
+        for older in self.checkpoints.glob("best-*"):
+            if older != best:
+                durable.delete(older)
+
+    def repair_best(self, step: int, note: Callable[[str], None]) -> None:
+        """Do `keep_best` again, in case it was cut off; a damaged best checkpoint is copied again, if possible."""
+        best, original = self.place("best", step), self.place("step", step)
+        damage = _damage(best)
+        if damage and _damage(original):
+            note(f"warning: the best checkpoint, of step {step:,}, is lost: {damage}")
+            return
+        if damage and best.exists():
+            note(f"warning: {damage} It is copied again from {original}.")
+            durable.delete(best)
+        self.keep_best(step)
+
+    def delete_old(self, keep: int) -> None:
+        """Delete all but the newest `keep` checkpoints of `--save-every`, and `latest-*` once there is a newer one."""
+        earlier = checkpoint.resumable_of(self.path)[:-1]
+        latest = [folder for folder in earlier if folder.name.startswith("latest-")]
+        for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *latest]:
+            durable.delete(folder)
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Append a line to the metrics and flush it to the disk."""
+        durable.append_line(self.path / METRICS, json.dumps(record))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write the run's figures."""
+        durable.write_text(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+    def summarised_step(self) -> int:
+        """Return the step of the summary; 0 if there is none."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return int(json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))["steps"])
+        return 0
+
+    def _is_new(self) -> bool:
+        """Return whether the directory is empty, but for what a killed process wrote before the configuration."""
+        ours = {LOCK, durable.part_of(self.path / CONFIG).name, self.checkpoints.name}
+        return {entry.name for entry in self.path.iterdir()} <= ours and not any(self.checkpoints.glob("*"))
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """Return the content of a run's config.json.
+
+    Raises:
+        UsageError: it is missing, or not a run's.
+    """
+    try:
+        content: dict[str, Any] = json.loads((run / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(content["data"]["path"], str) or not isinstance(content["imports"], list):
+            raise TypeError("data and imports are not those of a run")
+    except OSError as error:
+        raise UsageError(f"{run}: not a run: cannot read {CONFIG}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{run / CONFIG}: not the configuration of a run: {error}") from error
+    return content
+
+
+def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
+    """Raise UsageError unless the run was started on the same data with the same settings as `description`."""
+    recorded = read_config(run)
+    before, now = recorded["data"], description["data"]
+    if before.get("fingerprint") != now["fingerprint"]:
+        changed = before["path"] == now["path"]
+        what = "whose content has changed" if changed else f"and {now['path']} holds other data"
+        raise UsageError(f"{run}: this run was started on {before['path']}, {what}; give its data, or another --out")
+    old, new = (
+        flatten({name: section for name, section in content.items() if name not in ("data", "imports")}, str(run))
+        for content in (recorded, description)
+    )
+    different = []
+    for name in sorted(old.keys() | new.keys()):
+        field = name.rpartition(".")[2]
+        if field not in MAY_CHANGE and old.get(name) != new.get(name):
+            different.append(f"{flag(field)} was {old.get(name)}, now {new.get(name)}")
+    if different:
+        raise UsageError(
+            f"{run}: this run was started with other settings: {'; '.join(different)}. `nmt train --resume {run}` "
+            "resumes it with its own; give another --out to start a new run"
+        )
+
+
+def _step_of(line: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 0  # a torn or empty line
+
+
+def _damage(folder: Path) -> str:
+    """Return what is wrong with a checkpoint, or nothing."""
+    try:
+        checkpoint.verify(folder)
+    except CheckpointError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# A model for your own language pair, from text to BLEU. Copy this file, change the settings, run it with bash.
+# After a stop, the same command continues the training.
+set -euo pipefail
+
+source=en
+target=de
+train=corpus/train             # corpus/train.en and corpus/train.de: a sentence a line, plain or .gz
+valid=corpus/valid             # a few thousand pairs that are not in the training text
+test=corpus/test.en            # what to translate, plain text, and its reference
+reference=corpus/test.de
+vocabulary=32000               # subwords; fewer for a small corpus: 8000 for 100,000 pairs
+preset=transformer_base        # all of them: nmt train --list-presets
+steps=100000
+out=runs/$source-$target       # directory for all results
+
+[[ -e $out/data ]] || nmt prepare --source-lang "$source" --target-lang "$target" \
+  --train "$train" --valid "$valid" --vocab-size "$vocabulary" --out "$out/data"
+# On a machine with 8 GPUs: torchrun --standalone --nproc-per-node 8 -m nmt_cli train ...
+nmt train "$out/data" --preset "$preset" --max-steps "$steps" --out "$out/run"
+nmt average "$out/run" --last 5 --out "$out/averaged" --overwrite
+nmt translate "$out/averaged" --input "$test" --output "$out/test.$target"
+nmt score "$out/test.$target" --ref "$reference" --target-lang "$target"

@@ -1,0 +1,78 @@
+"""Every registered attention kernel: a weighted mean of the values of the allowed keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli import registry
+from nmt_cli.layers.attention import AttentionMask
+
+B, H, N, D_K, D_V = 3, 2, 9, 4, 6
+PADDING = torch.arange(N)[None] >= torch.tensor([9, 6, 8])[:, None]
+
+
+@pytest.fixture(params=registry.names("attention"))
+def make_kernel(request: pytest.FixtureRequest, make_config: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda dropout=0.0: registry.build(make_config("attention", request.param), dropout=dropout)
+
+
+def drawn() -> tuple[Tensor, Tensor, Tensor]:
+    random = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(B, H, N, D_K, generator=random) for _ in range(2))
+    return query, key, torch.randn(B, H, N, D_V, generator=random)
+
+
+def weights_of(kernel: Any, mask: AttentionMask) -> Tensor:
+    query, key, _ = drawn()
+    return kernel(query, key, torch.eye(N).expand(B, H, N, N), mask)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padding", [None, PADDING], ids=["plain", "padded"])
+def test_the_output_is_a_weighted_mean_of_the_allowed_values(
+    make_kernel: Callable[..., Any], padding: Tensor | None, causal: bool
+) -> None:
+    """`nmt translate --attention` shows these weights, taken with an identity matrix as values."""
+    mask, kernel = AttentionMask(padding, causal), make_kernel()
+    weights = weights_of(kernel, mask)
+    query, key, value = drawn()
+    torch.testing.assert_close(kernel(query, key, value, mask), weights @ value, rtol=1e-4, atol=1e-5)
+    allowed = mask.allowed(query, key)
+    if allowed is not None:
+        assert not weights[~allowed.expand_as(weights)].any()
+    sums = weights.sum(-1) if padding is None else weights.sum(-1)[~padding[:, None].expand(B, H, N)]
+    torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+def test_a_decoding_step_is_the_last_row_of_the_causal_pass(make_kernel: Callable[..., Any]) -> None:
+    kernel, (query, key, value) = make_kernel(), drawn()
+    whole = kernel(query, key, value, AttentionMask(causal=True))
+    for t in range(N):
+        mask = AttentionMask(causal=True, offset=t)
+        step = kernel(query[:, :, t : t + 1], key[:, :, : t + 1], value[:, :, : t + 1], mask)
+        torch.testing.assert_close(step, whole[:, :, t : t + 1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, N])
+def test_dropout_falls_on_the_weights(make_kernel: Callable[..., Any], length: int) -> None:
+    torch.manual_seed(0)
+    kernel = make_kernel(dropout=0.5)
+    query, ones = torch.zeros(200, 1, length, 1), torch.ones(200, 1, length, 1)
+    kernel.train()
+    sums = kernel(query, query, ones, AttentionMask())
+    assert sums.std() > 0.1
+    assert sums.mean().item() == pytest.approx(1.0, abs=0.15)
+    kernel.eval()
+    torch.testing.assert_close(kernel(query, query, ones, AttentionMask()), ones)
+
+
+def test_large_scores_stay_finite(make_kernel: Callable[..., Any]) -> None:
+    query = torch.full((1, 1, 2, 4), 100.0)
+    key = torch.stack([torch.full((4,), 100.0), torch.full((4,), -100.0)])[None, None]
+    value = torch.tensor([[1.0], [5.0]])[None, None]
+    assert make_kernel()(query, key, value, AttentionMask()).isfinite().all()

@@ -1,0 +1,111 @@
+"""Bytes of files and streams: gzip by content, blocks as they come, former content kept until something is written."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import DataError
+from nmt_cli.files.opening import Input, open_input, open_output
+
+
+def content(path: Path) -> bytes:
+    with open_input(path) as stream:
+        return b"".join(iter(stream.read, b""))
+
+
+@pytest.mark.parametrize("name", ["plain", "named.gz"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_gzip_is_recognised_by_content(tmp_path: Path, name: str, zipped: bool) -> None:
+    text = b"some words\n" * 100_000
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text[:5000]) + gzip.compress(text[5000:]) if zipped else text)
+    assert content(path) == text
+
+
+@pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: c[:-6] + b"x" + c[-5:], lambda c: c[:2]])
+def test_damaged_gzip_is_an_error(tmp_path: Path, damage: object) -> None:
+    path = tmp_path / "bad"
+    path.write_bytes(damage(gzip.compress(os.urandom(1000))))  # type: ignore[operator]
+    with pytest.raises(DataError, match=r"bad: .*gzip"):
+        content(path)
+
+
+def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(DataError, match=str(path)):
+            content(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch(0)
+    with pytest.raises(DataError, match="Permission denied"):
+        content(tmp_path / "file")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_all_bytes_of_the_file_are_reported(tmp_path: Path, zipped: bool) -> None:
+    path = tmp_path / "file"
+    text = os.urandom(2_000_000)
+    path.write_bytes(gzip.compress(text) if zipped else text)
+    reports: list[int] = []
+    with open_input(path, reports.append) as stream:
+        while stream.read():
+            pass
+    assert sum(reports) == path.stat().st_size
+    assert len(reports) > 5
+
+
+def test_a_pipe_is_read_as_it_comes() -> None:
+    reading, writing = os.pipe()
+    with io.FileIO(reading) as raw:
+        stream = Input(raw, "pipe")
+        for block in (b"a", b"bc\n"):
+            assert not stream.ready()
+            os.write(writing, block)
+            assert stream.ready()
+            assert stream.read() == block
+        os.close(writing)
+        assert stream.read() == b""
+
+
+@pytest.mark.parametrize("name", ["out", "out.gz"])
+def test_output_is_written_as_its_name_says(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"former content, longer than the new one")
+    with open_output(path) as write:
+        assert path.read_bytes().startswith(b"former")
+        write(b"new\n")
+        write(b"lines\n")
+    written = path.read_bytes()
+    assert (gzip.decompress(written) if name.endswith(".gz") else written) == b"new\nlines\n"
+    with open_output(path):
+        pass
+    assert content(path) == b""
+
+
+def fail_after(path: Path, *blocks: bytes) -> None:
+    with open_output(path) as write:
+        for block in blocks:
+            write(block)
+        raise ZeroDivisionError
+
+
+def test_a_failure_keeps_the_former_content_or_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "out.gz"
+    path.write_bytes(b"former")
+    for blocks, expected in (([], b"former"), ([b"new\n"], b"new\n")):
+        with pytest.raises(ZeroDivisionError):
+            fail_after(path, *blocks)
+        assert content(path) == expected
+
+
+def test_a_full_disk_names_the_output() -> None:
+    with pytest.raises(OSError, match="No space") as error, open_output(Path("/dev/full")) as write:
+        write(b"x")
+    assert error.value.filename == "/dev/full"
