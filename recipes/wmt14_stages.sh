@@ -124,7 +124,7 @@ wmt14_main() {
   translate_stage "translate-$model" "the test set, with the averaged model" "average-$model" \
     "$model/averaged" test "$model/test.$target_language"
   score_stage "score-$model" "every BLEU, by its full name" "translate-$model" \
-    "$model/test.$target_language" test "$model/score.json" --metric bleu
+    "$model/test.$target_language" test "$model/score.json" --metric decomposition
   table_stage "table-$model" "extract prepare train-$model score-$model" \
     wmt14 "$source_language" "$target_language" "$model" "$last" "$note"
   run_stages
