@@ -114,8 +114,8 @@ command = Command(
     ScoreOptions,
     run,
     examples=[
-        "nmt score hypotheses --ref test.de",
-        "nmt translate RUN < test.en | nmt score - --ref test.de --metric bleu --json",
-        "nmt score ours theirs --ref test.de --test paired-bootstrap",
+        "nmt score test.translated --ref test.de",
+        "nmt score test.translated --ref test.de --metric paper --json",
+        "nmt score baseline.translated new.translated --ref test.de --test paired-bootstrap",
     ],
 )

@@ -217,9 +217,9 @@ def score_systems(
 ) -> list[Score]:
     """Score several systems, given as names and sentences; metric by metric, in the systems' order."""
     scores = []
-    for measure, metric, prepared in measured(systems, references, metrics, target_language):
+    for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
         for (system, _), lines in zip(systems, prepared, strict=True):
-            result = metric.corpus_score(lines, None)
+            result = _corpus_score(metric, lines, prepared_references)
             details: dict[str, Any] = {}
             if measure.kind == "BLEU":
                 details = {
@@ -239,8 +239,8 @@ def measured(
     references: Lines | Sequence[Lines],
     metrics: Sequence[str],
     target_language: str,
-) -> Iterator[tuple[Measure, Any, list[list[str]]]]:
-    """Yield each measure, sacreBLEU's metric with the references, and the lines of every system prepared for it."""
+) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
+    """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system prepared for it."""
     measures = resolve(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
@@ -249,20 +249,28 @@ def measured(
     prepared_systems = [PreparedLines(lines, target_language) for _, lines in systems]
     for measure in measures:
         reference_lines = [lines.after(measure.reference) for lines in prepared_references]
-        metric = _sacrebleu_metric(measure, reference_lines)
-        yield measure, metric, [lines.after(measure.hypothesis) for lines in prepared_systems]
+        system_lines = [lines.after(measure.hypothesis) for lines in prepared_systems]
+        yield measure, _sacrebleu_metric(measure), reference_lines, system_lines
 
 
-def _sacrebleu_metric(measure: Measure, references: list[list[str]]) -> Any:
+def _sacrebleu_metric(measure: Measure) -> Any:
     import sacrebleu.metrics
 
     from nmt_cli.metrics.ter import FastTER
 
     if measure.kind == "TER":
-        return FastTER(references=references)
+        return FastTER()
     # force: no warning about tokenized input; the command itself looks for that, once.
     settings = {**measure.settings, "force": True} if measure.kind == "BLEU" else measure.settings
-    return getattr(sacrebleu.metrics, measure.kind)(**settings, references=references)
+    return getattr(sacrebleu.metrics, measure.kind)(**settings)
+
+
+def _corpus_score(metric: Any, hypotheses: Lines, references: Sequence[Lines]) -> Any:
+    """Return what `metric.corpus_score` returns, in less time and memory: n-grams are held for one sentence only."""
+    statistics: list[Any] = []
+    for hypothesis, *of_sentence in zip(hypotheses, *references, strict=True):
+        statistics += metric._extract_corpus_statistics([hypothesis], [[reference] for reference in of_sentence])
+    return metric._aggregate_and_compute(statistics)
 
 
 def signature_of(measure: Measure, metric: Any, target_language: str) -> str:

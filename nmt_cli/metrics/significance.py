@@ -68,9 +68,9 @@ def paired_test(
     if len(systems) < 2:
         raise UsageError("a paired test compares systems: give two or more files of hypotheses, the baseline first")
     comparisons = []
-    for measure, metric, prepared in measured(systems, references, metrics, target_language):
+    for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
         named: list[tuple[str, Lines]] = [(name, lines) for (name, _), lines in zip(systems, prepared, strict=True)]
-        paired = PairedTest(named, {measure.metric: metric}, None, test_type=TESTS[test], n_samples=samples)
+        paired = PairedTest(named, {measure.metric: metric}, prepared_references, TESTS[test], samples)
         _, columns = paired()
         results: list[Any] = next(column for name, column in columns.items() if name != "System")
         name = measure.name.format(language=target_language)
