@@ -9,14 +9,7 @@ from pathlib import PurePath
 
 from rich.console import Console
 
-from nmt_cli.commands.score_input import (
-    STANDARD_INPUT,
-    Segments,
-    check_counts,
-    check_subword_marks,
-    read_segments,
-    remarks,
-)
+from nmt_cli.commands.score_input import STANDARD_INPUT, check_subword_marks, read_segments, remarks
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command
@@ -69,20 +62,18 @@ def run(options: ScoreOptions) -> None:
     language = _target_language(options)
     systems = [read_segments(name) for name in options.hypotheses]
     references = [read_segments(name) for name in options.references]
-    for segments in [*references, *systems]:
-        check_counts(segments, references[0])
+    for name, lines in [*references, *systems]:
         if not options.allow_subword_marks:
-            check_subword_marks(segments)
-        for remark in remarks(segments):
+            check_subword_marks(name, lines)
+        for remark in remarks(name, lines):
             _note(remark)
-    named = [(system.name, system.lines) for system in systems]
-    lines = [reference.lines for reference in references]
+    names, reference_lines = zip(*references, strict=True)
     comparisons = []
     with Console(stderr=True).status("scoring"):
         if options.test is not None:
-            comparisons = paired_test(named, lines, options.test, metrics, language, options.samples or 0)
-        scores = score_systems(named, lines, metrics, language)
-    report = Report(_names(systems), _names(references), len(lines[0]), language, scores, comparisons)
+            comparisons = paired_test(systems, reference_lines, options.test, metrics, language, options.samples or 0)
+        scores = score_systems(systems, reference_lines, metrics, language)
+    report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), language, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
     else:
@@ -100,10 +91,6 @@ def _target_language(options: ScoreOptions) -> str:
         return ending
     _note(f"tokenizing as German (de): the name {reference} ends in no language code; --target-lang sets the language")
     return "de"
-
-
-def _names(files: list[Segments]) -> list[str]:
-    return [file.name for file in files]
 
 
 def _note(remark: str) -> None:

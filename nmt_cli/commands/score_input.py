@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nmt_cli.errors import DataError
@@ -19,16 +18,8 @@ _TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most l
 _TREE = re.compile(r"\s*\(.*\)\s*")
 
 
-@dataclass(frozen=True)
-class Segments:
-    """A file's lines, and its name for messages."""
-
-    name: str
-    lines: list[str]
-
-
-def read_segments(name: str) -> Segments:
-    """Read the lines of a file (plain or gzip) or, for "-", of standard input.
+def read_segments(name: str) -> tuple[str, list[str]]:
+    """Return the name for messages and the lines of a file (plain or gzip) or, for "-", of standard input.
 
     Lines end at the line feed only. A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
 
@@ -40,31 +31,21 @@ def read_segments(name: str) -> Segments:
     lines = list(read_lines(path, keep_mark=True))
     if not lines:
         raise DataError(f"{shown}: the file is empty")
-    return Segments(shown, lines)
+    return shown, lines
 
 
-def check_subword_marks(segments: Segments) -> None:
+def check_subword_marks(name: str, lines: Sequence[str]) -> None:
     """Raise DataError at the first line that contains subword marks: scores of subwords are far too high."""
-    for number, line in enumerate(segments.lines, 1):
+    for number, line in enumerate(lines, 1):
         if mark := _SUBWORD_MARK.search(line):
             raise DataError(
-                f"{segments.name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
+                f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
                 "high; join the subwords first, or pass --allow-subword-marks"
             )
 
 
-def check_counts(segments: Segments, reference: Segments) -> None:
-    """Raise DataError unless both have the same number of lines."""
-    if len(segments.lines) != len(reference.lines):
-        raise DataError(
-            f"{segments.name} has {len(segments.lines)} lines but {reference.name} has {len(reference.lines)}; "
-            "line n of the one must translate the same sentence as line n of the other"
-        )
-
-
-def remarks(segments: Segments) -> Iterator[str]:
+def remarks(name: str, lines: Sequence[str]) -> Iterator[str]:
     """Yield notes about text that is scored as it is, but probably should not be."""
-    name, lines = segments.name, segments.lines
     if lines[0].startswith(_BYTE_ORDER_MARK):
         yield f"{name} begins with a byte-order mark; it counts as a part of the first word, as in sacreBLEU"
     if all(_TREE.fullmatch(line) for line in lines if line):
@@ -73,6 +54,6 @@ def remarks(segments: Segments) -> Iterator[str]:
     tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
     if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
         yield (
-            f"{name} looks tokenized (line {tokenized[0]}), and scores are meant for plain text: detokenize it, or use "
+            f"{name} looks tokenized (line {tokenized[0]}): detokenize it before scoring, or use "
             "--metric multi-bleu-untokenised"
         )

@@ -55,13 +55,6 @@ def rejection(source: str, target: str, limits: Limits) -> str | None:
     return None
 
 
-def pair_hash(source: str, target: str) -> int:
-    """Return a 64-bit hash of the pair, the same in every process and on every machine."""
-    # Lines contain no line feed, so it separates the two unambiguously.
-    digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
-
-
 class PairHashes:
     """The hashes of all pairs, 8 bytes each, to find exact duplicates.
 
@@ -74,7 +67,8 @@ class PairHashes:
 
     def add(self, source: str, target: str) -> None:
         """Add the next pair."""
-        self._hashes.append(pair_hash(source, target))
+        # Lines contain no line feed, so it separates the two unambiguously.
+        self._hashes.frombytes(hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest())
 
     def repeated(self) -> npt.NDArray[np.bool_]:
         """Return, for each pair in order, whether an equal pair came before it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.errors import DataError
-from nmt_cli.files.text import fingerprint
+from nmt_cli.files.text import check_regular, fingerprint
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -29,7 +29,6 @@ RAW_SPLITS = ("valid", "test")
 
 _OFFSET = np.dtype("<i8")
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-_BLOCK = 1 << 22  # ids
 _AGAIN = "run nmt prepare again"
 
 Ids = npt.NDArray[Any]
@@ -40,6 +39,11 @@ def ids_dtype(vocabulary_size: int) -> np.dtype[Any]:
     return _DTYPES["uint16" if vocabulary_size <= 1 << 16 else "uint32"]
 
 
+def _files(split: str) -> tuple[str, ...]:
+    """Return the endings of the files of each side."""
+    return ("ids", "offsets", "txt") if split in RAW_SPLITS else ("ids", "offsets")
+
+
 class Corpus:
     """One split of prepared data. Indexing reads single sentences."""
 
@@ -47,9 +51,11 @@ class Corpus:
         self.split = split
         self._data = data
         self._description = description
-        self._sentences = self._count(description.get("sentences"))
-        self._ids = {side: self._map_ids(side) for side in SIDES}
-        self._offsets = {side: self._map_offsets(side) for side in SIDES}
+        self._sentences: int = self._recorded(int, "sentences")
+        self._ids, self._offsets = zip(*map(self._mapped_side, SIDES), strict=True)
+        sums = [self._recorded(str, side, "files", name, "sha256") for side in SIDES for name in ("ids", "offsets")]
+        self.fingerprint = hashlib.sha256("\n".join(sums).encode()).hexdigest()
+        """SHA-256 over the fingerprints of the split's files in the manifest."""
 
     @classmethod
     def open(cls, data: Path, split: str) -> Corpus:
@@ -69,25 +75,19 @@ class Corpus:
 
     def source(self, i: int) -> Ids:
         """Return the source ids of sentence `i`, without BOS and EOS."""
-        return self._sentence("source", i)
+        return self._sentence(0, i)
 
     def target(self, i: int) -> Ids:
-        return self._sentence("target", i)
+        return self._sentence(1, i)
 
     @property
     def source_lengths(self) -> npt.NDArray[np.int32]:
         """The number of ids in each source sentence, without EOS."""
-        return np.diff(self._offsets["source"]).astype(np.int32)
+        return np.diff(self._offsets[0]).astype(np.int32)
 
     @property
     def target_lengths(self) -> npt.NDArray[np.int32]:
-        return np.diff(self._offsets["target"]).astype(np.int32)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 over the fingerprints of the split's files in the manifest."""
-        sums = [self._recorded(side, name) for side in SIDES for name in ("ids", "offsets")]
-        return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+        return np.diff(self._offsets[1]).astype(np.int32)
 
     def raw_source(self) -> list[str]:
         """Return the raw source lines (of validation and test text only)."""
@@ -102,15 +102,15 @@ class Corpus:
         Raises:
             DataError: an id is not; the message names the sentence.
         """
-        for side, size in zip(SIDES, (source_vocabulary_size, target_vocabulary_size), strict=True):
-            for start, block in _blocks(self._ids[side]):
-                if len(block) and int(block.max()) >= size:
-                    position = start + int(np.argmax(block >= size))
-                    sentence = int(np.searchsorted(self._offsets[side], position, side="right"))
-                    raise DataError(
-                        f"{self._path(side, 'ids')}: sentence {sentence} has the id {self._ids[side][position]}, but "
-                        f"the vocabulary has {size} entries"
-                    )
+        sizes = (source_vocabulary_size, target_vocabulary_size)
+        for side, ids, offsets, size in zip(SIDES, self._ids, self._offsets, sizes, strict=True):
+            if ids.max(initial=0) >= size:
+                position = int(np.argmax(ids >= size))
+                sentence = int(np.searchsorted(offsets, position, side="right"))
+                raise DataError(
+                    f"{self._path(side, 'ids')}: sentence {sentence} has the id {ids[position]}, but the vocabulary has "
+                    f"{size} entries"
+                )
 
     def verify(self) -> None:
         """Check the SHA-256 of every file of the split.
@@ -119,52 +119,41 @@ class Corpus:
             DataError: a file has changed since it was written.
         """
         for side in SIDES:
-            for name in ("ids", "offsets", *(("txt",) if self.split in RAW_SPLITS else ())):
+            for name in _files(self.split):
                 path = self._path(side, name)
-                if fingerprint(path) != self._recorded(side, name):
+                if fingerprint(path) != self._recorded(str, side, "files", name, "sha256"):
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
-    def _sentence(self, side: str, i: int) -> Ids:
+    def _sentence(self, side: int, i: int) -> Ids:
         if not 0 <= i < self._sentences:
             raise IndexError(f"sentence {i} of {self._sentences}")
         offsets = self._offsets[side]
-        return self._ids[side][offsets[i] : offsets[i + 1]]
+        ids: Ids = self._ids[side][offsets[i] : offsets[i + 1]]
+        return ids
 
     def _path(self, side: str, name: str) -> Path:
         return self._data / f"{self.split}.{side}.{name}"
 
-    def _recorded(self, side: str, name: str) -> str:
-        """Return the SHA-256 of a file in the manifest."""
-        try:
-            recorded = self._description[side]["files"][name]["sha256"]
-        except (KeyError, TypeError):
-            recorded = None
-        if not isinstance(recorded, str):
-            raise self._damaged(f"no SHA-256 of {self._path(side, name).name}")
-        return recorded
+    def _recorded(self, kind: type, *keys: str) -> Any:
+        """Return an entry of the split in the manifest."""
+        found: Any = self._description
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if type(found) is not kind or (kind is int and found < 0):
+            raise DataError(f"{self._data / MANIFEST}: damaged: {'.'.join([self.split, *keys])} is {found!r}; {_AGAIN}")
+        return found
 
-    def _count(self, value: Any) -> int:
-        if type(value) is not int or value < 0:
-            raise self._damaged(f"{value!r} is not a count")
-        return value
-
-    def _damaged(self, problem: str) -> DataError:
-        return DataError(f"{self._data / MANIFEST}: damaged: {problem}; {_AGAIN}")
-
-    def _map_ids(self, side: str) -> Ids:
-        self._recorded(side, "ids")
-        dtype = _DTYPES.get(str(self._description[side].get("dtype")))
-        if dtype is None:
-            raise self._damaged(f"the ids of {self.split}.{side} must be uint16 or uint32")
-        return _mapped(self._path(side, "ids"), dtype, self._count(self._description[side].get("tokens")))
-
-    def _map_offsets(self, side: str) -> Ids:
+    def _mapped_side(self, side: str) -> tuple[Ids, Ids]:
+        """Return the ids and the offsets of one side."""
+        dtype = self._recorded(str, side, "dtype")
+        if dtype not in _DTYPES:
+            raise DataError(f"{self._data / MANIFEST}: damaged: unknown type of ids: {dtype!r}; {_AGAIN}")
+        ids = _mapped(self._path(side, "ids"), _DTYPES[dtype], self._recorded(int, side, "tokens"))
         path = self._path(side, "offsets")
         offsets = _mapped(path, _OFFSET, self._sentences + 1)
-        complete = offsets[0] == 0 and offsets[-1] == len(self._ids[side])
-        if not complete or any(np.any(block[1:] < block[:-1]) for _, block in _blocks(offsets, overlap=1)):
+        if offsets[0] != 0 or offsets[-1] != len(ids) or np.any(offsets[1:] < offsets[:-1]):
             raise DataError(f"{path}: damaged: the offsets do not run from 0 to the end of the ids; {_AGAIN}")
-        return offsets
+        return ids, offsets
 
     def _raw(self, side: str) -> list[str]:
         path = self._path(side, "txt")
@@ -188,8 +177,7 @@ class CorpusWriter:
     """
 
     def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
-        names = ("ids", "offsets", *(("txt",) if split in RAW_SPLITS else ()))
-        self._paths = {side: {name: directory / f"{split}.{side}.{name}" for name in names} for side in SIDES}
+        self._paths = {side: {name: directory / f"{split}.{side}.{name}" for name in _files(split)} for side in SIDES}
         self._dtypes = {side: ids_dtype(size) for side, size in zip(SIDES, vocabulary_sizes, strict=True)}
         self._tokens = dict.fromkeys(SIDES, 0)
         self._sentences = dict.fromkeys(SIDES, 0)
@@ -220,10 +208,7 @@ class CorpusWriter:
     def close(self) -> dict[str, Any]:
         """Close the files; return the split's entry in the manifest."""
         self._stack.close()
-        source, target = self._sentences.values()
-        if source != target:
-            raise DataError(f"{source} source sentences but {target} target sentences")
-        entry: dict[str, Any] = {"sentences": source}
+        entry: dict[str, Any] = {"sentences": self._sentences["source"]}
         for side, paths in self._paths.items():
             files = {name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)} for name, path in paths.items()}
             entry[side] = {"tokens": self._tokens[side], "dtype": self._dtypes[side].name, "files": files}
@@ -244,8 +229,8 @@ def read_manifest(data: Path) -> dict[str, Any]:
     """
     path = data / MANIFEST
     try:
-        if path.exists() and not path.is_file():
-            raise DataError(f"{path}: not a regular file")
+        if path.exists():
+            check_regular(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
@@ -270,9 +255,3 @@ def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:
         return np.memmap(path, dtype=dtype, mode="r") if length else np.zeros(0, dtype)
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-
-
-def _blocks(values: Ids, overlap: int = 0) -> Iterator[tuple[int, Ids]]:
-    """Yield consecutive views of `values` with their starts; each includes `overlap` values of the next."""
-    for start in range(0, len(values), _BLOCK):
-        yield start, values[start : start + _BLOCK + overlap]

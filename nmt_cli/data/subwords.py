@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import check_regular, fingerprint
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 KINDS = ("bpe", "unigram", "wordpiece", "none")
@@ -71,10 +72,10 @@ class Vocabulary(ABC):
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """Return the ids as Python integers; raise DataError if one is out of range."""
-        plain = [int(i) for i in ids]
+        plain, size = [int(i) for i in ids], len(self)
         for i in plain:
-            if not 0 <= i < len(self):
-                raise DataError(f"id {i} is not in this vocabulary of {len(self)}; it belongs to another one")
+            if not 0 <= i < size:
+                raise DataError(f"the id {i} is out of range for this vocabulary of {size} entries")
         return plain
 
 
@@ -85,12 +86,10 @@ class SentencePieces(Vocabulary):
         import sentencepiece
 
         self.kind = kind
-        self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._size = int(self._processor.get_piece_size())
 
     def __len__(self) -> int:
-        return self._size
+        return int(self._processor.get_piece_size())
 
     def encode(self, text: str) -> list[int]:
         return list(self._processor.encode(text))
@@ -102,10 +101,7 @@ class SentencePieces(Vocabulary):
         return [str(self._processor.id_to_piece(i)) for i in self._checked(ids)]
 
     def serialise(self) -> bytes:
-        return self._model
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SentencePieces, (self._model, self.kind)
+        return bytes(self._processor.serialized_model_proto())
 
 
 class _Listed(Vocabulary):
@@ -194,13 +190,6 @@ class WholeTokens(_Listed):
 
     kind = "none"
 
-    @classmethod
-    def learn(cls, lines: Iterable[str], size: int | None = None) -> WholeTokens:
-        """Return the `size` most frequent tokens of `lines` (None: all), special symbols included."""
-        counts = Counter(token for line in lines for token in line.split(" ") if token)
-        ranked = sorted(counts, key=lambda token: (-counts[token], token))
-        return cls([*SPECIAL_SYMBOLS, *(ranked if size is None else ranked[: max(0, size - len(SPECIAL_SYMBOLS))])])
-
     def encode(self, text: str) -> list[int]:
         return [self._ids.get(token, UNK) for token in text.split(" ") if token]
 
@@ -220,12 +209,11 @@ def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
         DataError: there is no text.
     """
     if options.kind == "none":
-        return WholeTokens.learn(lines, options.size)
-    model = _train(lines, options)
-    if options.kind != "wordpiece":
-        return SentencePieces(model, options.kind)
-    learned = SentencePieces(model, "bpe")
-    return WordPieces(learned.pieces(range(len(learned))))
+        counts = Counter(token for line in lines for token in line.split(" ") if token)
+        ranked = sorted(counts, key=lambda token: (-counts[token], token))
+        return WholeTokens([*SPECIAL_SYMBOLS, *ranked][: options.size])
+    learned = SentencePieces(_train(lines, options), options.kind)
+    return WordPieces(learned.pieces(range(len(learned)))) if options.kind == "wordpiece" else learned
 
 
 def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
@@ -244,31 +232,22 @@ def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
         DataError: the file is missing or has changed.
     """
     path = folder / Path(str(description["file"])).name  # never outside `folder`
-    try:
-        if not path.is_file():
-            raise DataError(f"{path}: cannot read this vocabulary: missing, or not a regular file")
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read this vocabulary: {error.strerror}") from error
-    if hashlib.sha256(content).hexdigest() != description["sha256"]:
+    check_regular(path)
+    if fingerprint(path) != description["sha256"]:
         raise DataError(f"{path}: this vocabulary has changed since it was saved; restore the original")
+    content, kind = path.read_bytes(), str(description["kind"])
     try:
-        vocabulary = _restored(content, str(description["kind"]))
+        if kind in ("bpe", "unigram"):
+            vocabulary: Vocabulary = SentencePieces(content, kind)
+        else:
+            vocabulary = (WholeTokens if kind == "none" else WordPieces)(json.loads(content)["pieces"])
         if len(vocabulary) <= len(SPECIAL_SYMBOLS):
             raise ValueError(f"{len(vocabulary)} entries")
-        vocabulary.pieces(range(len(vocabulary)))  # raises if a piece cannot be decoded
+        for piece in vocabulary.pieces(range(len(vocabulary))):
+            piece.encode("utf-8")  # raises if it is not a string, or half a surrogate pair
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: damaged: not a vocabulary: {error}") from error
     return vocabulary
-
-
-def _restored(content: bytes, kind: str) -> Vocabulary:
-    if kind in ("bpe", "unigram"):
-        return SentencePieces(content, kind)
-    pieces = json.loads(content)["pieces"]
-    for piece in pieces:
-        piece.encode("utf-8")  # raises for what is not a string, and for half of a surrogate pair
-    return WholeTokens(pieces) if kind == "none" else WordPieces(pieces)
 
 
 def _train(lines: Iterable[str], options: LearningOptions) -> bytes:

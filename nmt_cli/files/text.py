@@ -141,15 +141,14 @@ def find_file(prefix: str, ending: str) -> Path:
 
 
 def check_regular(path: Path) -> None:
-    """Raise DataError if `path` is a directory, a pipe or a device: training text is read several times."""
+    """Raise DataError if `path` is missing, a directory, a pipe or a device."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-    if stat.S_ISDIR(mode):
-        raise DataError(f"{path}: this is a directory; expected a text file")
     if not stat.S_ISREG(mode):
-        raise DataError(f"{path}: not a regular file; the text is read several times, so save it to a file first")
+        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise DataError(f"{path}: this is {kind}; expected a regular file")
 
 
 def fingerprint(path: Path) -> str:

@@ -301,7 +301,10 @@ def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Seque
     lists = [flat] if flat else [list(lines) for lines in references]
     if not lists or not lists[0]:
         raise DataError("there is nothing to score: no reference sentence")
-    for name, lines in [("reference", lines) for lines in lists] + [(name or "hypotheses", to) for name, to in systems]:
+    for name, lines in [*((f"reference {number}", lines) for number, lines in enumerate(lists, 1)), *systems]:
         if len(lines) != len(lists[0]):
-            raise DataError(f"{name}: {len(lines)} sentences, but the reference has {len(lists[0])}")
+            raise DataError(
+                f"{name or 'hypotheses'}: {len(lines)} lines, but the reference has {len(lists[0])}; line n must "
+                "translate the sentence of line n of the reference"
+            )
     return lists

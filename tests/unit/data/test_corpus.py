@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data import corpus as corpus_module
 from nmt_cli.data.corpus import Corpus, CorpusWriter, ids_dtype
 from nmt_cli.errors import DataError
 
@@ -84,9 +83,7 @@ def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert Corpus.open(write(folders[2], changed), "train").fingerprint != same
 
 
-@pytest.mark.parametrize("block", [1, 2, 1000])
-def test_check_names_the_sentence_with_a_wrong_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(corpus_module, "_BLOCK", block)
+def test_check_names_the_sentence_with_a_wrong_id(tmp_path: Path) -> None:
     corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     corpus.check(12, 16)
     with pytest.raises(DataError, match=r"train\.source\.ids: sentence 3 has the id 11, but the vocabulary has 11"):
@@ -106,10 +103,7 @@ def test_file_of_the_wrong_size_is_named(tmp_path: Path, name: str, length: int)
 
 
 @pytest.mark.parametrize("offsets", [[0, 4, 3, 4], [1, 3, 3, 4], [0, 3, 3, 5], [0, -3, 3, 4]])
-def test_offsets_that_do_not_rise_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offsets: list[int]
-) -> None:
-    monkeypatch.setattr(corpus_module, "_BLOCK", 2)
+def test_offsets_that_do_not_rise_are_refused(tmp_path: Path, offsets: list[int]) -> None:
     np.array(offsets, "<i8").tofile(write(tmp_path, PAIRS) / "train.source.offsets")
     with pytest.raises(DataError, match=r"train\.source\.offsets: damaged"):
         Corpus.open(tmp_path, "train")
@@ -174,10 +168,3 @@ def test_a_wrong_manifest_is_an_error(tmp_path: Path, change: Callable[[dict[str
     path.write_text(json.dumps(manifest))
     with pytest.raises(DataError, match=r"manifest\.json|damaged"):
         Corpus.open(tmp_path, "train")
-
-
-def test_sides_of_different_length_are_refused(tmp_path: Path) -> None:
-    with CorpusWriter(tmp_path, "train", (10, 10)) as writer:
-        writer.add("source", np.array([4]), np.array([1]))
-        with pytest.raises(DataError, match="1 source sentences but 0 target"):
-            writer.close()

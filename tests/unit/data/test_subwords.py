@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data import subwords
-from nmt_cli.data.subwords import LearningOptions, Vocabulary, WholeTokens, WordPieces
+from nmt_cli.data.subwords import LearningOptions, Vocabulary, WordPieces
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
@@ -66,7 +66,7 @@ def test_special_symbols_have_their_ids_and_no_text(lossless: Vocabulary) -> Non
     assert lossless.decode([BOS, *lossless.encode("the lower"), EOS, PAD, PAD]) == "the lower"
     for wrong in (len(lossless), -1):
         for method in (lossless.decode, lossless.pieces):
-            with pytest.raises(DataError, match=f"id {wrong} is not in this vocabulary of {len(lossless)}"):
+            with pytest.raises(DataError, match=f"id {wrong} .* {len(lossless)} entries"):
                 method([wrong])
 
 
@@ -137,17 +137,17 @@ def test_word_pieces_are_the_longest_that_match() -> None:
 
 
 def test_whole_tokens() -> None:
-    vocabulary = WholeTokens.learn(["b a b", "c a b  "])
+    vocabulary = subwords.learn(["b a b", "c a b  "], LearningOptions("none"))
     assert vocabulary.pieces(range(7)) == [*SPECIAL_SYMBOLS, "b", "a", "c"]
     assert vocabulary.encode("a b  c <pad> d") == [5, 4, 6, UNK, UNK]
     assert vocabulary.decode([BOS, 5, 4, UNK, EOS]) == "a b \u2047"
-    assert len(WholeTokens.learn(["b a b", "c a b"], size=6)) == 6
+    assert len(subwords.learn(["b a b", "c a b"], LearningOptions("none", 6))) == 6
 
 
 @given(st.lists(st.text("ab()\u00a0\x85", min_size=1, max_size=4), min_size=1, max_size=10))
 def test_whole_tokens_come_back(tokens: list[str]) -> None:
     line = " ".join([*SPECIAL_SYMBOLS, *tokens])
-    vocabulary = WholeTokens.learn([line])
+    vocabulary = subwords.learn([line], LearningOptions("none"))
     assert vocabulary.decode(vocabulary.encode(line)) == line
     assert not special(vocabulary.encode(line))
 
