@@ -47,7 +47,8 @@ def average(options: AverageOptions) -> None:
                 f"{folder}: belongs to another run than {folders[0]}; average checkpoints of one run, or give --force"
             )
     weights = checkpoint.average_weights(folders)
-    checkpoint.save(out, contents[-1], weights, checkpoint.load_task(folders[-1] / checkpoint.TASK))
+    task = checkpoint.load_task(folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", ""))
+    checkpoint.save(out, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
     plural = "" if len(folders) == 1 else "s"
     print(f"averaged {len(folders)} checkpoint{plural} (step{plural} {steps}) into {options.out}", file=sys.stderr)

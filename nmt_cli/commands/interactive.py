@@ -30,10 +30,9 @@ def converse(translator: Translator) -> None:
                 (translation,) = translator.translate_window([line])
                 _show(console, translator.task, translation, time.perf_counter() - start)
     except EOFError:
+        return
+    finally:
         console.print()
-    except KeyboardInterrupt:
-        console.print()
-        raise
 
 
 def _ask(console: Console) -> str:

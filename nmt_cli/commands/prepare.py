@@ -6,10 +6,10 @@ the vocabulary from a sample of it, and to encode it. Memory holds a byte and a 
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,6 @@ class PrepareOptions:
     )
     overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    chosen: frozenset[str] = frozenset()  # names of the task's settings given on the command line
 
     def prefixes(self) -> dict[str, tuple[str, ...]]:
         """Return the prefixes of each split."""
@@ -81,50 +80,47 @@ def task_config(flags: Mapping[str, Any]) -> Any:
     return configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
 
 
-def prepare(config: Any, options: PrepareOptions) -> dict[str, Any]:
-    """Write the directory `options.out` for the task that `config` configures; return its manifest.
+def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
+    """Write the directory `options.out` for the task that `flags` configure, and print the counts.
 
     Raises:
         UsageError: settings do not fit, or the directory is in use.
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
-    task: Task = registry.build(config)
+    task: Task = registry.build(task_config(flags))
     inputs = {split: list(chain(*map(task.files, prefixes))) for split, prefixes in options.prefixes().items()}
     if options.subwords_from is not None:
-        task.adopt(_saved_task(options.subwords_from, task.name), options.chosen)
+        chosen = {name.removeprefix("task.") for name in flags}
+        task.adopt(_saved_task(options.subwords_from, task.name), chosen)
     try:
         with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
-            manifest = _write(directory, task, options, inputs)
+            splits = _write(directory, task, options, inputs)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
-    print(f"{options.out}:\n{_table(manifest['splits'])}", file=sys.stderr)
-    return manifest
+    print(f"{options.out}:\n{_table(splits)}", file=sys.stderr)
 
 
 def _saved_task(path: Path, name: str) -> Task:
     """Return the task of prepared data, of a checkpoint, or of the newest checkpoint of a run."""
+    from nmt_cli import checkpoint  # imports torch
+
     directory = path
     if not (path / TASK / TASK_FILE).is_file():
-        from nmt_cli import checkpoint  # imports torch
-
         try:
             directory = checkpoint.resolve(path)
         except CheckpointError as error:
             raise CheckpointError(f"--subwords-from: expected prepared data, a checkpoint or a run: {error}") from error
         print(f"--subwords-from {path}: using {directory}", file=sys.stderr)
-    task_file = directory / TASK / TASK_FILE
-    try:
-        found = json.loads(task_file.read_text(encoding="utf-8"))["name"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{task_file}: damaged: {type(error).__name__}: {error}") from error
-    if found != name:
-        raise UsageError(f"--subwords-from {path}: its task is {found!r}, not {name!r}")
-    return registry.find("task", name).build.load(directory / TASK)  # type: ignore[attr-defined, no-any-return]
+    task = checkpoint.load_task(directory / TASK)
+    if task.name != name:
+        raise UsageError(f"--subwords-from {path}: its task is {task.name!r}, not {name!r}")
+    return task
 
 
 def _write(directory: Path, task: Task, options: PrepareOptions, inputs: dict[str, list[Path]]) -> dict[str, Any]:
+    """Write all files; return the manifest's entries of the splits."""
     workers = options.workers or min(8, parallel.available_cores())
     overlap = Overlap()
     held_out = [_read_held_out(task, split, options, overlap) for split in RAW_SPLITS if split in inputs]
@@ -133,8 +129,10 @@ def _write(directory: Path, task: Task, options: PrepareOptions, inputs: dict[st
         if warning := overlap.warning(text.split):
             print(f"warning: {warning}", file=sys.stderr)
     if options.subwords_from is None:
-        with progress.silent_stage("learning the vocabulary"):
-            task = parallel.apart(partial(_learn, task, _Sample(task, train, workers)))
+        print("learning the vocabulary ...", file=sys.stderr, flush=True)
+        start = time.monotonic()
+        task = parallel.apart(_Sample(task, train, workers).learn)
+        print(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
     (directory / TASK).mkdir()
     task.save(directory / TASK)
     splits = {text.split: _encode(directory, task, text, workers) for text in (train, *held_out)}
@@ -155,7 +153,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, inputs: dict[st
         "splits": splits,
     }
     (directory / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return manifest
+    return splits
 
 
 class _Text:
@@ -247,14 +245,14 @@ class _Sample:
                 advance(len(chunk))
                 yield from pairs
 
+    def learn(self) -> Task:
+        """Return the task with a vocabulary learned from the sample."""
+        self._task.learn(self)
+        return self._task
+
 
 def _normalise(task: Task, examples: Sequence[Example]) -> list[tuple[str, str]]:
     return [task.normalise(example) for example in examples]
-
-
-def _learn(task: Task, sample: _Sample) -> Task:
-    task.learn(sample)
-    return task
 
 
 def _encode(directory: Path, task: Task, text: _Text, workers: int) -> dict[str, Any]:
@@ -316,15 +314,9 @@ def _task_flags(imports: Sequence[str]) -> MoreFlags:
     return MoreFlags(panels, {"task": registry.names("task")})
 
 
-def _run(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
-    prepare(
-        task_config(flags), dataclasses.replace(options, chosen=frozenset(name.removeprefix("task.") for name in flags))
-    )
-
-
 command = Command(
     PrepareOptions,
-    _run,
+    prepare,
     _task_flags,
     examples=[
         "nmt prepare --source-lang en --target-lang de --train corpus/train --valid corpus/valid --out data",

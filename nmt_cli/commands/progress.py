@@ -15,15 +15,6 @@ _REFRESH_EVERY = 0.1
 
 
 @contextmanager
-def silent_stage(title: str) -> Iterator[None]:
-    """Print the start and the end of a pass whose progress is unknown."""
-    print(f"{title} ...", file=sys.stderr, flush=True)
-    start = time.monotonic()
-    yield
-    print(f"{title}: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
-
-
-@contextmanager
 def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Show the progress of a pass, its rate and the time left; yield the function that adds an amount of work done.
 

@@ -132,10 +132,10 @@ def _translate_stream(
     options: TranslateCommandOptions,
 ) -> None:
     counts = _Counts()
-    with _progress(source, options) as advance_in:
+    with _progress(source, options) as advance:
         for window in read_windows(source, translator.options.read_ahead, _warn):
             start = time.perf_counter()
-            translations = translator.translate_window(window, advance_in(window))
+            translations = translator.translate_window(window, advance)
             counts.seconds += time.perf_counter() - start
             first = counts.lines + 1
             rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
@@ -174,38 +174,28 @@ def _to_terminal(options: TranslateCommandOptions) -> bool:
 
 
 @contextmanager
-def _progress(
-    source: Input, options: TranslateCommandOptions
-) -> Iterator[Callable[[Sequence[str]], Callable[[int], None]]]:
+def _progress(source: Input, options: TranslateCommandOptions) -> Iterator[Callable[[Sequence[str]], None]]:
     """Show progress on a terminal, unless the translations appear there: for a file, the share done and the time left.
 
-    Yield a function that takes each window of lines and returns the function to call with the number of lines done.
+    Yield the function to call with the lines that have been translated.
     """
     if options.quiet or _to_terminal(options) or not sys.stderr.isatty():
-        yield lambda window: lambda lines: None
+        yield lambda lines: None
         return
     known = (BarColumn(), TaskProgressColumn(), TextColumn("left:"), TimeRemainingColumn())
     columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
-    start = lines = size = 0.0
+    start, count, length = time.monotonic(), 0, 0
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("translating" if source.size else "waiting for input", total=source.size)
 
-        def advance_in(window: Sequence[str]) -> Callable[[int], None]:
-            nonlocal start
-            start = start or time.monotonic()
-            bytes_per_line = sum(len(line.encode()) + 1 for line in window) / max(1, sum(map(bool, window)))
+        def advance(lines: Sequence[str]) -> None:
+            nonlocal count, length
+            count += len(lines)
+            length += sum(len(line.encode()) + 1 for line in lines)
+            text = f"{count:,} lines translated, {count / (time.monotonic() - start):,.1f} lines/s"
+            bar.update(task, description=text, completed=source.file_position(length))
 
-            def advance(count: int) -> None:
-                nonlocal lines, size
-                lines += count
-                size += count * bytes_per_line
-                rate = lines / max(time.monotonic() - start, 1e-6)
-                text = f"{lines:,.0f} lines translated, {rate:,.1f} lines/s"
-                bar.update(task, description=text, completed=source.file_position(size))
-
-            return advance
-
-        yield advance_in
+        yield advance
 
 
 @contextmanager

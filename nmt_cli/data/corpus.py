@@ -52,7 +52,9 @@ class Corpus:
         self._data = data
         self._description = description
         self._sentences: int = self._recorded(int, "sentences")
-        self._ids, self._offsets = zip(*map(self._mapped_side, SIDES), strict=True)
+        sides = [self._mapped_side(side) for side in SIDES]
+        self._ids = [ids for ids, _ in sides]
+        self._offsets = [offsets for _, offsets in sides]
         sums = [self._recorded(str, side, "files", name, "sha256") for side in SIDES for name in ("ids", "offsets")]
         self.fingerprint = hashlib.sha256("\n".join(sums).encode()).hexdigest()
         """SHA-256 over the fingerprints of the split's files in the manifest."""
@@ -108,8 +110,8 @@ class Corpus:
                 position = int(np.argmax(ids >= size))
                 sentence = int(np.searchsorted(offsets, position, side="right"))
                 raise DataError(
-                    f"{self._path(side, 'ids')}: sentence {sentence} has the id {ids[position]}, but the vocabulary has "
-                    f"{size} entries"
+                    f"{self._path(side, 'ids')}: sentence {sentence} has the id {ids[position]}, but the "
+                    f"vocabulary has {size} entries"
                 )
 
     def verify(self) -> None:
@@ -128,18 +130,17 @@ class Corpus:
         if not 0 <= i < self._sentences:
             raise IndexError(f"sentence {i} of {self._sentences}")
         offsets = self._offsets[side]
-        ids: Ids = self._ids[side][offsets[i] : offsets[i + 1]]
-        return ids
+        return self._ids[side][offsets[i] : offsets[i + 1]]
 
     def _path(self, side: str, name: str) -> Path:
         return self._data / f"{self.split}.{side}.{name}"
 
-    def _recorded(self, kind: type, *keys: str) -> Any:
+    def _recorded(self, kind: type[Any], *keys: str) -> Any:
         """Return an entry of the split in the manifest."""
         found: Any = self._description
         for key in keys:
             found = found.get(key) if isinstance(found, dict) else None
-        if type(found) is not kind or (kind is int and found < 0):
+        if type(found) is not kind or (isinstance(found, int) and found < 0):
             raise DataError(f"{self._data / MANIFEST}: damaged: {'.'.join([self.split, *keys])} is {found!r}; {_AGAIN}")
         return found
 

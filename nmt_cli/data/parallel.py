@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from nmt_cli.errors import NmtError
@@ -48,20 +47,7 @@ def mapped(
         for item in items:
             yield item, function(state, item)
         return
-    waiting: deque[tuple[Item, Future[Result]]] = deque()
-    executor = ProcessPoolExecutor(workers, _context(), _start, (state,))
-    try:
-        for item in items:
-            waiting.append((item, executor.submit(_call, function, item)))
-            if len(waiting) > workers * _AHEAD:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        for item, future in waiting:
-            yield item, future.result()
-    except BrokenProcessPool as error:
-        raise NmtError("a worker process died, probably out of memory; try again with fewer --workers") from error
-    finally:
-        executor.shutdown(cancel_futures=True)
+    yield from _mapped(function, state, items, workers, "fewer --workers")
 
 
 def apart(work: Callable[[], Result]) -> Result:
@@ -72,37 +58,37 @@ def apart(work: Callable[[], Result]) -> Result:
     Raises:
         NmtError: the process died, or the error that `work` raised.
     """
-    receiver, sender = _context().Pipe(duplex=False)
-    process = _context().Process(target=_report, args=(work, sender))
-    process.start()
-    sender.close()
+    ((_, result),) = _mapped(_work, work, [None], 1, "less text")
+    return result
+
+
+def _mapped(
+    function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int, remedy: str
+) -> Iterator[tuple[Item, Result]]:
+    context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
+    executor = ProcessPoolExecutor(workers, context, _start, (state,))
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
     try:
-        result, error = receiver.recv()
-    except EOFError:
-        raise NmtError("a worker process died, probably out of memory; try again with less text") from None
+        for item in items:
+            waiting.append((item, executor.submit(_call, function, item)))
+            if len(waiting) > workers * _AHEAD:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for item, future in waiting:
+            yield item, future.result()
+    except BrokenProcessPool as error:
+        raise NmtError(f"a worker process died, probably out of memory; try again with {remedy}") from error
+    except BaseException:
+        for process in list(executor._processes.values()):
+            process.terminate()
+        raise
     finally:
-        process.terminate()
-        process.join()
-    if error is not None:
-        raise error
-    return result  # type: ignore[no-any-return]
+        executor.shutdown(cancel_futures=True)
 
 
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _context() -> Any:
-    return multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
-
-
-def _report(work: Callable[[], Any], sender: Connection) -> None:
-    _start(None)
-    try:
-        sender.send((work(), None))
-    except Exception as error:
-        sender.send((None, error))
 
 
 def _start(state: Any) -> None:
@@ -122,3 +108,7 @@ def _end_with_parent() -> None:
 
 def _call(function: Callable[[Any, Item], Result], item: Item) -> Result:
     return function(_state, item)
+
+
+def _work(work: Callable[[], Result], _: None) -> Result:
+    return work()

@@ -104,12 +104,12 @@ class Translator:
         return itertools.chain.from_iterable(map(translator.translate_window, windows))
 
     def translate_window(
-        self, lines: Sequence[str], advance: Callable[[int], None] = lambda lines: None
+        self, lines: Sequence[str], advance: Callable[[Sequence[str]], None] = lambda lines: None
     ) -> list[Translation]:
         """Translate these lines together; one result for each, in order.
 
         Args:
-            advance: called with the number of lines translated since the last call.
+            advance: called with the lines translated since the last call.
         """
         encoded = [self._encode(position, line) for position, line in enumerate(lines)]
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
@@ -117,7 +117,7 @@ class Translator:
             for line, hypotheses in zip(batch, self._search(batch), strict=True):
                 outputs = [self._output(hypothesis, line.line) for hypothesis in hypotheses]
                 results[line.position] = Translation(line.line, outputs, len(line.ids), line.truncated)
-            advance(len(batch))
+            advance([line.line for line in batch])
         return results
 
     def source_ids(self, line: str) -> list[int]:

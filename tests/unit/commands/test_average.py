@@ -229,12 +229,17 @@ def test_a_task_from_an_imported_module(
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_task.py").write_text(PLUGIN)
     for folder in (run / "checkpoints").iterdir():
-        path, sums = folder / "task" / "task.json", folder / "checksums.json"
-        before = sha256(path.read_bytes()).hexdigest()
-        path.write_text(path.read_text().replace('"translation"', '"mine"'))
-        sums.write_text(sums.read_text().replace(before, sha256(path.read_bytes()).hexdigest()))
+        sums = folder / "checksums.json"
+        for name, old, new in [
+            ("task/task.json", '"translation"', '"mine"'),
+            ("config.json", '"modules": {}', '"modules": {"task": "my_task"}'),
+        ]:
+            path = folder / name
+            before = sha256(path.read_bytes()).hexdigest()
+            path.write_text(path.read_text().replace(old, new))
+            sums.write_text(sums.read_text().replace(before, sha256(path.read_bytes()).hexdigest()))
     arguments = (run, "--last", 2, "--out", run / "averaged")
     code, _, err = average(*arguments)
-    assert code == 2
-    assert "'mine'" in err
+    assert code == 1
+    assert "--import my_task" in err
     assert average(*arguments, "--import", "my_task")[0] == 0

@@ -22,10 +22,13 @@ from nmt_cli.commands import prepare as prepare_module
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import DataError
-from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+from nmt_cli.tasks.translation import TranslationTask
 
 WORDS = "the a small big old dog cat man runs sleeps sees in on under house park tree".split()
 WORTE = "der ein kleiner grosser alter Hund Katze Mann rennt schläft sieht in auf unter Haus Park Baum".split()
+
+
+FLAGS = {"source_lang": "en", "target_lang": "de", "vocab_size": 100}
 
 
 def sentences(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
@@ -294,9 +297,8 @@ def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    config = TranslationConfig(source_lang="en", target_lang="de", vocab_size=100)
     with pytest.raises(DataError, match="the disk is full"):
-        prepare(config, PrepareOptions(out=text / "data", train=(str(text / "train"),), workers=1))
+        prepare(PrepareOptions(out=text / "data", train=(str(text / "train"),), workers=1), FLAGS)
     assert not list(text.glob("*data*"))
     assert not list(text.glob(".*"))
 
@@ -315,9 +317,8 @@ def test_text_that_changes_while_it_is_read(
             edit(text / f"train.{language}", change)
 
     monkeypatch.setattr(TranslationTask, "learn", learn_and_change)
-    config = TranslationConfig(source_lang="en", target_lang="de", vocab_size=100)
     with pytest.raises(DataError, match="changed while it was read"):
-        prepare(config, PrepareOptions(out=text / "data", train=(str(text / "train"),), workers=1))
+        prepare(PrepareOptions(out=text / "data", train=(str(text / "train"),), workers=1), FLAGS)
 
 
 @pytest.mark.parametrize(
