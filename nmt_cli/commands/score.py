@@ -66,7 +66,7 @@ def run(options: ScoreOptions) -> None:
         if not options.allow_subword_marks:
             check_subword_marks(name, lines)
         for remark in remarks(name, lines):
-            _note(remark)
+            print(f"note: {remark}", file=sys.stderr)
     names, reference_lines = zip(*references, strict=True)
     comparisons = []
     with Console(stderr=True).status("scoring"):
@@ -89,12 +89,8 @@ def _target_language(options: ScoreOptions) -> str:
     ending = PurePath(reference.removesuffix(".gz")).suffix.removeprefix(".")
     if ending in languages():
         return ending
-    _note(f"tokenizing as German (de): the name {reference} ends in no language code; --target-lang sets the language")
+    print(f"note: {reference} has no language ending: tokenized as German (de); see --target-lang", file=sys.stderr)
     return "de"
-
-
-def _note(remark: str) -> None:
-    print(f"note: {remark}", file=sys.stderr)
 
 
 command = Command(

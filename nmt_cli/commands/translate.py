@@ -254,13 +254,9 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _run(options: TranslateCommandOptions, chosen: Mapping[str, Any]) -> None:
-    translate(dataclasses.replace(options, chosen=chosen))
-
-
 command = Command(
     TranslateCommandOptions,
-    _run,
+    lambda options, chosen: translate(dataclasses.replace(options, chosen=chosen)),
     lambda imports: MoreFlags([Panel("search", SearchOptions), Panel("batches", TranslateOptions)]),
     examples=[
         "nmt translate run < test.en > test.translated",

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from nmt_cli.checkpoint import load_model, resolve
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import TranslateOptions, with_options
@@ -42,7 +40,12 @@ def load_translator(
     for path, folder in zip(checkpoints, folders, strict=True):
         if folder != path:
             say(f"{path}: a run; its newest checkpoint is used: {folder}")
-    models, tasks = zip(*(_load(folder, place) for folder in folders), strict=True)
+    try:
+        models, tasks = zip(*(load_model(folder, place) for folder in folders), strict=True)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NmtError(f"{', '.join(map(str, folders))}: out of memory on {place}; use another device") from error
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
         _check_same_vocabularies(folders[0], tasks[0], folder, task)
     model = models[0] if len(models) == 1 else Ensemble(models)
@@ -52,15 +55,6 @@ def load_translator(
 def task_options(task: Task, chosen: Mapping[str, Any]) -> TranslateOptions:
     """Return the options `chosen` by the user, with the defaults of the task."""
     return with_options(with_options(TranslateOptions(), task.search_defaults), chosen)
-
-
-def _load(folder: Path, device: torch.device) -> tuple[Any, Task]:
-    try:
-        return load_model(folder, device)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise NmtError(f"{folder}: out of memory: this model does not fit on {device}; use another device") from error
 
 
 def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:
