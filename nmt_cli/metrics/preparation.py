@@ -14,11 +14,12 @@ from nmt_cli.errors import UsageError, nearest
 
 Step = Callable[[str], str]
 
+# `multi-bleu.perl -lc` lower-cases bytes: `Ä` stays.
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _DOUBLE_QUOTES = str.maketrans(dict.fromkeys("„“”‟«»", '"'))
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 _PRIVATE_USE = 0xF0000
-# Spaces to str.split(), but parts of tokens to Perl: U+0085, the no-break space and others.
+# Spaces to str.split(), but parts of tokens to Perl (U+0085, the no-break space and others) become private characters.
 _HIDDEN_SPACES = {
     code: chr(_PRIVATE_USE + code) for code in range(0x3001) if chr(code).isspace() and chr(code) not in " \t\n\r\f\v"
 }
@@ -30,21 +31,6 @@ def split_compounds(line: str) -> str:
     So the middle part of `a-b-c` stays joined to `c`; that of `a-é-b`, two bytes long, does not.
     """
     return _COMPOUND.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode()
-
-
-def lower_ascii(line: str) -> str:
-    """Lower-case A to Z only, as `multi-bleu.perl -lc` does to bytes: `Ä` stays."""
-    return line.translate(_ASCII_LOWER)
-
-
-def normalise_quotes(line: str) -> str:
-    """Replace every double quote of Unicode by `"`."""
-    return line.translate(_DOUBLE_QUOTES)
-
-
-def keep_inner_spaces(line: str) -> str:
-    """Replace spaces beyond ASCII by private characters, so that `str.split()` leaves them inside tokens."""
-    return line.translate(_HIDDEN_SPACES)
 
 
 def moses_tokenizer(language: str) -> Step:
@@ -66,7 +52,7 @@ def moses_tokenizer(language: str) -> Step:
     return lambda line: str(tokenizer.tokenize(line, return_str=True))
 
 
-def unicode_punctuation_replacer() -> Step:
+def punctuation_replacer(language: str) -> Step:
     """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses; it leaves the German `„` as it is."""
     from sacremoses import MosesPunctNormalizer
 
@@ -91,12 +77,12 @@ def check_language(language: str) -> None:
 
 STEPS: dict[str, Callable[[str], Step]] = {
     "lower": lambda language: str.lower,
-    "ascii-lower": lambda language: lower_ascii,
-    "punctuation": lambda language: unicode_punctuation_replacer(),
-    "quotes": lambda language: normalise_quotes,
+    "ascii-lower": lambda language: lambda line: line.translate(_ASCII_LOWER),
+    "punctuation": punctuation_replacer,
+    "quotes": lambda language: lambda line: line.translate(_DOUBLE_QUOTES),
     "moses": functools.cache(moses_tokenizer),
     "compounds": lambda language: split_compounds,
-    "ascii-spaces": lambda language: keep_inner_spaces,
+    "ascii-spaces": lambda language: lambda line: line.translate(_HIDDEN_SPACES),
 }
 """Every step by name; given the language, it returns the function that is applied to each line."""
 

@@ -14,14 +14,13 @@ from nmt_cli.metrics.preparation import (
     STEPS,
     PreparedLines,
     check_language,
-    keep_inner_spaces,
-    lower_ascii,
     moses_tokenizer,
-    normalise_quotes,
     split_compounds,
-    unicode_punctuation_replacer,
 )
 
+lower_ascii, normalise_quotes, keep_inner_spaces = (
+    STEPS[step]("de") for step in ("ascii-lower", "quotes", "ascii-spaces")
+)
 ONE_LINE = st.text(st.characters(exclude_characters="\n", exclude_categories=("Cs",)), max_size=40)
 needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="Perl is not installed")
 
@@ -86,7 +85,7 @@ def test_every_double_quote_becomes_the_straight_one() -> None:
 
 def test_unicode_punctuation_leaves_the_low_quote() -> None:
     """The script knows “ and ” but not „, which is why the paper's references were treated apart."""
-    assert unicode_punctuation_replacer()("„Ja“ … it’s") == "„Ja\" ... it's"
+    assert STEPS["punctuation"]("de")("„Ja“ … it’s") == "„Ja\" ... it's"
 
 
 @pytest.mark.parametrize(
