@@ -297,7 +297,7 @@ def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Paramete
         matched=_matches(gold_brackets, test_brackets, parameters),
         gold=len(gold_brackets),
         test=len(test_brackets),
-        crossing=_crossings(gold_brackets, test_brackets, len(gold.words)),
+        crossing=_crossings(gold_brackets, test_brackets),
         words=len(gold.words),
         correct_tags=sum(map(parameters.same_label, gold.tags, test.tags)),
     )
@@ -332,20 +332,10 @@ def _matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters)
     return matched
 
 
-def _crossings(gold: list[_Bracket], test: list[_Bracket], length: int) -> int:
-    """Count the test brackets that overlap a gold bracket while neither contains the other.
-
-    A gold bracket (a, b) crosses a test bracket (s, e) from the left if a < s < b < e, so the smallest b for each s
-    decides; likewise from the right. The cost is linear in the total length of the gold brackets.
-    """
-    nearest_end, nearest_start = [length] * (length + 1), [0] * (length + 1)
-    proper_gold = [b for b in gold if b.start < b.end]
-    for bracket in sorted(proper_gold, key=lambda b: -b.end):  # the smallest end is written last
-        nearest_end[bracket.start + 1 : bracket.end] = [bracket.end] * (bracket.end - bracket.start - 1)
-    for bracket in sorted(proper_gold, key=lambda b: b.start):
-        nearest_start[bracket.start + 1 : bracket.end] = [bracket.start] * (bracket.end - bracket.start - 1)
-    proper_test = (b for b in test if b.start < b.end)
-    return sum(nearest_end[b.start] < b.end or nearest_start[b.end] > b.start for b in proper_test)
+def _crossings(gold: list[_Bracket], test: list[_Bracket]) -> int:
+    """Count the test brackets that overlap a gold bracket while neither contains the other."""
+    spans = {(b.start, b.end) for b in gold}
+    return sum(any(a < t.start < b < t.end or t.start < a < t.end < b for a, b in spans) for t in test)
 
 
 def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) -> None:

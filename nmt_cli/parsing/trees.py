@@ -76,11 +76,6 @@ class Tree:
     def tags(self) -> list[str]:
         return [leaf.tag for leaf in self.leaves]
 
-    @property
-    def labels(self) -> list[str]:
-        """The labels of the constituents, in the order of their opening brackets."""
-        return [event.label for event in self.events if isinstance(event, Open)]
-
     def with_tags(self, tags: Iterable[str]) -> Tree:
         """Return the tree with other tags, one for each word."""
         pairs = zip(self.leaves, tags, strict=True)

@@ -22,9 +22,9 @@ def symbols(request: pytest.FixtureRequest) -> TreeSymbols:
 
 
 def start(symbols: TreeSymbols, words: list[int], limit: int = 40) -> TreeConstraint:
-    pieces = [*SPECIAL_SYMBOLS, *symbols.symbols]
-    masks = SymbolMasks.of(symbols.meanings(pieces), torch.device("cpu"))
-    return TreeConstraint(masks, [GrammarState.start(count, limit, TreeLimits(4, 3)) for count in words])
+    meanings = [None] * len(SPECIAL_SYMBOLS) + [symbols.linearisation.meaning(symbol) for symbol in symbols.symbols]
+    masks = SymbolMasks.of(meanings, torch.device("cpu"))
+    return TreeConstraint(masks, [GrammarState(count, limit, TreeLimits(4, 3)) for count in words])
 
 
 def test_masks_are_the_automatons_at_every_step(symbols: TreeSymbols) -> None:

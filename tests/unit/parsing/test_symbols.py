@@ -5,9 +5,8 @@ import json
 import pytest
 
 from nmt_cli.parsing.grammar import TreeLimits
-from nmt_cli.parsing.linearisation import Tag
 from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols
-from nmt_cli.parsing.trees import Close, Open, line_tree
+from nmt_cli.parsing.trees import line_tree
 
 TREES = ["(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog)))))", "(TOP (NP (NP (NN NP))))"]
 
@@ -36,15 +35,3 @@ def test_json_both_ways(symbols: TreeSymbols) -> None:
 def test_damaged_json(symbols: TreeSymbols, wrong: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         TreeSymbols.from_json({**symbols.to_json(), **wrong})
-
-
-def test_only_the_treebanks_own_symbols_mean_something() -> None:
-    symbols = TreeSymbols.of(map(line_tree, TREES), "vinyals")
-    assert symbols.meanings(["(S", ")S", "XX", "(UNHEARD", "</s>", "cat"]) == [
-        Open("S"),
-        Close("S"),
-        Tag("XX"),
-        None,
-        None,
-        None,
-    ]
