@@ -10,7 +10,8 @@
 #
 #   stage NAME TITLE NEEDS RESULTS COMMAND...
 #
-# NEEDS     the earlier stages whose results this one reads, and files of recipes/
+# NEEDS     the earlier stages whose results this one reads, and files of recipes/. For the user's own files:
+#           stage_inputs[NAME]="${files[*]@Q}" with absolute paths; directories include everything below
 # RESULTS   the files and directories that it makes in $out; patterns, no spaces
 # COMMAND   nmt, train_everywhere (nmt train on all GPUs), recipe_script (a Python file of recipes/), to_file FILE
 #           COMMAND, with_log FILE COMMAND, or a function of the recipe. It runs in $out. Its arguments are all that changes the result.
@@ -26,7 +27,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 train_flags=()
 stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list=""
-declare -A stage_title stage_needs stage_results stage_command stage_resumes
+declare -A stage_title stage_needs stage_inputs stage_results stage_command stage_resumes
 
 # stage_flag FLAG ...: read a flag that all recipes have. stage_flag_words is then the number of words that it took.
 # shellcheck disable=SC2034  # the recipes read it
@@ -167,8 +168,11 @@ find_stage_state() {
 
 # Print what a stage depends on: its command, and the checksums of what it needs.
 stage_header() {
-  local need sum
+  local need sum inputs
   printf 'command %s\n' "${stage_command[$1]}"
+  eval "inputs=(${stage_inputs[$1]-})"
+  ((${#inputs[@]} == 0)) ||
+    printf 'inputs %s\n' "$(find -L "${inputs[@]}" -type f -print0 | sort -z | xargs -0 -r sha256sum | sha256sum)"
   for need in ${stage_needs[$1]}; do
     if [[ -n "${stage_title[$need]-}" ]]; then
       sum="$(sed '1,/^results$/d' "$out/stages/$need" 2>/dev/null | sha256sum)"

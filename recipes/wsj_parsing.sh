@@ -61,11 +61,13 @@ done
 [[ -z "$sentences" || -f "$sentences" ]] || usage_error "--make-silver $sentences is not a file"
 # Stages run in the directory of the results. A link keeps its name, which may name the split.
 whole() { realpath --no-symlinks -- "$1"; }
-for i in "${!treebank[@]}"; do treebank[i]="$(whole "${treebank[i]}")"; done
 kind=named treebank_needs=treebank.py
-[[ -z "$ldc" ]] || kind=wsj treebank=("$(whole "$ldc")")
+[[ -z "$ldc" ]] || kind=wsj treebank=("$ldc")
+for i in "${!treebank[@]}"; do treebank[i]="$(whole "${treebank[i]}")"; done
 [[ -z "$silver" ]] || silver="$(whole "$silver")" vocabulary=32000
 [[ -z "$sentences" ]] || sentences="$(whole "$sentences")"
+stage_inputs=([treebank]="${treebank[*]@Q}" [prepare]="${silver:+${silver@Q}}"
+  [parse-silver]="${sentences:+${sentences@Q}}")
 begin_stages "$checkout/runs/parsing${silver:+-semi-supervised}${smoke:+-smoke}"
 
 if [[ -n "$smoke" ]]; then

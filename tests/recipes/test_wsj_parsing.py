@@ -58,6 +58,10 @@ def test_silver_trees_are_added_to_the_training_set(recipe: Recipe, tmp_path: Pa
     recipe(*flags, "--to", "prepare", cwd=tmp_path)
     manifest = json.loads((tmp_path / "out" / "data" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["splits"]["train"]["sentences"] == 303
+    for name, changed in (("silver.ptb", ["prepare"]), ("made-up", ["treebank", "prepare"])):
+        (tmp_path / name).write_text("(S (N a))\n")
+        states = stages(recipe(*flags, "--list", cwd=tmp_path))
+        assert [stage for stage, state in states.items() if state == "changed"] == changed
 
 
 def test_help_and_wrong_usage(recipe: Recipe) -> None:
