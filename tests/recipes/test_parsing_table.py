@@ -43,7 +43,7 @@ def table(folder: Path, *arguments: str) -> tuple[dict[str, list[str]], str]:
 
 def filled(rows: dict[str, list[str]]) -> list[str]:
     """The rows that have a figure of the paper."""
-    return [name for name, cells in rows.items() if len(cells) == 3 and cells[0] not in ("", "paper", "---:")]
+    return [name for name, cells in rows.items() if len(cells) == 3 and cells[0] not in ("", "paper") and "-" not in cells[0]]
 
 
 @pytest.mark.parametrize(("semi", "subwords", "f1"), [("", 16_000, 91.3), ("semi-supervised", 32_000, 92.7)])
@@ -64,7 +64,7 @@ def test_another_treebank_stands_alone(folder: Path) -> None:
     rows, text = table(folder, "named", "", "")
     assert filled(rows) == []
     assert "cannot be compared" in text
-    assert "\n| train, trees | | 39 | |\n" in text
+    assert rows["train, trees"] == ["", "39", ""]
     assert "LDC99T42" not in text
 
 
