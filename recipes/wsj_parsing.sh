@@ -126,7 +126,7 @@ done
 if [[ -n "$sentences" ]]; then
   stage parse-silver "trees for a semi-supervised run" average silver.all \
     nmt translate averaged --input "$sentences" --output silver.all --constrained --beam 4 "${search[@]}"
-  stage silver "those of empty lines left out" parse-silver silver.ptb to_file silver.ptb grep . silver.all
+  stage silver "without empty lines" parse-silver silver.ptb to_file silver.ptb grep . silver.all
 fi
 stage table "the paper, this run, the difference" \
   "parsing_table.py prepare choose average score-dev score-dev-constrained score-test score-test-constrained" table.md \

@@ -10,8 +10,8 @@ Published parsing scores come from EVALB, the paper's 91.3 (section 6.3) among t
 - An empty bracket does not count. The unlabelled bracket of `( (S ...))` counts. In a chain of equal brackets each
   counts.
 
-Where EVALB fails (text outside brackets, more than 200 words or brackets) this module continues: the former is an error
-of the sentence, the latter is not limited.
+This module continues where EVALB fails: text outside brackets is an error of the sentence, and the numbers of words and
+brackets are not limited.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
         token = _TOKEN.match(line, position)
         if token is None:
             text = line[position : position + 20]
-            sentence.errors.append(f"text without a bracket of its own: {text!r}; a word is written (NN cat)")
+            sentence.errors.append(f"text outside brackets: {text!r}; write words as (NN cat)")
             sentence.readable = False
             return sentence
         if token["word"] is not None:
@@ -281,13 +281,13 @@ def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Paramete
         _restore_quotes(gold, test, parameters)
     if len(gold.words) != len(test.words):
         message = (
-            f"length unmatch: {len(gold.words)} gold words count, and {len(test.words)} test words; both trees need "
-            "the same words, and tags over punctuation that are deleted in both"
+            f"length unmatch: gold has {len(gold.words)} words, test has {len(test.words)}, without words of deleted "
+            "tags; both need the same words, and the same tags over punctuation"
         )
         return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
     for one, other in zip(gold.words, test.words, strict=True):
         if not parameters.same_word(one, other):
-            message = f"words unmatch: gold has {one}, test has {other}; both lines need the same sentence"
+            message = f"words unmatch: gold has {one}, test has {other}"
             return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
     gold_brackets, test_brackets = _counting(gold, parameters), _counting(test, parameters)
     row = Row(

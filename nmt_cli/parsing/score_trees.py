@@ -58,7 +58,7 @@ def run(options: ScoreTreesOptions) -> None:
     if len(test) != len(gold):
         raise DataError(
             f"{test_name} has {len(test)} lines but {gold_name} has {len(gold)}; each needs one tree a line, in "
-            "the same order, and an empty line where the parser found none"
+            "the same order, and an empty line for a sentence without a parse"
         )
     if options.gold_tags:
         test = _with_gold_tags(test, gold, test_name, gold_name)
@@ -78,7 +78,7 @@ def run(options: ScoreTreesOptions) -> None:
         print(evalb_output(report), end="")
     else:
         print("\n".join(summary(report)))
-    _warn_if_flattering(report)
+    _warn_if_exclusion_raises(report)
 
 
 def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name: str) -> dict[str, Any]:
@@ -131,7 +131,8 @@ def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> No
         print(line, file=sys.stderr)
 
 
-def _warn_if_flattering(report: BracketReport) -> None:
+def _warn_if_exclusion_raises(report: BracketReport) -> None:
+    """Warn if the excluded sentences raise the score."""
     everything, strict = report.everything, report.strict
     pairs = {"F1": (everything.f1, strict.f1), "complete match": (everything.complete_match, strict.complete_match)}
     worse = [

@@ -173,7 +173,7 @@ class ParsingTask(VocabularyTask):
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
         """Return labelled bracketing under COLLINS.prm with gold tags; F1 first.
 
-        A sentence that EVALB would leave out counts as entirely wrong.
+        A sentence that EVALB would exclude counts as entirely wrong.
         """
         parameters = dataclasses.replace(COLLINS, max_error=len(references))
         tagged = (retagged(test, gold) or test for test, gold in zip(hypotheses, references, strict=True))

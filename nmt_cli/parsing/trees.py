@@ -292,7 +292,7 @@ class _TreeReader:
 
     def _text(self, token: str) -> None:
         if not self.stack:
-            raise self._error(f"text outside all brackets: {token!r}; a tree is written (S (NP (DT the) (NN cat)) ...)")
+            raise self._error(f"text outside all brackets: {token!r}; write trees as (S (NP (DT the) (NN cat)) ...)")
         around = self.stack[-1]
         if around.is_constituent:
             raise self._untagged(token)
@@ -311,12 +311,12 @@ class _TreeReader:
         elif bracket.words:
             self.events.append(Leaf(label, " ".join(bracket.words)))
         elif self.stack:
-            raise self._error(f"the bracket ({label}) is empty; a leaf is written (NN cat)")
+            raise self._error(f"the bracket ({label}) is empty; write leaves as (NN cat)")
         else:
             raise self._error(f"a tree without words: ({label})")
 
     def _untagged(self, word: str) -> DataError:
-        return self._error(f"the word {word!r} has no tag of its own; write (NN {word})")
+        return self._error(f"the word {word!r} has no tag; write (NN {word})")
 
     def _error(self, message: str) -> DataError:
         return DataError(f"{self.name}:{self.line}: {message}")

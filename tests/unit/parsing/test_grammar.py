@@ -1,4 +1,4 @@
-"""The automaton of well-formed sequences: never a dead end, nothing but trees, every tree within the limits."""
+"""The automaton accepts exactly the trees within the limits, without dead ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_path_ends_in_a_tree(words: int, spare: int, depth: int, in_row: i
 
 
 def test_all_trees_within_the_limits_and_no_others() -> None:
-    """Against every sequence there is: those that it accepts are exactly those that need no repair."""
+    """Of all short sequences, exactly those that need no repair are accepted."""
     words, length, limits = 2, 6, TreeLimits(depth=2, opens_in_row=2)
     for size in range(length + 1):
         for symbols in itertools.product(("(S", "XX", ")S"), repeat=size):
@@ -69,7 +69,7 @@ def accepts(symbols: tuple[str, ...], words: int, length: int, limits: TreeLimit
     return state is not None and state.allowed().end
 
 
-def test_what_may_follow() -> None:
+def test_allowed_symbols() -> None:
     start = GrammarState(1, 5, TreeLimits(2, 2))
     assert start.allowed() == Allowed(opening=True, leaf=True, end=False, closing=None)
     inner = after(start, Open("S"), Open("N"))

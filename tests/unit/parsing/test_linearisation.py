@@ -69,7 +69,7 @@ def tree_of(text: str) -> Tree:
         (Authors(frozenset(("S", "NP", "DT"))), "S NP ~DT NN /NP ~(VP VBZ /VP . /S"),
     ],
 )
-def test_the_two_ways(form: Linearisation, symbols: str) -> None:
+def test_the_two_forms(form: Linearisation, symbols: str) -> None:
     assert form.symbols(tree_of(CAT)) == symbols.split()
 
 
@@ -88,7 +88,7 @@ def test_the_two_ways(form: Linearisation, symbols: str) -> None:
         ("(NP", None),
     ],
 )
-def test_what_symbols_of_the_authors_way_say(symbol: str, meaning: Meaning | None) -> None:
+def test_meanings_of_the_authors_symbols(symbol: str, meaning: Meaning | None) -> None:
     assert AUTHORS.meaning(symbol) == meaning
 
 
@@ -108,7 +108,7 @@ def read_back(symbols: list[str], words: list[str], form: Linearisation) -> Tree
         ("gum.ccby-genres.ptb", 4636),
     ],
 )
-def test_every_tree_of_the_treebanks_comes_back(shared_data: Path, name: str, count: int) -> None:
+def test_every_tree_of_the_treebanks_round_trips(shared_data: Path, name: str, count: int) -> None:
     """In both forms, exactly (except for tags that are not written); and the grammar allows each of them."""
     trees = [placed.tree for placed in read_clean_trees(shared_data / "trees" / f"{name}.gz")]
     assert len(trees) == count
@@ -129,7 +129,7 @@ def test_every_tree_of_the_treebanks_comes_back(shared_data: Path, name: str, co
 
 
 @given(TREES, st.frozensets(NAMES))
-def test_any_tree_comes_back(tree: Tree, labels: frozenset[str]) -> None:
+def test_any_tree_round_trips(tree: Tree, labels: frozenset[str]) -> None:
     authors = Authors(labels)
     assert read_back(authors.symbols(tree), tree.words, authors) == tree
     assert read_back(VINYALS.symbols(tree), tree.words, VINYALS).with_tags(tree.tags) == tree
@@ -173,8 +173,8 @@ def test_repair_gives_a_tree_over_the_words_from_anything(
     ],
 )
 def test_each_repair(symbols: str, words: str, tree: str, repairs: dict[str, int]) -> None:
-    mended, count = repair(symbols.split(), words.split(), VINYALS)
-    assert tree_line(mended) == f"(TOP {tree})".replace(" )", ")")
+    repaired, count = repair(symbols.split(), words.split(), VINYALS)
+    assert tree_line(repaired) == f"(TOP {tree})".replace(" )", ")")
     assert count == repairs
 
 

@@ -27,7 +27,7 @@ def test_limits_leave_room_beyond_the_treebank(symbols: TreeSymbols) -> None:
     assert symbols.limits == TreeLimits(3 + 10, 2 + 2)
 
 
-def test_json_both_ways(symbols: TreeSymbols) -> None:
+def test_json_round_trip(symbols: TreeSymbols) -> None:
     assert TreeSymbols.from_json(json.loads(json.dumps(symbols.to_json()))) == symbols
 
 
