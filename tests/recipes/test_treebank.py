@@ -71,8 +71,8 @@ def test_without_a_test_set_dev_is_used_with_a_message(tmp_path: Path) -> None:
     ("kind", "names", "message"),
     [
         ("named", ["x.train.ptb"], "contains dev"),
-        ("named", ["trees.ptb"], "must contain train"),
-        ("named", ["train.test.ptb"], "must contain train"),
+        ("named", ["trees.ptb"], "must contain one of"),
+        ("named", ["train.test.ptb"], "must contain one of"),
         ("wsj", ["wsj/23/a.mrg"], "23/a.mrg"),
         ("wsj", ["wsj/02/a.mrg"], "no directory wsj/23"),
     ],
