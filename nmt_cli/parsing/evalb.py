@@ -173,8 +173,6 @@ class BracketReport:
     short: Scores  # sentences of at most `cutoff_length` words
     strict: Scores
     cutoff_length: int
-    gold_unlabelled: int  # trees in which an unlabelled bracket counts
-    test_unlabelled: int
     stopped_at: int | None  # the line at which there were more errors than the parameters allow
 
 
@@ -187,7 +185,7 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
     """Compare two equally long files of trees, one tree a line, as EVALB does."""
     rows: list[Row] = []
     problems: list[Problem] = []
-    lost_gold = lost_test = lost_words = gold_unlabelled = test_unlabelled = 0
+    lost_gold = lost_test = lost_words = 0
     stopped_at = None
     for number, (gold_line, test_line) in enumerate(zip(gold, test, strict=True), start=1):
         gold_tree, test_tree = _read(gold_line, parameters), _read(test_line, parameters)
@@ -197,10 +195,7 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
             stopped_at = number
             break
         rows.append(row)
-        if row.status == VALID:
-            gold_unlabelled += _has_unlabelled(gold_tree)
-            test_unlabelled += _has_unlabelled(test_tree)
-        else:
+        if row.status != VALID:
             lost_gold += len(_counting(gold_tree, parameters))
             lost_test += len(_counting(test_tree, parameters))
             lost_words += len(gold_tree.words)
@@ -220,8 +215,6 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
         short=Scores.of([row for row in rows if row.length <= parameters.cutoff_length]),
         strict=strict,
         cutoff_length=parameters.cutoff_length,
-        gold_unlabelled=gold_unlabelled,
-        test_unlabelled=test_unlabelled,
         stopped_at=stopped_at,
     )
 
@@ -309,11 +302,6 @@ def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Bracket]:
     not_empty = (b for b in sentence.brackets if b.start != b.end)
     cut = (_Bracket(re.split("[-=]", b.label, maxsplit=1)[0], b.start, b.end) for b in not_empty)
     return [b for b in cut if not parameters.deletes_bracket(b.label)]
-
-
-def _has_unlabelled(sentence: _Sentence) -> bool:
-    """Whether an unlabelled bracket counts, as in `( (S ...))`; no parameter can delete it."""
-    return any(not bracket.label and bracket.start != bracket.end for bracket in sentence.brackets)
 
 
 def _matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters) -> int:

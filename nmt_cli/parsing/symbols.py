@@ -57,12 +57,7 @@ class TreeSymbols:
         return Vinyals() if self.form == "vinyals" else Authors(self.labels)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "form": self.form,
-            "labels": sorted(self.labels),
-            "symbols": list(self.symbols),
-            "limits": asdict(self.limits),
-        }
+        return asdict(self) | {"labels": sorted(self.labels), "symbols": list(self.symbols)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TreeSymbols:

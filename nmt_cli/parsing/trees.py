@@ -110,18 +110,6 @@ def treebank_files(name: str) -> list[Path]:
     raise DataError(f"{path}: there is no such file or directory of trees, nor {path.name}.gz")
 
 
-def read_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
-    """Yield the trees of a file, plain or `.gz`, unchanged.
-
-    Args:
-        consumed: as in `read_lines`.
-
-    Raises:
-        DataError: as `read_lines` and `parse_trees`.
-    """
-    return parse_trees(read_lines(path, consumed), str(path))
-
-
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
     """Yield the trees in `lines` of the file `name`; a tree may span lines.
 
@@ -178,12 +166,15 @@ def clean(tree: Tree) -> Tree | None:
 
 
 def read_clean_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
-    """Yield the cleaned trees of a file.
+    """Yield the cleaned trees of a file, plain or `.gz`.
+
+    Args:
+        consumed: as in `read_lines`.
 
     Raises:
-        DataError: as `read_trees`, and for a tree that has only traces.
+        DataError: as `read_lines` and `parse_trees`, and for a tree that has only traces.
     """
-    for tree, place in read_trees(path, consumed):
+    for tree, place in parse_trees(read_lines(path, consumed), str(path)):
         cleaned = clean(tree)
         if cleaned is None:
             raise DataError(f"{place}: a tree without words, only traces; remove it from the file")

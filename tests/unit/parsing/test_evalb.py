@@ -198,13 +198,6 @@ def test_an_excluded_sentence_is_no_complete_match() -> None:
     )
 
 
-def test_unlabelled_brackets_are_counted() -> None:
-    gold = ["( (S (A a)))", "(())", "( (S (A a)))", "( (-LRB- (A a)))", "(-LRB- (A a))"]
-    test = ["(TOP (S (A a)))", "(())", "((S (A b)))", "(TOP (S ( (A a))))", "(-LRB- (A a))"]
-    report = score_brackets(test, gold, COLLINS)
-    assert (report.gold_unlabelled, report.test_unlabelled) == (2, 1)
-
-
 @pytest.mark.parametrize(
     ("test", "gold", "wrong", "message"),
     [

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError
+from nmt_cli.files.text import read_lines
 from nmt_cli.parsing.trees import (
     Open,
     Tree,
@@ -17,7 +18,6 @@ from nmt_cli.parsing.trees import (
     line_words,
     parse_trees,
     read_clean_trees,
-    read_trees,
     retagged,
     tree_line,
     treebank_files,
@@ -66,7 +66,7 @@ def test_real_treebanks(shared_data: Path, name: str, trees: int) -> None:
 def test_writing_gives_back_a_file_of_one_line_trees(shared_data: Path) -> None:
     path = shared_data / "trees" / "genia.dev.ptb.gz"
     expected = gzip.decompress(path.read_bytes()).decode("utf-8").rstrip("\n").split("\n")
-    assert [tree_line(placed.tree) for placed in read_trees(path)] == expected
+    assert [tree_line(placed.tree) for placed in parse_trees(read_lines(path), str(path))] == expected
 
 
 @pytest.mark.parametrize(
