@@ -65,12 +65,12 @@ check_flags() {
   local status=0 message command=(train --dry-run --vocab-size 1000)
   [[ "$1" == train ]] || command=(prepare --train "$out/none" --out "$out/none")
   message="$("$nmt" "${command[@]}" "${@:2}" 2>&1)" || status=$?
-  # nmt prepare ends with 1 where the flags are right, since it finds no text.
+  # With correct flags, nmt prepare ends with 1, since there is no text.
   ((status == 0)) || [[ "$1$status" == prepare1 ]] || die "these flags of nmt $1 are wrong: ${*:2}"$'\n'"$message" 2
 }
 
-# micro_batches PROCESSES RUN: print the --micro-batches to give, if any. A run keeps its number. A new one has 8, as
-# on the paper's machine, or the next multiple of PROCESSES that 8 micro-batches cannot be shared by.
+# micro_batches PROCESSES RUN: print the value of --micro-batches, or nothing for the default of 8, as in the paper. A
+# run keeps its number. If PROCESSES does not divide 8, a new run has the next multiple of PROCESSES.
 micro_batches() {
   if [[ -e "$2/config.json" ]]; then
     sed -n 's/.*"micro_batches": *\([0-9]\+\).*/\1/p' "$2/config.json"

@@ -59,7 +59,7 @@ def corpora_of(table: Table, archive: str) -> list[Table]:
 
 
 def fetch_all(table: Table, out: Path, local: Path | None) -> None:
-    """Get every archive of the table, or links to the text files that were in it."""
+    """Get every archive of the table, or link the text files from it."""
     folder = out / "downloads"
     folder.mkdir(parents=True, exist_ok=True)
     absent = [archive for archive in table["archives"] if not (folder / archive_name(archive)).exists()]

@@ -1,4 +1,4 @@
-"""Archives from the net or from the user's disk: downloaded, checked, read."""
+"""Download, check and read archives."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 CHUNK = 1 << 20
 ATTEMPTS = 5
 RECORDED = "recorded"
-"""Stands for a checksum that is not published. It is recorded when the file first comes, and required from then on."""
+"""In place of a checksum that is not published: it is recorded after the first download and required from then on."""
 DAMAGE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
 """The errors of reading a damaged archive."""
 
 
 class RecipeError(Exception):
-    """An error that the user can mend; the message says how."""
+    """An error that the user can correct; the message says how."""
 
 
 def say(text: str) -> None:
@@ -41,7 +41,7 @@ def checksum(path: Path, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive in a recipe's table: its checksum is "KIND:VALUE" or RECORDED, its size is given where it is known."""
+    """An archive of a recipe's table. The checksum is "KIND:VALUE" or RECORDED."""
 
     url: str
     checksum: str
@@ -90,7 +90,7 @@ def check(path: Path, archive: Archive, recorded: Recorded) -> None:
 
 
 def refusal(path: Path, archive: Archive, problem: str) -> RecipeError:
-    """The error for a wrong file. It shows the file's beginning, since an error page may carry an archive's name."""
+    """Return the error for a wrong file. It shows the first bytes, since the file may be an error page."""
     with path.open("rb") as file:
         begin = file.read(40)
     return RecipeError(
@@ -160,7 +160,7 @@ def _download_once(url: str, part: Path) -> None:
 
 
 def fetch(archive: Archive, folder: Path, recorded: Recorded, local: Path | None) -> bool:
-    """Put the checked archive into `folder`: the one that is there, a link to the one in `local`, or a download.
+    """Keep the checked archive in `folder`, link the one in `local`, or download it.
 
     Returns:
         False if `local` is given and does not have the archive: then nothing is downloaded.
@@ -208,7 +208,7 @@ def read_members(archive: Path, members: dict[str, Callable[[IO[bytes]], None]])
                     return
     except DAMAGE as error:
         raise RecipeError(f"{archive}: a damaged archive: {error}") from None
-    raise RecipeError(f"{archive}: lacks {', '.join(sorted(missing))}. Is it another edition of that archive?")
+    raise RecipeError(f"{archive}: lacks {', '.join(sorted(missing))}. It may be another edition of the archive.")
 
 
 def open_text(path: Path) -> IO[bytes]:

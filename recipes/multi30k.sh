@@ -36,6 +36,8 @@ for name in {train,val,test_2016_flickr}.{en,"$target"}; do
   [[ -f "${files[$name]}" ]] || files[$name]+=.gz
   [[ -f "${files[$name]}" ]] || die "$text/$name: there is no such file, nor $name.gz"
 done
+stage_inputs=([prepare]="${files[*]@Q}" [translate]="${files[test_2016_flickr.en]@Q}"
+  [score]="${files[test_2016_flickr.$target]@Q}")
 begin_stages "$checkout/runs/multi30k-en-$target"
 export PROCESSES="${PROCESSES:-1}"
 

@@ -122,13 +122,13 @@ def preset_of(row: str) -> str:
 
 
 def small_sizes(row: str) -> dict[str, int]:
-    """The row's sizes, divided."""
+    """Return the sizes of a row at small scale."""
     differs = {name: value for name, value in PRESETS[preset_of(row)].differs.items() if name in SMALLER}
     return {name: value // SMALLER[name] for name, value in {**PAPERS_SIZES, **differs}.items()}
 
 
 def small_flags(row: str, steps: int) -> list[str]:
-    """Flags that make the row small.
+    """Return the flags that make a row small.
 
     The big model trains three times as many steps, as in the paper. The rate peaks after a quarter of the steps, at
     0.003 for the base model.
@@ -158,7 +158,7 @@ def parameters_of(run: Path) -> int:
 
 
 def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> Iterator[Figure]:
-    """Every stage of a recipe for Table 2, in order."""
+    """Yield the figures of all stages of a recipe for Table 2, in order."""
     manifest, run = read_json(Path("data/manifest.json")), Path(model) / "run"
     for name, count in read_json(Path("text/counts.json")).items():
         yield Figure(f"lines, {name} ({count['split']})", count["expected"], count["lines"])
@@ -191,20 +191,20 @@ def shown(value: float | None, form: str) -> str:
 
 
 def compared(paper: float | None, got: float | None, form: str) -> list[str]:
-    """Three cells: the paper, this run, the difference."""
+    """Return three cells: the paper, this run, the difference."""
     difference = None if paper is None or got is None else got - paper
     return [shown(paper, form), shown(got, form), "0" if difference == 0 else shown(difference, "+" + form)]
 
 
 def row_result(row: str) -> tuple[float | None, float | None, float]:
-    """Perplexity, BLEU and millions of parameters of a row as trained."""
+    """Return perplexity, BLEU and millions of parameters of a trained row."""
     scores = {score["metric"]: score["score"] for score in read_scores(Path(row) / "dev-score.json")}
     run = Path(row) / "run"
     return last_perplexity(run), scores.get(TABLE3_MEASURE), parameters_of(run) / 1e6
 
 
 def full_cells(row: str) -> list[str]:
-    """Paper, this run, difference, three times."""
+    """Return a row of cells: paper, this run and difference of three figures."""
     paper, cells = TABLE3[row], [row, TABLE3[row].differs]
     for expected, got, form in zip(paper[1:], row_result(row), (".2f", ".1f", ".1f"), strict=True):
         cells += compared(expected, got, form)
@@ -212,7 +212,7 @@ def full_cells(row: str) -> list[str]:
 
 
 def small_cells(row: str) -> list[str]:
-    """This run's figures, and the row's difference to the base model: here, and in the paper."""
+    """Return a row of cells: this run, and the difference to the base model in this run and in the paper."""
     got, base = row_result(row), row_result("base")
     sizes = PRESETS[preset_of(row)].differs
     small = [f"{name}={value}" for name, value in small_sizes(row).items() if name in sizes]
@@ -243,7 +243,7 @@ def print_wmt14(source: str, target: str, model: str, averaged: str, note: str) 
     rows = [[figure.name, *compared(figure.paper, figure.got, figure.format)] for figure in figures]
     print_table(["", "paper (lines: as published)", "this run", "difference"], rows)
     if pair.measure:
-        print(f"\nThe paper's BLEU stands beside {pair.measure}, the nearest measure. {pair.remark}")
+        print(f"\nThe paper's BLEU is compared with {pair.measure}, the nearest measure. {pair.remark}")
     else:
         print("\nThe paper has no figures for this language pair, and its parameters are for English to German.")
     print()

@@ -14,23 +14,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from report import count_parameters
+from paper_tables import compared, print_table
+from report import count_parameters, read_json, read_lines
 
 PAPERS_F1 = {"": 91.3, "semi-supervised": 92.7}
 """Table 4, section 23 of the WSJ; the second with 17 million trees that are not public."""
 PAPERS_SUBWORDS = {"": 16_000, "semi-supervised": 32_000}
-PAPERS_TREES = {"train": "about 40,000"}
-"""Section 6.3; it does not give the sizes of the other sections."""
 _POINT = re.compile(r"dropout-([^-]+)-scale-([^-]+)")
-
-
-def read(name: str) -> Any:
-    return json.loads(Path(name).read_text(encoding="utf-8"))
 
 
 def choose(points: Sequence[str]) -> dict[str, Any]:
     """Return the point with the best F1 on the dev set, and the F1 of all points."""
-    f1 = {point: read(f"sweep/{point}/dev.json")["f1"] for point in points}
+    f1 = {point: read_json(Path(f"sweep/{point}/dev.json"))["f1"] for point in points}
     best = max(points, key=lambda point: f1[point])
     found = _POINT.fullmatch(best)
     assert found is not None, best
@@ -43,65 +38,50 @@ def flags(chosen: dict[str, Any]) -> str:
     return f"--dropout {dropout} --attention-dropout {dropout} --learning-rate-scale {scale}"
 
 
-def table(kind: str, semi: str, smoke: str) -> Iterator[str]:
-    """Yield the lines of the table; the paper's column is filled for the WSJ only."""
-    is_wsj = kind == "wsj"
-    yield "| | paper | this run | difference |"
-    yield "|---|---:|---:|---:|"
+def rows(is_wsj: bool, semi: str) -> Iterator[list[str]]:
+    """Yield the rows of the table; the paper's column is filled for the WSJ only."""
     for name in ("train", "dev", "test"):
-        trees = len(Path(f"trees/{name}.ptb").read_text(encoding="utf-8").split("\n")) - 1
-        paper = f"{PAPERS_TREES[name]} " if is_wsj and name in PAPERS_TREES else ""
-        yield f"| {name}, trees | {paper}| {trees:,} | |"
-    subwords = read("data/manifest.json")["task"]["config"]["vocab_size"]
-    yield row("subwords", PAPERS_SUBWORDS[semi] if is_wsj else None, subwords, ",.0f")
-    yield row("parameters", None, count_parameters(Path("averaged/model.safetensors")), ",.0f")
-    for split in ("dev", "test"):
-        yield from scores(split, PAPERS_F1[semi] if is_wsj and split == "test" else None)
-    yield ""
-    yield from notes(is_wsj, semi, smoke)
+        paper = "about 40,000" if is_wsj and name == "train" else ""  # section 6.3 gives no other size
+        yield [f"{name}, trees", paper, f"{len(read_lines(Path(f'trees/{name}.ptb'))):,}", ""]
+    subwords = read_json(Path("data/manifest.json"))["task"]["config"]["vocab_size"]
+    yield ["subwords", *compared(PAPERS_SUBWORDS[semi] if is_wsj else None, subwords, ",.0f")]
+    yield ["parameters", *compared(None, count_parameters(Path("averaged/model.safetensors")), ",.0f")]
+    for stem in ("dev", "dev.constrained", "test", "test.constrained"):
+        yield from scores(stem, PAPERS_F1[semi] if is_wsj and stem.startswith("test") else None)
 
 
-def scores(split: str, paper: float | None) -> Iterator[str]:
-    """Yield the figures of one split, with repaired and with constrained output."""
-    for name, stem in ((split, split), (f"{split}, constrained", f"{split}.constrained")):
-        found = read(f"{stem}.json")
-        repaired = re.findall(r"^repaired (.*)$", Path(f"{stem}.log").read_text(encoding="utf-8"), flags=re.MULTILINE)
-        yield row(f"{name}: F1", paper, found["f1"])
-        yield row(f"{name}: F1, at most {found['cutoff_length']} words", None, found["short"]["f1"])
-        yield row(f"{name}: recall", None, found["recall"])
-        yield row(f"{name}: precision", None, found["precision"])
-        yield row(f"{name}: complete match, %", None, found["complete_match"])
-        excluded = found["error_sentences"] + found["skipped_sentences"]
-        yield row(f"{name}: sentences excluded by EVALB", None, excluded, "d")
-        yield f"| {name}: repairs | | {repaired[-1] if repaired else 'none'} | |"
+def scores(stem: str, paper: float | None) -> Iterator[list[str]]:
+    """Yield the figures of one output file."""
+    name, found = stem.replace(".", ", "), read_json(Path(f"{stem}.json"))
+    repaired = [line for line in read_lines(Path(f"{stem}.log")) if line.startswith("repaired ")]
+    figures = {
+        "F1": found["f1"],
+        f"F1, at most {found['cutoff_length']} words": found["short"]["f1"],
+        "recall": found["recall"],
+        "precision": found["precision"],
+        "complete match, %": found["complete_match"],
+    }
+    for figure, got in figures.items():
+        yield [f"{name}: {figure}", *compared(paper if figure == "F1" else None, got, ".2f")]
+    yield [f"{name}: sentences excluded by EVALB", "", str(found["error_sentences"] + found["skipped_sentences"]), ""]
+    yield [f"{name}: repairs", "", repaired[-1].removeprefix("repaired ") if repaired else "none", ""]
 
 
-def row(name: str, paper: float | None, got: float, form: str = ".2f") -> str:
-    """Return a line of the table, with a difference if the paper has the figure."""
-    if paper is None:
-        return f"| {name} | | {got:{form}} | |"
-    return f"| {name} | {paper:{form}} | {got:{form}} | {got - paper:+{form}} |"
-
-
-def notes(is_wsj: bool, semi: str, smoke: str) -> Iterator[str]:
-    """Yield the text below the table."""
-    chosen = read("chosen.json")
-    yield f"Chosen on the dev set: dropout {chosen['dropout']}, learning rate times {chosen['learning_rate_scale']}."
-    yield ""
-    yield "| sweep | dev F1, greedy |"
-    yield "|---|---:|"
-    for point, f1 in chosen["f1"].items():
-        yield f"| {point} | {f1:.2f} |"
-    yield ""
-    yield "F1 is EVALB's with COLLINS.prm, with gold tags over the words."
+def print_notes(is_wsj: bool, semi: str, smoke: str) -> None:
+    """Print the text below the table."""
+    chosen = read_json(Path("chosen.json"))
+    dropout, scale = chosen["dropout"], chosen["learning_rate_scale"]
+    print(f"\nChosen on the dev set: dropout {dropout}, learning rate times {scale}.\n")
+    print_table(["sweep", "dev F1, greedy"], [[point, f"{f1:.2f}"] for point, f1 in chosen["f1"].items()])
+    print("\nF1 is EVALB's with COLLINS.prm, with gold tags over the words.")
     if is_wsj:
-        yield "LDC99T42 usually gives 39,832, 1,700 and 2,416 trees; the paper says about 40,000 for training alone."
+        print("LDC99T42 usually gives 39,832, 1,700 and 2,416 trees; the paper says about 40,000 for training alone.")
     else:
-        yield "This is not the paper's treebank: its F1 of 91.3 on WSJ section 23 cannot be compared."
+        print("This is not the paper's treebank: its F1 of 91.3 on WSJ section 23 cannot be compared.")
     if semi:
-        yield "The paper's 92.7 is with 17 million trees of two corpora that are not public."
+        print("The paper's 92.7 is with 17 million trees of two corpora that are not public.")
     if smoke:
-        yield "A smoke test with a tiny model on a few trees: it shows that the recipe works, nothing about quality."
+        print("A smoke test with a tiny model on a few trees: it shows that the recipe works, nothing about quality.")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -109,9 +89,11 @@ def main(arguments: Sequence[str]) -> None:
     if command == "choose":
         print(json.dumps(choose(rest), indent=2))
     elif command == "flags":
-        print(flags(read(rest[0])))
+        print(flags(read_json(Path(rest[0]))))
     else:
-        print("\n".join(table(*rest)))
+        kind, semi, smoke = rest
+        print_table(["", "paper", "this run", "difference"], list(rows(kind == "wsj", semi)))
+        print_notes(kind == "wsj", semi, smoke)
 
 
 if __name__ == "__main__":

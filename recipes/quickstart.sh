@@ -6,7 +6,7 @@
 # Takes a few minutes on two CPU cores. The text is generated, and the scored numbers do not occur in training. Run it
 # again to continue after a stop.
 #
-#   --source, --target   two of de, en, fr
+#   --source, --target   two languages of the package num2words (pip install num2words), such as de, en, fr
 #   --out DIR            directory for all results; default runs/quickstart-SOURCE-TARGET
 
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"

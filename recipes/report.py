@@ -17,7 +17,7 @@ from rich.table import Table
 
 
 class Row(NamedTuple):
-    """A figure, and what is expected if that is known."""
+    """A figure, and the expected one if it is known."""
 
     name: str
     got: str
@@ -45,7 +45,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def perplexities(metrics: list[dict[str, Any]]) -> list[float]:
-    """The validation perplexities of a run, a subword."""
+    """Return the validation perplexities of a run, per subword."""
     return [r["validation_perplexity"] for r in metrics if r.get("validation_perplexity") is not None]
 
 
@@ -57,7 +57,7 @@ def count_parameters(weights: Path) -> int:
 
 
 def training_rows(parameters: str, train: int, test: int) -> Iterator[Row]:
-    """Data, model and training, as every recipe shows them."""
+    """Yield the rows about data, model and training."""
     splits = read_json(Path("data/manifest.json"))["splits"]
     metrics = read_metrics(Path("run"))
     pairs, lines = splits["train"]["read"], splits["test"]["sentences"]

@@ -2,7 +2,7 @@
 # A recipe as named stages. A stage is skipped while its results are as recorded.
 #
 #   source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
-#   ...                                                # read the flags; stage_flag knows those of the stages
+#   ...                                                # read the flags; stage_flag reads those of stages.sh
 #   begin_stages runs/mine                             # the directory of all results
 #   stage prepare "text to ids" "" data nmt prepare --source-lang en ... --out data
 #   stage --resumes train "train" prepare "run/checkpoints/step-*/model.safetensors" train_everywhere data --out run ...
@@ -10,13 +10,14 @@
 #
 #   stage NAME TITLE NEEDS RESULTS COMMAND...
 #
-# NEEDS     the earlier stages whose results this one reads, and files of recipes/
+# NEEDS     the earlier stages whose results this one reads, and files of recipes/. For the user's own files:
+#           stage_inputs[NAME]="${files[*]@Q}" with absolute paths; directories include everything below
 # RESULTS   the files and directories that it makes in $out; patterns, no spaces
 # COMMAND   nmt, train_everywhere (nmt train on all GPUs), recipe_script (a Python file of recipes/), to_file FILE
-#           COMMAND, with_log FILE COMMAND, or a function of the recipe. It runs in $out. Its arguments are all that changes the result.
+#           COMMAND, with_log FILE COMMAND, or a function of the recipe. It runs in $out
 #
 # $out/stages/NAME records the command and the SHA-256 of what the stage needed and of its results. The stage runs
-# again when one of them differs. Its results are removed first, except with --resumes: that command continues from
+# again if one of them differs. Its results are removed first, except with --resumes: that command continues from
 # what it finds.
 #
 # One recipe at a time works in $out. On TERM, INT, HUP and USR1, the stage's command gets TERM and time to save. With
@@ -26,7 +27,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 train_flags=()
 stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list=""
-declare -A stage_title stage_needs stage_results stage_command stage_resumes
+declare -A stage_title stage_needs stage_inputs stage_results stage_command stage_resumes
 
 # stage_flag FLAG ...: read a flag that all recipes have. stage_flag_words is then the number of words that it took.
 # shellcheck disable=SC2034  # the recipes read it
@@ -106,7 +107,8 @@ run_stages() {
   [[ -z "$stage_to" ]] || { say "stopped after $stage_to" && exit; }
 }
 
-# Wrong flags of nmt train end the recipe before its first stage. One model is enough: the others differ in the preset.
+# End the recipe before its first stage if flags of nmt train are wrong. Only the first training is checked: others
+# differ in the preset.
 check_training() {
   local name command
   for name in "${stage_names[@]}"; do
@@ -117,13 +119,13 @@ check_training() {
   done
 }
 
-# The stages' commands inherit the lock's open file, so it also holds while a command outlives a killed recipe.
+# The commands of stages inherit the lock, so it is also held by a command that outlives a killed recipe.
 lock_directory() {
   local lock
   mkdir -p "$out/stages"
   exec {lock}>"$out/stages/.lock"
   flock -w 3 "$lock" ||
-    die "$(short "$out") is in use by another recipe, or a killed one's command: see fuser $out/stages/.lock" 2
+    die "$(short "$out") is in use by another recipe or by the command of a killed one: fuser $out/stages/.lock shows it" 2
 }
 
 list_stages() {
@@ -167,8 +169,11 @@ find_stage_state() {
 
 # Print what a stage depends on: its command, and the checksums of what it needs.
 stage_header() {
-  local need sum
+  local need sum inputs
   printf 'command %s\n' "${stage_command[$1]}"
+  eval "inputs=(${stage_inputs[$1]-})"
+  ((${#inputs[@]} == 0)) ||
+    printf 'inputs %s\n' "$(find -L "${inputs[@]}" -type f -print0 | sort -z | xargs -0 -r sha256sum | sha256sum)"
   for need in ${stage_needs[$1]}; do
     if [[ -n "${stage_title[$need]-}" ]]; then
       sum="$(sed '1,/^results$/d' "$out/stages/$need" 2>/dev/null | sha256sum)"

@@ -55,7 +55,7 @@ wmt14_data_stages "$name"
 mapfile -t known < <(recipe_script paper_tables.py rows)
 ((${#rows[@]})) || rows=("${known[@]}")
 for row in "${rows[@]}"; do
-  [[ " ${known[*]} " == *" $row "* ]] || usage_error "there is no row $row, only ${known[*]}"
+  [[ " ${known[*]} " == *" $row "* ]] || usage_error "there is no row $row; rows: ${known[*]}"
 done
 # Differences to the base model need the base model.
 [[ -z "$row_steps" || " ${rows[*]} " == *" base "* ]] || rows=(base "${rows[@]}")

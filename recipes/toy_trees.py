@@ -43,14 +43,16 @@ def write_treebank(out: Path, train: int = 2000, dev: int = 100, test: int = 100
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="recipes/toy_trees.py", description="Writes a toy treebank.")
-    parser.add_argument("--train", type=int, default=2000, help="training trees (default 2000)")
-    parser.add_argument("--dev", type=int, default=100, help="validation trees (default 100)")
-    parser.add_argument("--test", type=int, default=100, help="test trees (default 100)")
-    parser.add_argument("--seed", type=int, default=1, help="random seed (default 1)")
-    parser.add_argument("--out", type=Path, required=True, help="output directory")
-    options = parser.parse_args(arguments)
-    write_treebank(options.out, options.train, options.dev, options.test, options.seed)
+    parser = argparse.ArgumentParser(
+        prog="recipes/toy_trees.py",
+        description="Write a toy treebank.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    for part, count in (("train", 2000), ("dev", 100), ("test", 100)):
+        parser.add_argument(f"--{part}", type=int, default=count, help=f"Trees in {part}.")
+    parser.add_argument("--seed", type=int, default=1, help="Random seed.")
+    parser.add_argument("--out", type=Path, required=True, help="Output directory.")
+    write_treebank(**vars(parser.parse_args(arguments)))
 
 
 def _sentence(source: random.Random, depth: int, ending: str = "") -> str:

@@ -57,13 +57,15 @@ def named_files(paths: Sequence[Path]) -> dict[str, list[Path]]:
         words = set(re.split(r"[^a-z]+", path.name.lower()))
         splits = [split for split, names in NAMES.items() if words & set(names)]
         if len(splits) != 1:
-            raise UsageError(f"--treebank {path}: its name must contain train, dev or test, as in my.train.ptb")
+            raise UsageError(
+                f"--treebank {path}: the name must contain one of train, dev and test, as my.train.ptb does"
+            )
         files[splits[0]] += treebank_files(str(path))
     for split in ("train", "dev"):
         if not files[split]:
-            raise UsageError(f"--treebank: no file is named {' or '.join(NAMES[split])}, as in my.{split}.ptb")
+            raise UsageError(f"--treebank: no file name contains {' or '.join(NAMES[split])}, as my.{split}.ptb does")
     if not files["test"]:
-        print("no file is named test: the dev set is also the test set", file=sys.stderr)
+        print("no file name contains test: the dev set is also the test set", file=sys.stderr)
         files["test"] = files["dev"]
     return files
 

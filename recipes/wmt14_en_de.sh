@@ -6,8 +6,8 @@
 # Europarl v7, Common Crawl and News Commentary v9, 4.5 million pairs; a joint vocabulary of 37,000 BPE pieces; dev
 # set newstest2013, test set newstest2014 (3003 lines). 25,000 + 25,000 tokens a batch on any number of GPUs. base:
 # 100,000 steps, the last 5 checkpoints averaged; big: 300,000 and 20. Beam 4, alpha 0.6. 1.7 GB are downloaded; the
-# folder grows to about 25 GB (base) or 70 GB (big). Ends with a table: the paper, this run, the difference.
-# Interrupted, it goes on where it stopped when it is run again.
+# results take about 25 GB (base) or 70 GB (big). Ends with a table: the paper, this run, the difference.
+# Run it again to continue after a stop.
 #
 #   --model NAME   base (the default) or big
 

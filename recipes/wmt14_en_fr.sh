@@ -7,8 +7,8 @@
 # filter (at most 175 words, one side at most 1.5 times the other) leaves about 35.5 million; 32,000 word pieces; dev
 # set newstest2013, test set newstest2014 (3003 lines). 25,000 + 25,000 tokens a batch on any number of GPUs. base:
 # 100,000 steps, the last 5 checkpoints averaged; big (P_drop 0.1): 300,000 and 20. Beam 4, alpha 0.6. 6.6 GB are
-# downloaded; the folder grows to about 45 GB (base) or 90 GB (big). Ends with a table: the paper, this run, the
-# difference. Interrupted, it goes on where it stopped when it is run again.
+# downloaded; the results take about 45 GB (base) or 90 GB (big). Ends with a table: the paper, this run, the
+# difference. Run it again to continue after a stop.
 #
 #   --model NAME   base (the default) or big
 

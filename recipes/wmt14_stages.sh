@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the recipes for WMT14 share. A recipe gives the text and vocabulary (wmt14_define) and the models (wmt14_main). It
-# works for any language pair that has a table recipes/wmt14_SOURCE_TARGET.json.
+# Functions that the WMT14 recipes share. A recipe calls wmt14_define (text and vocabulary) and wmt14_main (models). Any
+# language pair works that has a table recipes/wmt14_SOURCE_TARGET.json.
 
 source "$(dirname "${BASH_SOURCE[0]}")/stages.sh"
 

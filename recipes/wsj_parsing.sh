@@ -61,11 +61,13 @@ done
 [[ -z "$sentences" || -f "$sentences" ]] || usage_error "--make-silver $sentences is not a file"
 # Stages run in the directory of the results. A link keeps its name, which may name the split.
 whole() { realpath --no-symlinks -- "$1"; }
-for i in "${!treebank[@]}"; do treebank[i]="$(whole "${treebank[i]}")"; done
 kind=named treebank_needs=treebank.py
-[[ -z "$ldc" ]] || kind=wsj treebank=("$(whole "$ldc")")
+[[ -z "$ldc" ]] || kind=wsj treebank=("$ldc")
+for i in "${!treebank[@]}"; do treebank[i]="$(whole "${treebank[i]}")"; done
 [[ -z "$silver" ]] || silver="$(whole "$silver")" vocabulary=32000
 [[ -z "$sentences" ]] || sentences="$(whole "$sentences")"
+stage_inputs=([treebank]="${treebank[*]@Q}" [prepare]="${silver:+${silver@Q}}"
+  [parse-silver]="${sentences:+${sentences@Q}}")
 begin_stages "$checkout/runs/parsing${silver:+-semi-supervised}${smoke:+-smoke}"
 
 if [[ -n "$smoke" ]]; then
@@ -124,7 +126,7 @@ done
 if [[ -n "$sentences" ]]; then
   stage parse-silver "trees for a semi-supervised run" average silver.all \
     nmt translate averaged --input "$sentences" --output silver.all --constrained --beam 4 "${search[@]}"
-  stage silver "those of empty lines left out" parse-silver silver.ptb to_file silver.ptb grep . silver.all
+  stage silver "without empty lines" parse-silver silver.ptb to_file silver.ptb grep . silver.all
 fi
 stage table "the paper, this run, the difference" \
   "parsing_table.py prepare choose average score-dev score-dev-constrained score-test score-test-constrained" table.md \

@@ -10,8 +10,8 @@ Published parsing scores come from EVALB, the paper's 91.3 (section 6.3) among t
 - An empty bracket does not count. The unlabelled bracket of `( (S ...))` counts. In a chain of equal brackets each
   counts.
 
-Where EVALB fails (text outside brackets, more than 200 words or brackets) this module continues: the former is an error
-of the sentence, the latter is not limited.
+This module continues where EVALB fails: text outside brackets is an error of the sentence, and the numbers of words and
+brackets are not limited.
 """
 
 from __future__ import annotations
@@ -173,8 +173,6 @@ class BracketReport:
     short: Scores  # sentences of at most `cutoff_length` words
     strict: Scores
     cutoff_length: int
-    gold_unlabelled: int  # trees in which an unlabelled bracket counts
-    test_unlabelled: int
     stopped_at: int | None  # the line at which there were more errors than the parameters allow
 
 
@@ -187,7 +185,7 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
     """Compare two equally long files of trees, one tree a line, as EVALB does."""
     rows: list[Row] = []
     problems: list[Problem] = []
-    lost_gold = lost_test = lost_words = gold_unlabelled = test_unlabelled = 0
+    lost_gold = lost_test = lost_words = 0
     stopped_at = None
     for number, (gold_line, test_line) in enumerate(zip(gold, test, strict=True), start=1):
         gold_tree, test_tree = _read(gold_line, parameters), _read(test_line, parameters)
@@ -197,10 +195,7 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
             stopped_at = number
             break
         rows.append(row)
-        if row.status == VALID:
-            gold_unlabelled += _has_unlabelled(gold_tree)
-            test_unlabelled += _has_unlabelled(test_tree)
-        else:
+        if row.status != VALID:
             lost_gold += len(_counting(gold_tree, parameters))
             lost_test += len(_counting(test_tree, parameters))
             lost_words += len(gold_tree.words)
@@ -220,8 +215,6 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
         short=Scores.of([row for row in rows if row.length <= parameters.cutoff_length]),
         strict=strict,
         cutoff_length=parameters.cutoff_length,
-        gold_unlabelled=gold_unlabelled,
-        test_unlabelled=test_unlabelled,
         stopped_at=stopped_at,
     )
 
@@ -237,7 +230,7 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
         token = _TOKEN.match(line, position)
         if token is None:
             text = line[position : position + 20]
-            sentence.errors.append(f"text without a bracket of its own: {text!r}; a word is written (NN cat)")
+            sentence.errors.append(f"text outside brackets: {text!r}; write words as (NN cat)")
             sentence.readable = False
             return sentence
         if token["word"] is not None:
@@ -281,13 +274,13 @@ def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Paramete
         _restore_quotes(gold, test, parameters)
     if len(gold.words) != len(test.words):
         message = (
-            f"length unmatch: {len(gold.words)} gold words count, and {len(test.words)} test words; both trees need "
-            "the same words, and tags over punctuation that are deleted in both"
+            f"length unmatch: gold has {len(gold.words)} words, test has {len(test.words)}, without words of deleted "
+            "tags; both need the same words, and the same tags over punctuation"
         )
         return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
     for one, other in zip(gold.words, test.words, strict=True):
         if not parameters.same_word(one, other):
-            message = f"words unmatch: gold has {one}, test has {other}; both lines need the same sentence"
+            message = f"words unmatch: gold has {one}, test has {other}"
             return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
     gold_brackets, test_brackets = _counting(gold, parameters), _counting(test, parameters)
     row = Row(
@@ -297,7 +290,7 @@ def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Paramete
         matched=_matches(gold_brackets, test_brackets, parameters),
         gold=len(gold_brackets),
         test=len(test_brackets),
-        crossing=_crossings(gold_brackets, test_brackets, len(gold.words)),
+        crossing=_crossings(gold_brackets, test_brackets),
         words=len(gold.words),
         correct_tags=sum(map(parameters.same_label, gold.tags, test.tags)),
     )
@@ -309,11 +302,6 @@ def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Bracket]:
     not_empty = (b for b in sentence.brackets if b.start != b.end)
     cut = (_Bracket(re.split("[-=]", b.label, maxsplit=1)[0], b.start, b.end) for b in not_empty)
     return [b for b in cut if not parameters.deletes_bracket(b.label)]
-
-
-def _has_unlabelled(sentence: _Sentence) -> bool:
-    """Whether an unlabelled bracket counts, as in `( (S ...))`; no parameter can delete it."""
-    return any(not bracket.label and bracket.start != bracket.end for bracket in sentence.brackets)
 
 
 def _matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters) -> int:
@@ -332,20 +320,10 @@ def _matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters)
     return matched
 
 
-def _crossings(gold: list[_Bracket], test: list[_Bracket], length: int) -> int:
-    """Count the test brackets that overlap a gold bracket while neither contains the other.
-
-    A gold bracket (a, b) crosses a test bracket (s, e) from the left if a < s < b < e, so the smallest b for each s
-    decides; likewise from the right. The cost is linear in the total length of the gold brackets.
-    """
-    nearest_end, nearest_start = [length] * (length + 1), [0] * (length + 1)
-    proper_gold = [b for b in gold if b.start < b.end]
-    for bracket in sorted(proper_gold, key=lambda b: -b.end):  # the smallest end is written last
-        nearest_end[bracket.start + 1 : bracket.end] = [bracket.end] * (bracket.end - bracket.start - 1)
-    for bracket in sorted(proper_gold, key=lambda b: b.start):
-        nearest_start[bracket.start + 1 : bracket.end] = [bracket.start] * (bracket.end - bracket.start - 1)
-    proper_test = (b for b in test if b.start < b.end)
-    return sum(nearest_end[b.start] < b.end or nearest_start[b.end] > b.start for b in proper_test)
+def _crossings(gold: list[_Bracket], test: list[_Bracket]) -> int:
+    """Count the test brackets that overlap a gold bracket while neither contains the other."""
+    spans = {(b.start, b.end) for b in gold}
+    return sum(any(a < t.start < b < t.end or t.start < a < t.end < b for a, b in spans) for t in test)
 
 
 def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) -> None:

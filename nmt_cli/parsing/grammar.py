@@ -52,25 +52,17 @@ class _Constituent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GrammarState:
-    """A position in a sequence. Immutable; states share their open constituents."""
+    """A position in a sequence. Immutable; states share their open constituents.
 
-    limits: TreeLimits
+    `symbols_left` must not be less than `words_left`. EOS is not counted.
+    """
+
     words_left: int
-    symbols_left: int  # EOS not counted
+    symbols_left: int
+    limits: TreeLimits
     innermost: _Constituent | None = None
     depth: int = 0
     opens_in_row: int = 0
-
-    @classmethod
-    def start(cls, words: int, max_symbols: int, limits: TreeLimits) -> GrammarState:
-        """Return the state before the first symbol.
-
-        Raises:
-            ValueError: there are more words than symbols.
-        """
-        if max_symbols < words:
-            raise ValueError(f"{words} words need at least {words} symbols, not {max_symbols}")
-        return cls(limits, words, max_symbols)
 
     def allowed(self) -> Allowed:
         """Return the symbols that may follow."""
@@ -92,9 +84,9 @@ class GrammarState:
         match meaning:
             case Open(label) if allowed.opening:
                 inner = _Constituent(label, self.innermost)
-                return GrammarState(self.limits, self.words_left, left, inner, self.depth + 1, self.opens_in_row + 1)
+                return GrammarState(self.words_left, left, self.limits, inner, self.depth + 1, self.opens_in_row + 1)
             case Tag() if allowed.leaf:
-                return GrammarState(self.limits, self.words_left - 1, left, self.innermost, self.depth, 0)
+                return GrammarState(self.words_left - 1, left, self.limits, self.innermost, self.depth, 0)
             case Close(label) if self.innermost is not None and allowed.closing == label:
-                return GrammarState(self.limits, self.words_left, left, self.innermost.parent, self.depth - 1, 0)
+                return GrammarState(self.words_left, left, self.limits, self.innermost.parent, self.depth - 1, 0)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from nmt_cli.parsing.trees import retagged
 from nmt_cli.registry import REQUIRED, argument, option
 
 _SHOWN_PROBLEMS = 10
+_UNLABELLED = re.compile(r"\(\s*\((?!\s*\))")
 _CROSSING = ("average_crossing", "no_crossing", "two_or_less_crossing", "crossing_brackets")
 _FIGURES = (
     *("recall", "precision", "f1", "complete_match", *_CROSSING, "tagging_accuracy"),
@@ -58,10 +60,12 @@ def run(options: ScoreTreesOptions) -> None:
     if len(test) != len(gold):
         raise DataError(
             f"{test_name} has {len(test)} lines but {gold_name} has {len(gold)}; each needs one tree a line, in "
-            "the same order, and an empty line where the parser found none"
+            "the same order, and an empty line for a sentence without a parse"
         )
     if options.gold_tags:
         test = _with_gold_tags(test, gold, test_name, gold_name)
+    _note_unlabelled(test, test_name)
+    _note_unlabelled(gold, gold_name)
     report = score_brackets(test, gold, parameters)
     _print_problems(report, test_name, gold_name)
     if report.stopped_at is not None:
@@ -78,7 +82,7 @@ def run(options: ScoreTreesOptions) -> None:
         print(evalb_output(report), end="")
     else:
         print("\n".join(summary(report)))
-    _warn_if_flattering(report)
+    _warn_if_exclusion_raises(report)
 
 
 def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name: str) -> dict[str, Any]:
@@ -115,14 +119,14 @@ def _with_gold_tags(test: list[str], gold: list[str], test_name: str, gold_name:
     return [line if new is None else new for line, new in zip(test, tagged, strict=True)]
 
 
+def _note_unlabelled(lines: list[str], name: str) -> None:
+    if count := sum(_UNLABELLED.search(line) is not None for line in lines):
+        with_bracket = f"{_counted(count, 'line')} with an unlabelled bracket, as in ( (S ...))"
+        _note(f"{name}: {with_bracket}, which counts as in EVALB; write (TOP (S ...))")
+
+
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:
     """Print the first errors, and the last one if it stopped the scoring."""
-    for name, count in {test_name: report.test_unlabelled, gold_name: report.gold_unlabelled}.items():
-        if count:
-            _note(
-                f"{name}: a bracket without a label, as in ( (S ...)), counts in {_counted(count, 'line')}, as in "
-                "EVALB; write (TOP (S ...))"
-            )
     names = {"gold": gold_name, "test": test_name}
     lines = [f"{names[problem.tree]}:{problem.line}: {problem.message}" for problem in report.problems]
     last = lines[_SHOWN_PROBLEMS:][-1:] if report.stopped_at is not None else []
@@ -131,7 +135,8 @@ def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> No
         print(line, file=sys.stderr)
 
 
-def _warn_if_flattering(report: BracketReport) -> None:
+def _warn_if_exclusion_raises(report: BracketReport) -> None:
+    """Warn if the excluded sentences raise the score."""
     everything, strict = report.everything, report.strict
     pairs = {"F1": (everything.f1, strict.f1), "complete match": (everything.complete_match, strict.complete_match)}
     worse = [

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from nmt_cli.parsing.grammar import TreeLimits
-from nmt_cli.parsing.linearisation import Authors, Linearisation, Meaning, Vinyals
+from nmt_cli.parsing.linearisation import Authors, Linearisation, Vinyals
 from nmt_cli.parsing.trees import Event, Leaf, Open, Tree
 
 LINEARISATIONS = ("vinyals", "authors")
@@ -56,18 +56,8 @@ class TreeSymbols:
     def linearisation(self) -> Linearisation:
         return Vinyals() if self.form == "vinyals" else Authors(self.labels)
 
-    def meanings(self, symbols: Iterable[str]) -> list[Meaning | None]:
-        """Return the meaning of each symbol; None for symbols that are not in the treebank."""
-        known = frozenset(self.symbols)
-        return [self.linearisation.meaning(symbol) if symbol in known else None for symbol in symbols]
-
     def to_json(self) -> dict[str, Any]:
-        return {
-            "form": self.form,
-            "labels": sorted(self.labels),
-            "symbols": list(self.symbols),
-            "limits": asdict(self.limits),
-        }
+        return asdict(self) | {"labels": sorted(self.labels), "symbols": list(self.symbols)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TreeSymbols:

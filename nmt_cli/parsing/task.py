@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -54,10 +53,8 @@ class ParsingTask(VocabularyTask):
     vocabulary_settings = ("linearisation", "subwords", "vocab_size", "byte_fallback", "joint_vocabulary")
     search_defaults: ClassVar[Mapping[str, float]] = {"beam": 21, "alpha": 0.3}  # section 6.3
 
-    def __init__(self, config: ParsingConfig) -> None:
-        super().__init__(config)
-        self._words: Vocabulary | None = None
-        self._trees: TreeSymbols | None = None
+    words: Vocabulary  # of the sentences
+    trees: TreeSymbols
 
     def files(self, prefix: str) -> list[Path]:
         """Return the file PREFIX, plain or .gz, or all treebank files in the directory PREFIX."""
@@ -105,20 +102,6 @@ class ParsingTask(VocabularyTask):
 
     def probe(self) -> list[int]:
         return self.words.encode(_PROBE)
-
-    @property
-    def words(self) -> Vocabulary:
-        """The vocabulary of the sentences."""
-        if self._words is None:
-            raise RuntimeError("the task has no vocabulary yet: learn, adopt or load one first")
-        return self._words
-
-    @property
-    def trees(self) -> TreeSymbols:
-        """The symbols of the treebank."""
-        if self._trees is None:
-            raise RuntimeError("the task has no symbols yet: learn, adopt or load them first")
-        return self._trees
 
     @property
     def source_vocabulary_size(self) -> int:
@@ -169,16 +152,14 @@ class ParsingTask(VocabularyTask):
         from nmt_cli.parsing.constraint import SymbolMasks, TreeConstraint
         from nmt_cli.parsing.grammar import GrammarState
 
-        meanings = self.trees.meanings(self._pieces[len(SPECIAL_SYMBOLS) + self._offset :])
-        masks = SymbolMasks.of([None] * (len(self._pieces) - len(meanings)) + meanings, device)
+        meanings = map(self.trees.linearisation.meaning, self.trees.symbols)
+        masks = SymbolMasks.of([None] * (len(SPECIAL_SYMBOLS) + self._offset) + [*meanings], device)
         words = [len(line_words(line)) for line in sources]
-        return TreeConstraint(
-            masks,
-            [
-                GrammarState.start(count, limit, self.trees.limits) if count <= limit else None
-                for count, limit in zip(words, limits, strict=True)
-            ],
-        )
+        states = [
+            GrammarState(count, limit, self.trees.limits) if count <= limit else None
+            for count, limit in zip(words, limits, strict=True)
+        ]
+        return TreeConstraint(masks, states)
 
     def drawing(self, text: str) -> Any:
         from nmt_cli.parsing.drawing import drawn
@@ -192,39 +173,21 @@ class ParsingTask(VocabularyTask):
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
         """Return labelled bracketing under COLLINS.prm with gold tags; F1 first.
 
-        A sentence that EVALB would leave out counts as entirely wrong.
+        A sentence that EVALB would exclude counts as entirely wrong.
         """
         parameters = dataclasses.replace(COLLINS, max_error=len(references))
         tagged = (retagged(test, gold) or test for test, gold in zip(hypotheses, references, strict=True))
         scores = score_brackets(tagged, references, parameters).strict
-        return {
-            "f1": scores.f1,
-            "precision": scores.precision,
-            "recall": scores.recall,
-            "complete_match": scores.complete_match,
-        }
+        return {name: getattr(scores, name) for name in ("f1", "precision", "recall", "complete_match")}
 
     def _set(self, words: Vocabulary, trees: TreeSymbols) -> None:
-        self._words, self._trees = words, trees
-        for name in ("_symbols", "_pieces"):
-            self.__dict__.pop(name, None)
-
-    @cached_property
-    def _symbols(self) -> subwords.WholeTokens:
-        return subwords.WholeTokens([*SPECIAL_SYMBOLS, *self.trees.symbols])
-
-    @property
-    def _offset(self) -> int:
-        """The difference between a symbol's id and its id in a vocabulary of its own."""
-        return len(self.words) - len(SPECIAL_SYMBOLS) if self.shared_vocabulary else 0
-
-    @cached_property
-    def _pieces(self) -> list[str]:
-        """The written form of each target id."""
-        symbols = self._symbols.pieces(range(len(self._symbols)))
-        if not self.shared_vocabulary:
-            return symbols
-        return [*self.words.pieces(range(len(self.words))), *symbols[len(SPECIAL_SYMBOLS) :]]
+        self.words, self.trees = words, trees
+        self._symbols = subwords.WholeTokens([*SPECIAL_SYMBOLS, *trees.symbols])
+        self._offset = 0  # the difference between the target id of a symbol and its id in `_symbols`
+        self._pieces = [*SPECIAL_SYMBOLS, *trees.symbols]  # the written form of each target id
+        if self.shared_vocabulary:
+            self._offset = len(words) - len(SPECIAL_SYMBOLS)
+            self._pieces = [*words.pieces(range(len(words))), *trees.symbols]
 
     def _sentence(self, line: str) -> str:
         return " ".join(line_words(line))

@@ -76,11 +76,6 @@ class Tree:
     def tags(self) -> list[str]:
         return [leaf.tag for leaf in self.leaves]
 
-    @property
-    def labels(self) -> list[str]:
-        """The labels of the constituents, in the order of their opening brackets."""
-        return [event.label for event in self.events if isinstance(event, Open)]
-
     def with_tags(self, tags: Iterable[str]) -> Tree:
         """Return the tree with other tags, one for each word."""
         pairs = zip(self.leaves, tags, strict=True)
@@ -113,18 +108,6 @@ def treebank_files(name: str) -> list[Path]:
             check_regular(candidate)
             return [candidate]
     raise DataError(f"{path}: there is no such file or directory of trees, nor {path.name}.gz")
-
-
-def read_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
-    """Yield the trees of a file, plain or `.gz`, unchanged.
-
-    Args:
-        consumed: as in `read_lines`.
-
-    Raises:
-        DataError: as `read_lines` and `parse_trees`.
-    """
-    return parse_trees(read_lines(path, consumed), str(path))
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
@@ -183,12 +166,15 @@ def clean(tree: Tree) -> Tree | None:
 
 
 def read_clean_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
-    """Yield the cleaned trees of a file.
+    """Yield the cleaned trees of a file, plain or `.gz`.
+
+    Args:
+        consumed: as in `read_lines`.
 
     Raises:
-        DataError: as `read_trees`, and for a tree that has only traces.
+        DataError: as `read_lines` and `parse_trees`, and for a tree that has only traces.
     """
-    for tree, place in read_trees(path, consumed):
+    for tree, place in parse_trees(read_lines(path, consumed), str(path)):
         cleaned = clean(tree)
         if cleaned is None:
             raise DataError(f"{place}: a tree without words, only traces; remove it from the file")
@@ -297,7 +283,7 @@ class _TreeReader:
 
     def _text(self, token: str) -> None:
         if not self.stack:
-            raise self._error(f"text outside all brackets: {token!r}; a tree is written (S (NP (DT the) (NN cat)) ...)")
+            raise self._error(f"text outside all brackets: {token!r}; write trees as (S (NP (DT the) (NN cat)) ...)")
         around = self.stack[-1]
         if around.is_constituent:
             raise self._untagged(token)
@@ -316,12 +302,12 @@ class _TreeReader:
         elif bracket.words:
             self.events.append(Leaf(label, " ".join(bracket.words)))
         elif self.stack:
-            raise self._error(f"the bracket ({label}) is empty; a leaf is written (NN cat)")
+            raise self._error(f"the bracket ({label}) is empty; write leaves as (NN cat)")
         else:
             raise self._error(f"a tree without words: ({label})")
 
     def _untagged(self, word: str) -> DataError:
-        return self._error(f"the word {word!r} has no tag of its own; write (NN {word})")
+        return self._error(f"the word {word!r} has no tag; write (NN {word})")
 
     def _error(self, message: str) -> DataError:
         return DataError(f"{self.name}:{self.line}: {message}")

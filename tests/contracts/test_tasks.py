@@ -87,7 +87,7 @@ def ids_are_words(ids: list[int], size: int) -> bool:
     return all(EOS < i < size for i in ids)
 
 
-def test_text_comes_back(made: Made) -> None:
+def test_text_round_trips(made: Made) -> None:
     task: Task = made.task
     decoded = [task.decode_target(task.encode_target(target), source) for source, target in made.pairs]
     repaired = [task.repaired(task.encode_target(target), source) for source, target in made.pairs]
@@ -108,7 +108,7 @@ def test_ids_are_words_of_the_vocabularies(made: Made) -> None:
         assert len(made.task.target_tokens(ids)) == len(ids)
 
 
-def test_any_text_has_ids_that_the_model_knows(made: Made) -> None:
+def test_any_text_has_ids_of_the_vocabulary(made: Made) -> None:
     """Unknown characters have an id, so no line can make an embedding fail."""
     for line in ("", " ", "Ж 漢字 🙂 \u2028 <s> </s> <pad>", "x" * 2000):
         ids = made.task.encode_source(line)
@@ -132,7 +132,7 @@ def test_references_score_best(made: Made) -> None:
     assert worse[name] < perfect[name]
 
 
-def test_output_limit_leaves_room_and_never_falls(made: Made) -> None:
+def test_output_limit_grows_with_the_source(made: Made) -> None:
     limits = [made.task.max_length(n) for n in range(1, 300)]
     assert limits == sorted(limits)
     assert all(limit > n for n, limit in enumerate(limits, start=1))
@@ -166,7 +166,7 @@ def saved(made: Made, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "damage", [{"schema": 2}, {"schema": None}, {"config": {"unknown": 1}}, {"config": None}, {"libraries": 3}, None]
 )
-def test_a_damaged_task_is_refused_by_name(made: Made, saved: Path, damage: dict[str, Any] | None) -> None:
+def test_a_damaged_task_is_an_error(made: Made, saved: Path, damage: dict[str, Any] | None) -> None:
     saved.write_text("[" * 10_000 if damage is None else json.dumps({**json.loads(saved.read_text()), **damage}))
     with pytest.raises(DataError, match=re.escape(str(saved))):
         type(made.task).load(saved.parent)
@@ -194,7 +194,7 @@ def test_adopted_vocabularies_give_the_same_ids(made: Made) -> None:
         assert task.encode_target(target) == made.task.encode_target(target)
 
 
-def test_workers_can_have_a_copy(made: Made) -> None:
+def test_tasks_can_be_pickled(made: Made) -> None:
     made.task.encode_source("fill the caches")
     copy = pickle.loads(pickle.dumps(made.task))
     assert copy.encode_source(made.pairs[0][0]) == made.task.encode_source(made.pairs[0][0])

@@ -24,7 +24,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.files.text import read_lines
-from nmt_cli.parsing.trees import clean, parse_trees, read_trees, tree_line
+from nmt_cli.parsing.trees import clean, parse_trees, tree_line
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.state import TrainState
@@ -163,7 +163,7 @@ def test_trees(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trees.mrg"
     path.write_bytes(text.encode("utf-8", "replace"))
     trees: list[Any] = []
-    if outcome(lambda: trees.extend(read_trees(path)), path):
+    if outcome(lambda: trees.extend(parse_trees(read_lines(path), str(path))), path):
         for tree, _ in trees:
             cleaned = clean(tree)
             if cleaned is not None:
@@ -174,13 +174,13 @@ def test_trees(tmp_path: Path, text: str) -> None:
 def test_a_tree_a_hundred_thousand_deep(tmp_path: Path) -> None:
     path = tmp_path / "deep.mrg"
     path.write_text("(S " * 100_000 + "(NN x)" + ")" * 100_000)
-    ((tree, _),) = read_trees(path)
+    ((tree, _),) = parse_trees(read_lines(path), str(path))
     cleaned = clean(tree)
     assert cleaned is not None
     assert cleaned.words == ["x"]
     path.write_text("(S " * 100_000)
     with pytest.raises(DataError, match=r"deep\.mrg:1: "):
-        list(read_trees(path))
+        list(parse_trees(read_lines(path), str(path)))
 
 
 # The binary corpus.

@@ -103,7 +103,7 @@ def test_a_terminal_gets_drawings_and_a_pipe_brackets(run: Path) -> None:
         ("(S (NP (-NONE- *)))\n", "trees.ptb:1: a tree without"),
     ],
 )
-def test_bad_treebanks_leave_nothing_behind(nmt: Nmt, content: str, message: str, tmp_path: Path) -> None:
+def test_bad_treebanks_are_errors_without_output(nmt: Nmt, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "trees.ptb").write_text(content)
     out = tmp_path / "data"
     done = nmt("prepare", "--task", "parsing", "--train", tmp_path / "trees.ptb", "--out", out, code=1)

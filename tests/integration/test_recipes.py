@@ -1,4 +1,4 @@
-"""The small recipes, every stage, on little text with few steps. Their figures are in docs/results.md."""
+"""The small recipes, every stage, on little text with few steps."""
 
 from __future__ import annotations
 

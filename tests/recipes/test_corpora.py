@@ -90,7 +90,7 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
         corpora.fetch_all(table, tmp_path, None)
 
 
-def test_a_little_text_for_every_corpus(tmp_path: Path) -> None:
+def test_small_text_for_every_corpus(tmp_path: Path) -> None:
     """The parallel text is two directories deep."""
     deep = tmp_path / "text" / "deep"
     write_pair(deep / "train", numbered("house", 30), numbered("Haus", 30))

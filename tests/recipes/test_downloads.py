@@ -1,4 +1,4 @@
-"""Archives: downloaded, checked, and read without trust in the names inside."""
+"""Downloading, checking and reading archives."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_error_page_is_not_recorded(server: str, tmp_path: Path, monkeypatch:
     assert downloads.fetch(archive, tmp_path, Recorded(record), None)
 
 
-def test_a_record_belongs_to_an_address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_are_recorded_by_address(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a table's address is corrected, the file of the wrong one does not stay."""
     monkeypatch.setattr(f"{__name__}.CONTENT", packed({"a.en": b"one\n"}))
     (tmp_path / "file.tgz").write_bytes(packed({"a.en": b"another edition\n"}))
@@ -200,7 +200,7 @@ def test_names_in_archives_never_become_paths(tmp_path: Path) -> None:
     assert not Path("/tmp/escaped-from-nmt").exists()
 
 
-def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_an_error(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tgz", "w:gz") as tar:
         add(tar, "a.en", CONTENT * 100)
     whole = (tmp_path / "a.tgz").read_bytes()

@@ -1,4 +1,4 @@
-"""The closing tables: the paper's figures, the run's, and what lies between them."""
+"""The tables of figures: the paper, the run, the difference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def score(identity: str, value: float) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a run of the English-German recipe leaves, with made-up figures."""
+    """The results of the English-German recipe, with made-up figures."""
     monkeypatch.chdir(tmp_path)
     write_json(tmp_path / "text" / "counts.json", {"newstest2014": {"split": "test", "lines": 3000, "expected": 3003}})
     train = {"read": 4_600_000, "sentences": 4_500_001}
@@ -95,7 +95,7 @@ def test_table2_takes_costs_from_the_runs_summary(folder: Path, table: Table) ->
 
 
 @pytest.mark.usefixtures("folder")
-def test_full_names_stand_below(capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_names_are_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     paper_tables.print_wmt14("en", "de", "base", "5", "A note.")
     text = capsys.readouterr().out
     assert "base model. A note.\n" in text

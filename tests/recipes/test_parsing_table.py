@@ -43,11 +43,15 @@ def table(folder: Path, *arguments: str) -> tuple[dict[str, list[str]], str]:
 
 def filled(rows: dict[str, list[str]]) -> list[str]:
     """The rows that have a figure of the paper."""
-    return [name for name, cells in rows.items() if len(cells) == 3 and cells[0] not in ("", "paper", "---:")]
+    return [
+        name
+        for name, cells in rows.items()
+        if len(cells) == 3 and cells[0] not in ("", "paper") and "-" not in cells[0]
+    ]
 
 
 @pytest.mark.parametrize(("semi", "subwords", "f1"), [("", 16_000, 91.3), ("semi-supervised", 32_000, 92.7)])
-def test_beside_the_papers_figures(folder: Path, semi: str, subwords: int, f1: float) -> None:
+def test_wsj_figures_are_compared_with_the_paper(folder: Path, semi: str, subwords: int, f1: float) -> None:
     rows, text = table(folder, "wsj", semi, "")
     assert rows["train, trees"] == ["about 40,000", "39", ""]
     assert rows["subwords"] == [f"{subwords:,}", "15,000", f"{15_000 - subwords:+,}"]
@@ -60,11 +64,11 @@ def test_beside_the_papers_figures(folder: Path, semi: str, subwords: int, f1: f
     assert "LDC99T42 usually gives 39,832, 1,700 and 2,416 trees" in text
 
 
-def test_another_treebank_stands_alone(folder: Path) -> None:
+def test_another_treebank_is_not_compared(folder: Path) -> None:
     rows, text = table(folder, "named", "", "")
     assert filled(rows) == []
     assert "cannot be compared" in text
-    assert "\n| train, trees | | 39 | |\n" in text
+    assert rows["train, trees"] == ["", "39", ""]
     assert "LDC99T42" not in text
 
 

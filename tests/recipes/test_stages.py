@@ -86,7 +86,7 @@ def log(folder: Path) -> list[str]:
 
 
 def states(recipe: Recipe) -> list[str]:
-    """What --list says of the stages."""
+    """The states of the stages from --list."""
     return [line[25:34].strip() for line in recipe("--list").stdout.split("\n")[:-1]]
 
 
@@ -250,7 +250,7 @@ def test_a_further_machine_shares_one_stage_and_records_nothing(tmp_path: Path, 
     assert sorted(path.name for path in (tmp_path / "out" / "stages").iterdir()) == [".lock", "close", "paint"]
 
 
-def test_list_shows_commands_as_one_types_them(tmp_path: Path, recipes: Path, bash: Recipe) -> None:
+def test_list_shows_the_commands(tmp_path: Path, recipes: Path, bash: Recipe) -> None:
     script = tmp_path / "recipe.sh"
     script.write_text(f"""source "{recipes}/stages.sh"
     begin_stages "{tmp_path}/out" && stage_flag --list

@@ -7,7 +7,7 @@ from toy_trees import treebank, write_treebank
 from nmt_cli.parsing.trees import line_tree, read_clean_trees, tree_line
 
 
-def test_every_tree_is_read_back_and_none_is_seen_in_training(tmp_path: Path) -> None:
+def test_splits_share_no_tree_and_are_read_back(tmp_path: Path) -> None:
     write_treebank(tmp_path, train=200, dev=20, test=30)
     trees = {
         part: [tree_line(t.tree) for t in read_clean_trees(tmp_path / f"{part}.ptb")]
@@ -18,6 +18,6 @@ def test_every_tree_is_read_back_and_none_is_seen_in_training(tmp_path: Path) ->
     assert trees == treebank(200, 20, 30)
 
 
-def test_the_words_decide_the_tree() -> None:
+def test_words_determine_the_tree() -> None:
     trees = [line_tree(line) for line in treebank(2000, 0, 0)["train"]]
     assert len({tuple(tree.words) for tree in trees}) == len(trees)

@@ -1,4 +1,4 @@
-"""The masks that the search sees, against the automaton that they stand for."""
+"""The masks of the constraint, compared with the automaton."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def symbols(request: pytest.FixtureRequest) -> TreeSymbols:
 
 
 def start(symbols: TreeSymbols, words: list[int], limit: int = 40) -> TreeConstraint:
-    pieces = [*SPECIAL_SYMBOLS, *symbols.symbols]
-    masks = SymbolMasks.of(symbols.meanings(pieces), torch.device("cpu"))
-    return TreeConstraint(masks, [GrammarState.start(count, limit, TreeLimits(4, 3)) for count in words])
+    meanings = [None] * len(SPECIAL_SYMBOLS) + [symbols.linearisation.meaning(symbol) for symbol in symbols.symbols]
+    masks = SymbolMasks.of(meanings, torch.device("cpu"))
+    return TreeConstraint(masks, [GrammarState(count, limit, TreeLimits(4, 3)) for count in words])
 
 
-def test_masks_are_the_automatons_at_every_step(symbols: TreeSymbols) -> None:
+def test_masks_equal_the_automaton_at_every_step(symbols: TreeSymbols) -> None:
     source = random.Random(1)
     constraint = start(symbols, [1, 3, 5, 2])
     for _ in range(60):
@@ -45,7 +45,7 @@ def test_masks_are_the_automatons_at_every_step(symbols: TreeSymbols) -> None:
 
 
 def expected(masks: SymbolMasks, state: GrammarState | None) -> list[bool]:
-    """The mask by asking the automaton about each symbol, one by one."""
+    """The mask, computed symbol by symbol from the automaton."""
     if state is None:
         return [False] * len(masks.meanings)
     return [
@@ -54,7 +54,7 @@ def expected(masks: SymbolMasks, state: GrammarState | None) -> list[bool]:
     ]
 
 
-def test_a_token_that_is_not_allowed_kills_its_hypothesis_and_no_other(symbols: TreeSymbols) -> None:
+def test_a_token_that_is_not_allowed_drops_only_its_hypothesis(symbols: TreeSymbols) -> None:
     constraint = start(symbols, [2, 2])
     opening = constraint.allowed()[0].nonzero().flatten().tolist()[0]
     closer = next(iter(constraint.masks.closing.values()))
@@ -65,7 +65,7 @@ def test_a_token_that_is_not_allowed_kills_its_hypothesis_and_no_other(symbols: 
     assert not again.allowed()[0].any()
 
 
-def test_rows_repeat_and_go_missing_as_beams_do(symbols: TreeSymbols) -> None:
+def test_rows_are_repeated_and_left_out(symbols: TreeSymbols) -> None:
     constraint = start(symbols, [1, 4])
     opening = constraint.allowed()[1].nonzero().flatten().tolist()[0]
     after = constraint.advance(torch.tensor([1, 1, 1]), torch.tensor([opening] * 3))

@@ -1,4 +1,4 @@
-"""Bracketing scores against the real EVALB's output, kept in files and, for odd lines, written down from its runs."""
+"""Bracketing scores, compared with output of the real EVALB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEW = replace(
     deleted_labels=COLLINS.deleted_labels | {"S1", "?", "!"},
     quote_labels=frozenset(("``", "''", "POS", "NN", "CD", "VBZ", ":")),
 )
-"""EVALB's own new.prm, which makes use of QUOTE_LABEL."""
+"""EVALB's file new.prm, which uses QUOTE_LABEL."""
 
 
 def lines_of(path: Path) -> list[str]:
@@ -50,8 +50,8 @@ def test_equals_the_real_program(shared_data: Path, name: str, settings_file: st
 
 
 def test_equals_the_official_sample(shared_data: Path) -> None:
-    """The sample's output is older than the F-measure; it also prints words for sentences in error, and elsewhere a
-    count of sentences where the total of crossing brackets belongs. Nothing else may differ."""
+    """The sample was printed by an older EVALB: without F-measure, with words of sentences in error, and a count of
+    sentences in place of the total of crossing brackets. Nothing else may differ."""
     folder = shared_data / "evalb" / "sample"
     ours = evalb_output(scored(folder, "sample", "sample.prm")).split("\n")
     theirs = (folder / "sample.rsl").read_text("utf-8").split("\n")
@@ -88,7 +88,7 @@ def test_odd_lines(test: str, gold: str, expected: str) -> None:
     assert row(test, gold) == expected
 
 
-def test_output_where_there_is_nothing_to_divide_by() -> None:
+def test_output_without_brackets_to_divide_by() -> None:
     report = score_brackets(["(X (A a))"], ["(S (A a))"], COLLINS)
     assert evalb_output(report).count("Bracketing FMeasure       =   -nan\n") == 2
     assert report.everything.f1 == 0.0
@@ -112,8 +112,9 @@ def test_brackets_that_count(test: str, gold: str, matched: str) -> None:
     assert " ".join(row(test, gold).split()[4:7]) == matched
 
 
-def test_unlabelled_brackets_match_by_span_alone_and_each_but_once() -> None:
-    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2. TOP goes by its name, also without labels.
+def test_without_labels_each_bracket_matches_one_of_the_same_span() -> None:
+    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2. TOP is deleted by its label even if labels
+    are not compared.
 
     With labels, S at 0-3 alone matches: 1 of 3 either way. Without them 0-3 and 0-2 do, and the second 0-2 of gold
     finds no other: 2 of 3. No bracket crosses another.
@@ -181,7 +182,7 @@ def test_strict_scores_count_what_is_excluded() -> None:
 
 
 def test_an_excluded_sentence_is_no_complete_match() -> None:
-    """Not even if no bracket counts in either tree, so that 0 of 0 match."""
+    """Also if no bracket counts in either tree, so that 0 of 0 match."""
     report = score_brackets(["(TOP (A b))", "(S (A a))"], ["(TOP (A a))", "(S (A a))"], COLLINS)
     assert report.everything.complete_match == 100.0
     assert report.strict == Scores(
@@ -197,13 +198,6 @@ def test_an_excluded_sentence_is_no_complete_match() -> None:
     )
 
 
-def test_brackets_without_a_label_are_counted_where_they_count() -> None:
-    gold = ["( (S (A a)))", "(())", "( (S (A a)))", "( (-LRB- (A a)))", "(-LRB- (A a))"]
-    test = ["(TOP (S (A a)))", "(())", "((S (A b)))", "(TOP (S ( (A a))))", "(-LRB- (A a))"]
-    report = score_brackets(test, gold, COLLINS)
-    assert (report.gold_unlabelled, report.test_unlabelled) == (2, 1)
-
-
 @pytest.mark.parametrize(
     ("test", "gold", "wrong", "message"),
     [
@@ -211,7 +205,7 @@ def test_brackets_without_a_label_are_counted_where_they_count() -> None:
         ("(S (A a)))", "(S (A a))", "test", "1 surplus closing brackets"),
         ("(S (A a))", "(S a (A a))", "gold", "'a (A a))'"),
         ("(S (A b))", "(S (A a))", "test", "words unmatch: gold has a, test has b"),
-        ("(S (A a) (NN .))", "(S (A a) (. .))", "test", "length unmatch: 1 gold words count, and 2 test words"),
+        ("(S (A a) (NN .))", "(S (A a) (. .))", "test", "length unmatch: gold has 1 words, test has 2"),
     ],
 )
 def test_problems_name_the_file_in_error(test: str, gold: str, wrong: str, message: str) -> None:
@@ -242,7 +236,7 @@ def random_tree(source: random.Random, words: range) -> str:
 
 
 def spans(tree: str) -> list[tuple[int, int]]:
-    """The brackets' spans, by a reading of one's own."""
+    """The spans of the brackets, read independently of the subject."""
     found, stack, words = [], [], 0
     for token in tree.replace("(", " ( ").replace(")", " ) ").split():
         if token == "(":

@@ -1,4 +1,4 @@
-"""EVALB's parameter files: the real ones, and what is said about wrong ones."""
+"""EVALB's parameter files: real ones and wrong ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ BARE = Parameters()
     ],
 )
 def test_lines_are_read_as_evalb_reads_them(tmp_path: Path, line: str, expected: Parameters, ignored: str) -> None:
-    """What EVALB ignores in silence is noted."""
+    """Settings that EVALB ignores silently give a note."""
     path = written(tmp_path, f"{line}\n# a comment\n\n")
     notes: list[str] = []
     assert read_parameters(path, notes.append) == expected
@@ -84,7 +84,7 @@ def test_lines_are_read_as_evalb_reads_them(tmp_path: Path, line: str, expected:
         (" MAX_ERROR 10", "' MAX_ERROR 10'"),
     ],
 )
-def test_a_line_that_evalb_would_misread_is_an_error(tmp_path: Path, line: str, complaint: str) -> None:
+def test_an_invalid_line_is_an_error(tmp_path: Path, line: str, complaint: str) -> None:
     path = written(tmp_path, f"# x\n{line}\n")
     with pytest.raises(DataError) as caught:
         read_parameters(path)
@@ -97,7 +97,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_parameters(tmp_path / "absent.prm")
 
 
-def test_equality_goes_both_ways_and_no_further() -> None:
+def test_equality_is_symmetric_but_not_transitive() -> None:
     parameters = Parameters(equal_labels=frozenset((("A", "B"), ("B", "C"))), deleted_labels=frozenset(("A",)))
     assert parameters.same_label("A", "B")
     assert parameters.same_label("B", "A")

@@ -1,10 +1,9 @@
-"""The automaton of well-formed sequences: never a dead end, nothing but trees, every tree within the limits."""
+"""The automaton accepts exactly the trees within the limits, without dead ends."""
 
 from __future__ import annotations
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +39,7 @@ def limits_of(tree: Tree) -> TreeLimits:
 
 @given(st.integers(0, 8), st.integers(0, 30), st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_every_path_ends_in_a_tree(words: int, spare: int, depth: int, in_row: int, source: object) -> None:
-    state = GrammarState.start(words, words + spare, TreeLimits(depth, in_row))
+    state = GrammarState(words, words + spare, TreeLimits(depth, in_row))
     symbols: list[str] = []
     while not (state.allowed().end and (not followers(state) or source.random() < 0.5)):  # type: ignore[attr-defined]
         symbol = source.choice(followers(state))  # type: ignore[attr-defined]
@@ -54,7 +53,7 @@ def test_every_path_ends_in_a_tree(words: int, spare: int, depth: int, in_row: i
 
 
 def test_all_trees_within_the_limits_and_no_others() -> None:
-    """Against every sequence there is: those that it accepts are exactly those that need no repair."""
+    """Of all short sequences, exactly those that need no repair are accepted."""
     words, length, limits = 2, 6, TreeLimits(depth=2, opens_in_row=2)
     for size in range(length + 1):
         for symbols in itertools.product(("(S", "XX", ")S"), repeat=size):
@@ -64,14 +63,14 @@ def test_all_trees_within_the_limits_and_no_others() -> None:
 
 
 def accepts(symbols: tuple[str, ...], words: int, length: int, limits: TreeLimits) -> bool:
-    state: GrammarState | None = GrammarState.start(words, length, limits)
+    state: GrammarState | None = GrammarState(words, length, limits)
     for symbol in symbols:
         state = state.advance(MEANINGS[symbol]) if state else None
     return state is not None and state.allowed().end
 
 
-def test_what_may_follow() -> None:
-    start = GrammarState.start(1, 5, TreeLimits(2, 2))
+def test_allowed_symbols() -> None:
+    start = GrammarState(1, 5, TreeLimits(2, 2))
     assert start.allowed() == Allowed(opening=True, leaf=True, end=False, closing=None)
     inner = after(start, Open("S"), Open("N"))
     assert inner.allowed() == Allowed(opening=False, leaf=True, end=False, closing=None)
@@ -83,11 +82,9 @@ def test_what_may_follow() -> None:
 
 def test_opens_only_what_can_still_be_closed() -> None:
     limits = TreeLimits(9, 9)
-    assert not GrammarState.start(3, 4, limits).allowed().opening
-    assert GrammarState.start(3, 5, limits).allowed().opening
-    assert not after(GrammarState.start(3, 6, limits), Open("S")).allowed().opening
-    with pytest.raises(ValueError, match="3 words need"):
-        GrammarState.start(3, 2, limits)
+    assert not GrammarState(3, 4, limits).allowed().opening
+    assert GrammarState(3, 5, limits).allowed().opening
+    assert not after(GrammarState(3, 6, limits), Open("S")).allowed().opening
 
 
 def test_the_limits_of_trees() -> None:

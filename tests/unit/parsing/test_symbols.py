@@ -5,9 +5,8 @@ import json
 import pytest
 
 from nmt_cli.parsing.grammar import TreeLimits
-from nmt_cli.parsing.linearisation import Tag
 from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols
-from nmt_cli.parsing.trees import Close, Open, line_tree
+from nmt_cli.parsing.trees import line_tree
 
 TREES = ["(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog)))))", "(TOP (NP (NP (NN NP))))"]
 
@@ -28,7 +27,7 @@ def test_limits_leave_room_beyond_the_treebank(symbols: TreeSymbols) -> None:
     assert symbols.limits == TreeLimits(3 + 10, 2 + 2)
 
 
-def test_json_both_ways(symbols: TreeSymbols) -> None:
+def test_json_round_trip(symbols: TreeSymbols) -> None:
     assert TreeSymbols.from_json(json.loads(json.dumps(symbols.to_json()))) == symbols
 
 
@@ -36,15 +35,3 @@ def test_json_both_ways(symbols: TreeSymbols) -> None:
 def test_damaged_json(symbols: TreeSymbols, wrong: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         TreeSymbols.from_json({**symbols.to_json(), **wrong})
-
-
-def test_only_the_treebanks_own_symbols_mean_something() -> None:
-    symbols = TreeSymbols.of(map(line_tree, TREES), "vinyals")
-    assert symbols.meanings(["(S", ")S", "XX", "(UNHEARD", "</s>", "cat"]) == [
-        Open("S"),
-        Close("S"),
-        Tag("XX"),
-        None,
-        None,
-        None,
-    ]

@@ -1,4 +1,4 @@
-"""The parsing task: treebanks in, trees over exactly the sentence's words out, whatever the ids are."""
+"""The parsing task: treebanks to ids, and any ids to a tree over the words of the sentence."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EVERY_TASK = pytest.mark.parametrize(
 
 
 @EVERY_TASK
-def test_trees_come_back_from_their_ids(task: ParsingTask) -> None:
+def test_trees_round_trip_through_ids(task: ParsingTask) -> None:
     for line in TREES["dev"]:
         source = example(line).source
         ids = task.encode_target(line)
@@ -93,14 +93,14 @@ def test_repairs_are_counted_by_kind() -> None:
     assert task.repaired([], "the cat") == ("(TOP (S (XX the) (XX cat)))", {"flat": 1})
 
 
-def test_brackets_in_a_sentence_are_written_as_treebanks_do() -> None:
+def test_round_brackets_in_a_sentence_become_lrb_and_rrb() -> None:
     task = TASKS[0]
     assert task.encode_source("a (b)") == task.encode_source("a  -LRB-b-RRB- ")
     assert "(XX -LRB-b-RRB-)" in task.decode_target([], "a (b)")
 
 
 @EVERY_TASK
-def test_the_constraint_admits_the_treebank_and_nothing_but_trees(task: ParsingTask) -> None:
+def test_the_constraint_allows_the_treebank_and_only_trees(task: ParsingTask) -> None:
     lines = TREES["dev"][:5]
     sources = [example(line).source for line in lines]
     constraint = task.constraint(sources, [80] * len(lines), torch.device("cpu"))
@@ -151,7 +151,7 @@ def test_the_papers_output_limit_and_search() -> None:
     assert dict(ParsingTask.search_defaults) == {"beam": 21, "alpha": 0.3}
 
 
-def test_evaluation_is_evalbs_with_gold_tags() -> None:
+def test_evaluation_is_strict_evalb_with_gold_tags() -> None:
     gold = "(TOP (S (NP (NN cats)) (VP (VBP run)) (. .)))"
     bare = gold.replace("NN", "XX").replace("VBP", "XX").replace("(. .)", "(XX .)")
     scores = TASKS[0].evaluate([bare, gold.replace("VP", "NP")], [gold, gold])
@@ -162,7 +162,7 @@ def test_evaluation_is_evalbs_with_gold_tags() -> None:
 
 
 @pytest.mark.parametrize("damage", [{"trees": {}}, {"trees": None}, {"words": {}}])
-def test_damaged_symbols_are_refused_by_name(damage: dict[str, Any], tmp_path: Path) -> None:
+def test_damaged_symbols_are_an_error(damage: dict[str, Any], tmp_path: Path) -> None:
     TASKS[0].save(tmp_path)
     path = tmp_path / "task.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
@@ -179,7 +179,7 @@ def test_vocabularies_are_adopted_with_their_settings() -> None:
 
 
 @pytest.mark.parametrize("form", LINEARISATIONS)
-def test_real_treebanks_come_back_from_their_ids(form: str, shared_data: Path) -> None:
+def test_real_treebanks_round_trip_through_ids(form: str, shared_data: Path) -> None:
     task = ParsingTask(ParsingConfig(linearisation=form, subwords="none", vocab_size=100))
     path = shared_data / "trees" / "craft.dev.mrg.gz"
     trees = [placed.tree for placed in itertools.islice(read_clean_trees(path), 400)]

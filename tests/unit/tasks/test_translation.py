@@ -1,4 +1,4 @@
-"""The translation task: from raw files to ids and back, and through its folder."""
+"""The translation task: files to ids and back, saving and loading."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def learned(**settings: Any) -> TranslationTask:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "none"])
-def test_sentences_come_back(kind: str) -> None:
+def test_sentences_round_trip(kind: str) -> None:
     task = learned(subwords=kind, vocab_size=50)
     for source, target in PAIRS:
         ids = task.encode_target(target)
@@ -124,7 +124,7 @@ def test_settings_that_contradict_a_vocabulary_are_refused(settings: dict[str, A
         made(**{"vocab_size": 10000, **settings}).adopt(learned())
 
 
-def test_a_default_that_the_user_gave_is_not_changed() -> None:
+def test_a_default_given_by_the_user_is_not_changed() -> None:
     saved = learned(subwords="wordpiece")
     made(vocab_size=10000).adopt(saved)
     with pytest.raises(UsageError, match="--subwords bpe contradicts --subwords-from, which was made with wordpiece"):
@@ -163,10 +163,10 @@ def test_languages_are_needed(settings: dict[str, str], message: str) -> None:
 def test_reading_a_prefix(tmp_path: Path) -> None:
     (tmp_path / "t.en").write_text("a\nb\n")
     (tmp_path / "t.de").write_text("x\ny\n")
-    told: list[int] = []
-    examples = list(made().read(str(tmp_path / "t"), told.append))
+    sizes: list[int] = []
+    examples = list(made().read(str(tmp_path / "t"), sizes.append))
     assert [(e.source, e.target) for e in examples] == [("a", "x"), ("b", "y")]
-    assert sum(told) == 8
+    assert sum(sizes) == 8
     with pytest.raises(DataError, match=r"u\.en: no such file"):
         made().files(str(tmp_path / "u"))
 
@@ -200,14 +200,14 @@ def any_line_tasks() -> list[TranslationTask]:
     return _tasks
 
 
-def test_using_it_before_it_has_learned_is_a_programmers_mistake() -> None:
+def test_a_task_without_vocabulary_raises_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="no vocabulary yet"):
         made().encode_source("a")
     assert not issubclass(RuntimeError, NmtError)
 
 
 def test_golden_ids() -> None:
-    """A vocabulary made once still gives the ids that it gave then."""
+    """A saved vocabulary gives the same ids in every version."""
     task = TranslationTask.load(Path(__file__).parent / "golden_translation")
     golden = json.loads((Path(__file__).parent / "golden_translation" / "ids.json").read_text(encoding="utf-8"))
     assert len(golden) == len(translation._PROBES) + len(PAIRS[:3])
