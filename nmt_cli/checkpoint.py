@@ -6,9 +6,8 @@
     training.json, training.safetensors    optimizer and state of the run; only where training can be resumed
     checksums.json       SHA-256 of each file above; written last
 
-A checkpoint is whole or absent: it is written under a hidden name, flushed to the disk, and renamed. Reading one checks
-names, types and sizes before it allocates memory for them, and raises CheckpointError where anything is missing,
-damaged or does not fit.
+Checkpoints are written atomically. Loading one checks names, types and sizes before it allocates memory for them, and
+raises CheckpointError if anything is missing, damaged or does not fit.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -40,6 +39,8 @@ SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"
 TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
+VOCABULARY = ("source_vocabulary_size", "target_vocabulary_size", "shared_vocabulary")
+"""Attributes of a task, fields of `Contents` and keywords of a model."""
 _ANOTHER = "Use another checkpoint, or copy this one again."
 _LARGEST_JSON = 1 << 26  # bytes
 
@@ -49,8 +50,8 @@ class Contents:
     """The content of a checkpoint's config.json."""
 
     sections: dict[str, Any]  # of the configuration
-    source_vocabulary_size: int
-    target_vocabulary_size: int
+    source_vocabulary_size: int = field(metadata={"minimum": 1})
+    target_vocabulary_size: int = field(metadata={"minimum": 1})
     shared_vocabulary: bool
     step: int
     run: str  # the run's fingerprint
@@ -118,18 +119,11 @@ def read_contents(folder: Path) -> Contents:
     content = _read_json(path)
     if content.get("schema") != SCHEMA:
         raise CheckpointError(f"{path}: schema {content.get('schema')!r}; this version of nmt reads schema {SCHEMA}")
-    for name, kind in get_type_hints(Contents).items():
-        value, expected = content.get(name), get_origin(kind) or kind
-        if type(value) is not expected or (isinstance(value, int) and name.endswith("_size") and value < 1):
-            raise CheckpointError(
-                f"{path}: {name} is {value!r}; expected a {'positive ' if expected is int else ''}{expected.__name__}"
-            )
-    return Contents(**{f.name: content[f.name] for f in fields(Contents)})
-
-
-def fingerprint(description: Mapping[str, Any]) -> str:
-    """Return a hash of everything that defines a run."""
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
+    try:
+        contents: Contents = restored(Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path))
+    except UsageError as error:
+        raise CheckpointError(str(error)) from error
+    return contents
 
 
 def verify(folder: Path) -> None:
@@ -184,13 +178,10 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
     contents = read_contents(folder)
     weights = load_weights(folder)
     task = load_task(folder / TASK, contents.modules.get("task", ""))
-    for side in ("source", "target"):
-        ours, theirs = getattr(contents, f"{side}_vocabulary_size"), getattr(task, f"{side}_vocabulary_size")
+    for name in VOCABULARY:
+        ours, theirs = getattr(contents, name), getattr(task, name)
         if ours != theirs:
-            raise CheckpointError(
-                f"{folder}: its {side} vocabulary has {theirs} entries, but its model has {ours}: they do not belong "
-                "together"
-            )
+            raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs}")
     with torch.device("meta"):  # allocates nothing, whatever the configured sizes
         check_fit(build_model(contents, str(folder)), weights, str(folder))
     model = build_model(contents, str(folder))
@@ -206,9 +197,7 @@ def build_model(contents: Contents, origin: str) -> nn.Module:
         model: nn.Module = registry.build(
             model_config,
             attention=attention,
-            source_vocabulary_size=contents.source_vocabulary_size,
-            target_vocabulary_size=contents.target_vocabulary_size,
-            shared_vocabulary=contents.shared_vocabulary,
+            **{name: getattr(contents, name) for name in VOCABULARY},
         )
     except UsageError as error:
         raise CheckpointError(f"{origin}: {error}") from error
@@ -262,7 +251,7 @@ def resumable_of(run: Path) -> list[Path]:
     return [path for _, _, path in ordered]
 
 
-def resolve(path: Path) -> Path:
+def locate(path: Path) -> Path:
     """Return `path` if it is a checkpoint, or the newest checkpoint if it is a run."""
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 import tomllib
 import types
 import typing
@@ -51,11 +52,7 @@ class RunConfig:
 
 
 def resolve(
-    training: type[Any],
-    flags: Mapping[str, Any],
-    *,
-    preset: str | None = None,
-    file: Path | None = None,
+    training: type[Any], flags: Mapping[str, Any], *, preset: str | None = None, file: Path | None = None
 ) -> RunConfig:
     """Return the configuration of a run: defaults < `preset` < `file` < `flags`.
 
@@ -203,16 +200,17 @@ def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, s
     Raises:
         UsageError: a name is unknown, or a value is of another type, not among the choices, or out of bounds.
     """
-    known = {field.name: (field, hint) for field, hint in fields(cls)}
+    known, hints = cls.__dataclass_fields__, typing.get_type_hints(cls)
     checked = {}
     for name, value in values.items():
         if name not in known:
             raise UsageError(f"{origins[name]}: there is no setting called {name!r}. {nearest(name, known)}")
-        checked[name] = _checked(*known[name], value, f"{origins[name]}: {flag(known[name][0])}")
+        shown = flag(known[name]) if "help" in known[name].metadata else name
+        checked[name] = _checked(known[name], hints[name], value, f"{origins[name]}: {shown}")
     try:
         return cls(**checked)
     except UsageError as error:  # by the dataclass itself, about some of its fields
-        places = [origins[name] for name in checked if flag(known[name][0]) in str(error)]
+        places = [origins[name] for name in checked if flag(known[name]) in str(error)]
         raise UsageError(": ".join([*dict.fromkeys(places), str(error)])) from error
 
 
@@ -283,7 +281,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
 def _typed(hint: Any, value: Any, place: str) -> Any:
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for wanted in accepted:
-        if wanted is float and type(value) is int:
+        if wanted is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         kind = typing.get_origin(wanted) or wanted
         if type(value) is kind or (kind is Path and isinstance(value, Path)):

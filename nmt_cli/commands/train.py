@@ -18,7 +18,7 @@ from nmt_cli.commands.dry_run import dry_run, show
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, describe, open_data
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, resolve
-from nmt_cli.device import check_precision, join_world
+from nmt_cli.device import bfloat16_products, join_world
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.presets import PRESETS
@@ -88,7 +88,8 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             parts = build_parts(config, task, corpus, valid, world)  # first: an error here leaves no directory behind
             check_validation(settings, flags, valid is not None, data)
             check_shares(parts.plan.micro_batches, world.size, reporter.note)
-            check_precision(world.device, settings.precision, reporter.note)
+            if world.device.type == "cuda" and settings.precision == "auto" and not bfloat16_products("cuda", "auto"):
+                reporter.note("this GPU has no bfloat16 arithmetic: --precision auto is float32")
             if world.is_main:
                 recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
                 directory.claim({**config.to_json(), "data": recorded, "imports": list(options.imports)})
@@ -102,17 +103,12 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 def train_run(run: Run, settings: TrainingConfig) -> None:
     """Train from the run's newest checkpoint to its end, and write the summary."""
     resumed = run.resume()
-    step = run.state.step
-    already = run.finished and not run.state.pending
-    if already:
+    if run.finished and not run.state.pending:
         advice = "--patience" if run.out_of_patience else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {advice} to train on")
     elif not resumed:
         run.reporter.note(plan_line(run, settings))
-    trainer = Trainer(run.parts, settings, run.world)
-    trainer.fit(run)
-    if already and run.directory.summarised_step() == step:
-        return
+    Trainer(run.parts, settings, run.world).fit(run)
     figures = summary(run)
     if run.world.is_main:
         run.directory.write_summary(figures)

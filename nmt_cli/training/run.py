@@ -153,8 +153,7 @@ class Run:
         self.reporter.advance(state)
         save = main and self.save_interval.due(state.step)  # the main rank's clock decides for all
         validate = main and self.validation_interval is not None and self.validation_interval.due(state.step)
-        flags = torch.tensor([signal_number > 0, save, validate], dtype=torch.float, device=self.world.device)
-        stopping, save, validate = (self.world.sum(flags) > 0).tolist()
+        stopping, save, validate = self.world.any([signal_number > 0, save, validate])
         last = state.step >= self.config.max_steps
         save = save or last
         validate = self.parts.validate is not None and (validate if self.validation_interval else save)

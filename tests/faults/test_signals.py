@@ -24,7 +24,7 @@ def test_a_signal(
     run = tmp_path / "run"
     started = forks.train(tiny_data, run, watched=str(run), signals={str(place_of(whole, 0.4)): number})
     started.code(128 + number)
-    assert str(checkpoint.resolve(run)) in started.err
+    assert str(checkpoint.locate(run)) in started.err
     forks.train(tiny_data, run).code(0)
     check_same(f"SIG{number.name.removeprefix('SIG')}: saved, exit code {128 + number}", whole, run)
 
@@ -107,7 +107,7 @@ def test_a_signal_before_pending_actions(
     run = tmp_path / "run"
     stop = {"poison": "asked_to_stop", "environment": {"STOP_AT": str(step)}}
     forks.train(tiny_data, run, *SPACED, **stop).code(128 + signal.SIGTERM)
-    newest = checkpoint.resolve(run)
+    newest = checkpoint.locate(run)
     assert newest.name == f"latest-{step:08d}"
     assert checkpoint.load_training(newest).values["state"]["pending"] == pending
     if pending:  # as if the resumed run was killed after it had logged this step

@@ -146,12 +146,12 @@ def test_a_changed_config_is_noticed(folder: Path) -> None:
     [
         ({"schema": 2}, r"config\.json: schema 2"),
         ({"schema": None}, r"schema None"),
-        ({"source_vocabulary_size": -1}, r"source_vocabulary_size is -1"),
-        ({"target_vocabulary_size": "20"}, r"target_vocabulary_size is '20'"),
-        ({"shared_vocabulary": 1}, r"shared_vocabulary is 1"),
-        ({"sections": []}, r"sections is \[\]"),
-        ({"run": None}, r"run is None"),
-        ({"modules": None}, r"modules is None"),
+        ({"source_vocabulary_size": -1}, r"source_vocabulary_size must be at least 1, not -1"),
+        ({"target_vocabulary_size": "20"}, r"target_vocabulary_size must be of type int, not '20'"),
+        ({"shared_vocabulary": 1}, r"shared_vocabulary must be of type bool"),
+        ({"sections": []}, r"sections must be of type dict"),
+        ({"run": None}, r"run must be of type str"),
+        ({"modules": None}, r"modules must be of type dict"),
         ({"sections": {}}, r"no section 'model'"),
         ({"sections": {"model": "transformer"}}, r"no section 'model'"),
         ({"sections": {"model": {"name": "rnn"}, "attention": {"name": "full"}}}, r"no model called 'rnn'"),
@@ -159,8 +159,8 @@ def test_a_changed_config_is_noticed(folder: Path) -> None:
             {"sections": {"model": {"name": "rnn"}}, "modules": {"model": "their.rnn"}},
             r"'rnn' comes from the module their\.rnn: give --import their\.rnn",
         ),
-        ({"target_vocabulary_size": 20}, r"target vocabulary has 13 entries"),
-        ({"shared_vocabulary": False}, r"source_embedding\.weight is in one of them only"),
+        ({"target_vocabulary_size": 20}, r"target_vocabulary_size of its model is 20, that of its task 13"),
+        ({"shared_vocabulary": False}, r"shared_vocabulary of its model is False"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:
@@ -293,23 +293,17 @@ def test_the_checkpoints_of_a_run(folder: Path, tmp_path: Path) -> None:
     assert [path.name for path in checkpoint.checkpoints_of(run)] == ["step-00000008", "step-00000010"]
     for name in ("step-00000010", "latest-00000011", "best-00000011", "step-00000011"):  # of one step, the last
         shutil.copytree(folder, checkpoints / name, dirs_exist_ok=True)
-        assert checkpoint.resolve(run).name == name
-    assert checkpoint.resolve(folder) == folder
+        assert checkpoint.locate(run).name == name
+    assert checkpoint.locate(folder) == folder
 
 
 def test_runs_without_checkpoints(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
-        checkpoint.resolve(tmp_path / "run")
+        checkpoint.locate(tmp_path / "run")
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
-        checkpoint.resolve(folder)
-
-
-def test_fingerprints_name_what_they_are_made_of() -> None:
-    first = checkpoint.fingerprint({"a": 1, "b": [2, None]})
-    assert first == checkpoint.fingerprint({"b": [2, None], "a": 1})
-    assert first != checkpoint.fingerprint({"a": 1, "b": [2, 0]})
+        checkpoint.locate(folder)
 
 
 def test_contents_come_back(folder: Path) -> None:

@@ -50,7 +50,7 @@ def run(data: Path, out: Path, **changes: Any) -> None:
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load_weights(checkpoint.resolve(out))
+    return checkpoint.load_weights(checkpoint.locate(out))
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def test_a_signal_stops_and_saves_the_run(tiny_data: Path, tmp_path: Path) -> No
         run(tiny_data, tmp_path / "run", **steps)
     thread.join()
     assert stopped.value.exit_code == 128 + signal.SIGTERM
-    newest = checkpoint.resolve(tmp_path / "run")
+    newest = checkpoint.locate(tmp_path / "run")
     assert str(newest) in str(stopped.value)
     assert 1 <= checkpoint.read_contents(newest).step < 30
     run(tiny_data, tmp_path / "run", **steps)
@@ -206,4 +206,4 @@ def test_too_many_of_them_stop_the_run_and_name_the_sentences(tiny_data: Path, t
     with pytest.raises(TrainingError, match=r"step 9: .* not finite; sentences \d+.*step-00000008") as stopped:
         run(tiny_data, tmp_path / "run", micro_batches=1, non_finite_budget=2)
     assert stopped.value.exit_code == 1
-    assert checkpoint.read_contents(checkpoint.resolve(tmp_path / "run")).step == 8
+    assert checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step == 8
