@@ -143,10 +143,7 @@ def verify(folder: Path) -> None:
 
 
 def load_task(folder: Path, module: str = "") -> Task:
-    """Return the task that is saved in `folder`: the `task` of a checkpoint or of prepared data.
-
-    Args:
-        module: the Python module that registers the task, if known."""
+    """Return the task saved in `folder`, of a checkpoint or of prepared data; `module` registers it, if known."""
     path = folder / TASK_FILE
     if not path.is_file():
         raise CheckpointError(f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it.")
@@ -183,7 +180,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
         if ours != theirs:
             raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs}")
     with torch.device("meta"):  # allocates nothing, whatever the configured sizes
-        check_fit(build_model(contents, str(folder)), weights, str(folder))
+        assign_weights(build_model(contents, str(folder)), weights, str(folder))
     model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
     return model.to(device).eval(), task
@@ -212,15 +209,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Copy `weights` into the model's parameters, after `check_fit`."""
-    check_fit(model, weights, origin)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
-
-
-def check_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Raise CheckpointError unless `weights` has the names and shapes of the model's parameters."""
+    """Copy `weights` into the model's parameters; raise a CheckpointError if names or shapes differ."""
     parameters = dict(model.named_parameters())
     different = sorted(parameters.keys() ^ weights.keys())
     if different:
@@ -234,6 +223,8 @@ def check_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> N
                 f"{origin}: weights and configuration do not fit: {name} is {list(weights[name].shape)}, "
                 f"expected {list(parameter.shape)}"
             )
+        with torch.no_grad():
+            parameter.copy_(weights[name])
 
 
 def checkpoints_of(run: Path) -> list[Path]:

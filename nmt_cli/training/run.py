@@ -214,7 +214,3 @@ class Run:
             self.directory.delete_old(self.config.keep_last)
         self.newest = place
         self.world.barrier()
-
-    def finish(self) -> None:
-        """Save the final checkpoint, unless it is there."""
-        self.save(self.directory.place("step", self.state.step))

@@ -59,7 +59,7 @@ class Trainer:
                     else:
                         run.skip(batches, sums)
                 run.end_step(request.signal_number)
-            run.finish()
+            run.save(run.directory.place("step", run.state.step))
 
     def updates(self, run: Run) -> Iterator[list[Indices]]:
         """Yield the micro-batches of each update from the run's position on, until the run is finished."""
