@@ -1,4 +1,4 @@
-"""Flags of fairseq, OpenNMT-py and Sockeye, and what stands for them here: used in the message for an unknown flag."""
+"""Flags of fairseq, OpenNMT-py and Sockeye, and the flags to use instead, for messages about unknown flags."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Loss:
     """Sums over target tokens. The trainer divides them once, by the tokens of the whole update."""
 
     total: Tensor  # scalar: the loss to minimise
-    nll: Tensor  # scalar without gradient: negative log-likelihood in nats, of which the perplexity is made
+    nll: Tensor  # scalar without gradient: negative log-likelihood in nats, for the perplexity
     num_tokens: int
 
 
@@ -60,7 +60,7 @@ class Hypothesis:
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """What a model keeps between two decoding steps, one row for each of N live hypotheses."""
+    """The state of a model between two decoding steps, one row for each of N live hypotheses."""
 
     def select(self, rows: Tensor) -> DecoderState:
         """Return a new state whose row i is row `rows[i]` of this one; `rows` [N'] may repeat and leave out rows."""

@@ -31,7 +31,7 @@ from nmt_cli.training.trainer import Trainer
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Train, or do what --list-presets, --dry-run or --verify-resume say."""
+    """Train, or list presets, make a dry run or verify resuming."""
     if options.vocab_size is not None and (options.data is not None or not options.dry_run):
         given = f", here {str(options.data)!r}" if options.data else ""
         raise UsageError(f"--vocab-size is for --dry-run without DATA{given}: leave one of them out")
@@ -117,7 +117,7 @@ def train_run(run: Run, settings: TrainingConfig) -> None:
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possible: bool, data: Path) -> None:
-    """Raise UsageError where validation flags were given, but there is no validation set.
+    """Raise UsageError if validation flags were given, but there is no validation set.
 
     A preset's --validate-every is not an error.
     """
@@ -180,7 +180,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def ending(run: Run) -> str:
-    """Return why no update is left to make."""
+    """Return the reason for the end of the run."""
     state = run.state
     if run.out_of_patience:
         count = state.stale_validations
@@ -189,7 +189,7 @@ def ending(run: Run) -> str:
 
 
 def closing_line(run: Run) -> str:
-    """Return where the result is, and the next command."""
+    """Return a summary of the run, and the next command."""
     state, path = run.state, run.directory.path
     best = ""
     if state.best_loss is not None:

@@ -1,4 +1,4 @@
-"""What `nmt train` builds from its options: data, model, criterion, optimizer and schedule."""
+"""The parts of `nmt train`: its options, data, model, criterion, optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
 
 
 def vocabulary_of(task: Task) -> dict[str, Any]:
-    """Return what a model must know of the task's vocabularies."""
+    """Return the sizes of the task's vocabularies, and whether they are shared, as keywords of a model."""
     return {name: getattr(task, name) for name in checkpoint.VOCABULARY}
 
 
 def describe(config: RunConfig, task: Task, corpus: Corpus) -> dict[str, Any]:
-    """Return the `checkpoint.Contents` of the run's checkpoints, but the step."""
+    """Return the fields of `checkpoint.Contents` except the step."""
     sections = config.to_json()
     sections["training"] = {name: value for name, value in sections["training"].items() if name not in MAY_CHANGE}
     everything = json.dumps({**sections, "data": corpus.fingerprint}, sort_keys=True)

@@ -1,9 +1,8 @@
-"""The bookkeeping of a run: after each update it validates, logs and saves what is due; a later start resumes it.
+"""The bookkeeping of a run: validation, logging and saving after an update, and resuming.
 
 A resumed run gives the same weights, metrics and checkpoints, bit for bit, as one that was never interrupted. When a
-signal stops it, the state is saved together with the actions that are still pending for the last step, and the resumed
-run does these first. When it is killed, it repeats the updates since the last checkpoint; metrics of after that
-checkpoint are dropped.
+signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
+first. A killed run repeats the updates since its last checkpoint; later metrics are dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from nmt_cli.training.state import ACTIONS, Totals, TrainState
 
 @dataclass(frozen=True)
 class Parts:
-    """What is trained, on what; built by `commands/train.py`."""
+    """The model, the data and everything else that training needs."""
 
     model: Any
     criterion: Criterion
@@ -59,7 +58,7 @@ class Run:
     """The state of a run, and its files.
 
     Args:
-        contents: the fields of `checkpoint.Contents` but the step.
+        contents: the fields of `checkpoint.Contents` except the step.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class Run:
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
     def end_step(self, signal_number: int) -> None:
-        """Validate, log and save what is due after an update; or, after a signal, save at once and stop.
+        """Validate, log and save if due; after a signal, save at once and stop.
 
         Raises:
             Interrupted: this rank or another received a signal.

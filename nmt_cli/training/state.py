@@ -9,7 +9,7 @@ from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError
 
 ACTIONS = ("validate", "log", "save")
-"""What can be due after an update, in this order."""
+"""The actions that can be due after an update, in this order."""
 
 
 def _count(default: float = 0) -> Any:

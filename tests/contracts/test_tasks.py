@@ -87,7 +87,7 @@ def ids_are_words(ids: list[int], size: int) -> bool:
     return all(EOS < i < size for i in ids)
 
 
-def test_text_comes_back(made: Made) -> None:
+def test_text_is_restored(made: Made) -> None:
     task: Task = made.task
     decoded = [task.decode_target(task.encode_target(target), source) for source, target in made.pairs]
     repaired = [task.repaired(task.encode_target(target), source) for source, target in made.pairs]
@@ -109,7 +109,7 @@ def test_ids_are_words_of_the_vocabularies(made: Made) -> None:
 
 
 def test_any_text_has_ids_that_the_model_knows(made: Made) -> None:
-    """Unknown characters have an id, so no line can make an embedding fail."""
+    """Unknown characters have an id, so the embedding of any line is defined."""
     for line in ("", " ", "Ж 漢字 🙂 \u2028 <s> </s> <pad>", "x" * 2000):
         ids = made.task.encode_source(line)
         assert all(PAD < i < made.task.source_vocabulary_size for i in ids)
@@ -132,14 +132,14 @@ def test_references_score_best(made: Made) -> None:
     assert worse[name] < perfect[name]
 
 
-def test_output_limit_leaves_room_and_never_falls(made: Made) -> None:
+def test_the_output_limit_exceeds_the_source_and_is_monotonic(made: Made) -> None:
     limits = [made.task.max_length(n) for n in range(1, 300)]
     assert limits == sorted(limits)
     assert all(limit > n for n, limit in enumerate(limits, start=1))
 
 
 def test_a_saved_task_is_the_same(made: Made, tmp_path: Path) -> None:
-    """Its directory holds everything: loaded from another place, the task gives the same ids and text."""
+    """Its directory is complete: after it is moved, the loaded task gives the same ids and text."""
     original = tmp_path / "original"
     original.mkdir()
     made.task.save(original)

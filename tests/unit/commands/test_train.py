@@ -250,7 +250,7 @@ def build(config, *, parameters):
 
 
 def test_a_model_that_cannot_be_built_leaves_no_folder(train: Run, tiny_data: Path, tmp_path: Path) -> None:
-    """So that the command, put right, may use the same --out."""
+    """The corrected command may use the same --out."""
     code, _, err = train(tiny_data, "--out", tmp_path / "run", *TINY, "--num-heads", "3")
     assert code == 2
     assert "does not divide" in err
@@ -260,7 +260,7 @@ def test_a_model_that_cannot_be_built_leaves_no_folder(train: Run, tiny_data: Pa
 
 
 def test_a_summary_of_an_earlier_end_is_written_again(train: Run, tiny_data: Path, tmp_path: Path) -> None:
-    """A kill came between the last checkpoint and the summary, or tore it."""
+    """A kill came between the last checkpoint and the summary, or the summary is incomplete."""
     assert train(tiny_data, "--out", tmp_path / "run", *TINY)[0] == 0
     path = tmp_path / "run" / "summary.json"
     for left in ('{"steps": 1}', '{"steps"', "[]", '{"steps": null}'):
@@ -269,7 +269,7 @@ def test_a_summary_of_an_earlier_end_is_written_again(train: Run, tiny_data: Pat
         assert json.loads(path.read_text())["steps"] == 2
 
 
-def test_validations_that_cannot_be(train: Run, tiny_data: Path, tmp_path: Path) -> None:
+def test_validation_flags_without_a_validation_set(train: Run, tiny_data: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(tiny_data, data)
     content = json.loads((data / "manifest.json").read_text())
@@ -281,7 +281,7 @@ def test_validations_that_cannot_be(train: Run, tiny_data: Path, tmp_path: Path)
         assert code == 2
         assert f"{flags[0]}: " in err
     assert not (tmp_path / "run").exists()
-    assert train(*given, "--preset", "quickstart")[0] == 0  # its --validate-every is only for where there is some
+    assert train(*given, "--preset", "quickstart")[0] == 0  # a preset's --validate-every is not an error
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--vocab-size", "50"), ("--json", None)])
@@ -292,7 +292,7 @@ def test_flags_of_a_dry_run_alone(train: Run, tiny_data: Path, tmp_path: Path, f
     assert not (tmp_path / "run").exists()
 
 
-def test_processes_without_work_are_refused() -> None:
+def test_processes_without_micro_batches_are_refused() -> None:
     said: list[str] = []
     for processes in (1, 2, 4, 8):
         check_shares(8, processes, said.append)
