@@ -156,7 +156,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     translator = load_translator([model], "cpu", {"max_length_offset": 2})
     page = AttentionPage(translator, "model", pytest.fail)
-    for translation in translator.translate(LINES):
+    for translation in translator.translate_window(LINES):
         page.add(translation, "line")
     path = tmp_path_factory.mktemp("page") / "attention.html"
     path.write_bytes(page.html())
