@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
@@ -117,6 +118,8 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
     timeout = timedelta(minutes=timeout_minutes)
     with _explain_lost_ranks():
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+    store = PrefixStore(f"nmt/{restart}", store)  # torchrun may keep one store for all restarts
     try:
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" else "gloo"
@@ -162,6 +165,6 @@ def _reports(error: BaseException, rank: int, store: Any) -> bool:
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
         return rank == 0
     try:
-        return bool(store.compare_set("nmt/failed", "", str(rank)) == str(rank).encode())
+        return bool(store.compare_set("failed", "", str(rank)) == str(rank).encode())
     except RuntimeError:  # the rank that hosts the store has ended
         return True
