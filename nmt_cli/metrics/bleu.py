@@ -183,7 +183,8 @@ def resolve(names: Sequence[str], target_language: str) -> list[Measure]:
     metrics: dict[str, None] = {}
     for name in map(str.lower, names):
         if name not in aliases and name not in MEASURES:
-            raise UsageError(f"there is no metric called {name!r}. {nearest(name, [*MEASURES, *aliases])}")
+            trees = " Trees are scored by nmt score-trees." if name in ("brackets", "evalb", "parseval", "f1") else ""
+            raise UsageError(f"there is no metric called {name!r}. {nearest(name, [*MEASURES, *aliases])}{trees}")
         metrics.update(dict.fromkeys(aliases.get(name, (name,))))
     return [MEASURES[metric] for metric in metrics]
 
