@@ -6,9 +6,8 @@
     training.json, training.safetensors    optimizer and state of the run; only where training can be resumed
     checksums.json       SHA-256 of each file above; written last
 
-A checkpoint is whole or absent: it is written under a hidden name, flushed to the disk, and renamed. Reading one checks
-names, types and sizes before it allocates memory for them, and raises CheckpointError where anything is missing,
-damaged or does not fit.
+Checkpoints are written atomically. Loading one checks names, types and sizes before it allocates memory for them, and
+raises CheckpointError if anything is missing, damaged or does not fit.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -40,6 +39,8 @@ SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"
 TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
+VOCABULARY = ("source_vocabulary_size", "target_vocabulary_size", "shared_vocabulary")
+"""Attributes of a task, fields of `Contents` and keywords of a model."""
 _ANOTHER = "Use another checkpoint, or copy this one again."
 _LARGEST_JSON = 1 << 26  # bytes
 
@@ -49,8 +50,8 @@ class Contents:
     """The content of a checkpoint's config.json."""
 
     sections: dict[str, Any]  # of the configuration
-    source_vocabulary_size: int
-    target_vocabulary_size: int
+    source_vocabulary_size: int = field(metadata={"minimum": 1})
+    target_vocabulary_size: int = field(metadata={"minimum": 1})
     shared_vocabulary: bool
     step: int
     run: str  # the run's fingerprint
@@ -118,18 +119,11 @@ def read_contents(folder: Path) -> Contents:
     content = _read_json(path)
     if content.get("schema") != SCHEMA:
         raise CheckpointError(f"{path}: schema {content.get('schema')!r}; this version of nmt reads schema {SCHEMA}")
-    for name, kind in get_type_hints(Contents).items():
-        value, expected = content.get(name), get_origin(kind) or kind
-        if type(value) is not expected or (isinstance(value, int) and name.endswith("_size") and value < 1):
-            raise CheckpointError(
-                f"{path}: {name} is {value!r}; expected a {'positive ' if expected is int else ''}{expected.__name__}"
-            )
-    return Contents(**{f.name: content[f.name] for f in fields(Contents)})
-
-
-def fingerprint(description: Mapping[str, Any]) -> str:
-    """Return a hash of everything that defines a run."""
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
+    try:
+        contents: Contents = restored(Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path))
+    except UsageError as error:
+        raise CheckpointError(str(error)) from error
+    return contents
 
 
 def verify(folder: Path) -> None:
@@ -149,10 +143,7 @@ def verify(folder: Path) -> None:
 
 
 def load_task(folder: Path, module: str = "") -> Task:
-    """Return the task that is saved in `folder`: the `task` of a checkpoint or of prepared data.
-
-    Args:
-        module: the Python module that registers the task, if known."""
+    """Return the task saved in `folder`, of a checkpoint or of prepared data; `module` registers it, if known."""
     path = folder / TASK_FILE
     if not path.is_file():
         raise CheckpointError(f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it.")
@@ -184,15 +175,12 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
     contents = read_contents(folder)
     weights = load_weights(folder)
     task = load_task(folder / TASK, contents.modules.get("task", ""))
-    for side in ("source", "target"):
-        ours, theirs = getattr(contents, f"{side}_vocabulary_size"), getattr(task, f"{side}_vocabulary_size")
+    for name in VOCABULARY:
+        ours, theirs = getattr(contents, name), getattr(task, name)
         if ours != theirs:
-            raise CheckpointError(
-                f"{folder}: its {side} vocabulary has {theirs} entries, but its model has {ours}: they do not belong "
-                "together"
-            )
+            raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs}")
     with torch.device("meta"):  # allocates nothing, whatever the configured sizes
-        check_fit(build_model(contents, str(folder)), weights, str(folder))
+        assign_weights(build_model(contents, str(folder)), weights, str(folder))
     model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
     return model.to(device).eval(), task
@@ -206,9 +194,7 @@ def build_model(contents: Contents, origin: str) -> nn.Module:
         model: nn.Module = registry.build(
             model_config,
             attention=attention,
-            source_vocabulary_size=contents.source_vocabulary_size,
-            target_vocabulary_size=contents.target_vocabulary_size,
-            shared_vocabulary=contents.shared_vocabulary,
+            **{name: getattr(contents, name) for name in VOCABULARY},
         )
     except UsageError as error:
         raise CheckpointError(f"{origin}: {error}") from error
@@ -223,15 +209,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Copy `weights` into the model's parameters, after `check_fit`."""
-    check_fit(model, weights, origin)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
-
-
-def check_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
-    """Raise CheckpointError unless `weights` has the names and shapes of the model's parameters."""
+    """Copy `weights` into the model's parameters; raise a CheckpointError if names or shapes differ."""
     parameters = dict(model.named_parameters())
     different = sorted(parameters.keys() ^ weights.keys())
     if different:
@@ -245,6 +223,8 @@ def check_fit(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> N
                 f"{origin}: weights and configuration do not fit: {name} is {list(weights[name].shape)}, "
                 f"expected {list(parameter.shape)}"
             )
+        with torch.no_grad():
+            parameter.copy_(weights[name])
 
 
 def checkpoints_of(run: Path) -> list[Path]:
@@ -262,7 +242,7 @@ def resumable_of(run: Path) -> list[Path]:
     return [path for _, _, path in ordered]
 
 
-def resolve(path: Path) -> Path:
+def locate(path: Path) -> Path:
     """Return `path` if it is a checkpoint, or the newest checkpoint if it is a run."""
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path

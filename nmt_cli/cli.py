@@ -84,7 +84,7 @@ def imports_of(words: Sequence[str]) -> list[str]:
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Turn the errors that a user can meet into a message on stderr and an exit code."""
+    """Turn user errors into a message on stderr and an exit code."""
     try:
         yield
         sys.stdout.flush()

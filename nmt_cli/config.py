@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 import tomllib
 import types
 import typing
@@ -34,7 +35,7 @@ COMMAND_LINE = "the command line"
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The configuration of a training run: the settings of the loop, and a configuration for each kind of component."""
+    """The configuration of a run: the settings of the training loop, and those of a component of each kind."""
 
     training: Any
     components: Mapping[str, Any]  # kind -> instance of the component's dataclass
@@ -51,20 +52,16 @@ class RunConfig:
 
 
 def resolve(
-    training: type[Any],
-    flags: Mapping[str, Any],
-    *,
-    preset: str | None = None,
-    file: Path | None = None,
+    training: type[Any], flags: Mapping[str, Any], *, preset: str | None = None, file: Path | None = None
 ) -> RunConfig:
     """Return the configuration of a run: defaults < `preset` < `file` < `flags`.
 
     Args:
         training: the dataclass of the loop's own settings.
-        flags: the settings that the user gave; the name of a kind selects a component.
+        flags: settings from the command line; the name of a kind selects a component.
 
     Raises:
-        UsageError: an unknown or ambiguous name, or a value that does not fit.
+        UsageError: a name is unknown or ambiguous, or a value is invalid.
     """
     paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
     own = {}  # the preset's settings, with the sections of the components that presets are written for
@@ -85,9 +82,6 @@ def configure(
         layers: settings by their origin, which messages name; later layers override earlier ones.
         defaults: the component of each kind that is used unless a layer selects another.
         sections: the dataclasses of the other sections.
-
-    Raises:
-        UsageError: an unknown or ambiguous name, or a value that does not fit.
     """
     classes = dict(sections)
     for kind, name in defaults.items():
@@ -108,11 +102,7 @@ def configure(
 
 
 def _place(name: str, classes: Mapping[str, type[Any]], origin: str) -> tuple[str, str]:
-    """Return the section and the field that `name` is the setting of.
-
-    Raises:
-        UsageError: there is none, or more than one.
-    """
+    """Return the section and the field of the setting `name`."""
     section, _, field = name.rpartition(".")
     owners = [owner for owner in _owners(field, classes) if section in ("", owner)]
     if len(owners) == 1:
@@ -136,11 +126,7 @@ def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
 
 
 def preset_values(name: str | None) -> dict[str, Any]:
-    """Return the settings in which preset `name` differs from the base model.
-
-    Raises:
-        UsageError: there is no such preset.
-    """
+    """Return the settings in which preset `name` differs from the base model."""
     if name is None:
         return {}
     if name not in PRESETS:
@@ -151,13 +137,7 @@ def preset_values(name: str | None) -> dict[str, Any]:
 
 
 def file_values(path: Path | None) -> dict[str, Any]:
-    """Return the settings of a configuration file, TOML or JSON, flat or in sections.
-
-    The config.json of a run or a checkpoint is such a file.
-
-    Raises:
-        UsageError: the file cannot be read or parsed.
-    """
+    """Return the settings of a TOML or JSON file, flat or in sections, such as the config.json of a run."""
     if path is None:
         return {}
     if path.suffix in (".yaml", ".yml"):
@@ -179,11 +159,7 @@ def file_values(path: Path | None) -> dict[str, Any]:
 
 
 def flatten(content: Any, origin: str) -> dict[str, Any]:
-    """Return sections as flat settings: {"model": {"name": "x", "d_ff": 1}} is {"model": "x", "model.d_ff": 1}.
-
-    Raises:
-        UsageError: `content` is not an object.
-    """
+    """Return sections as flat settings: {"model": {"name": "x", "d_ff": 1}} is {"model": "x", "model.d_ff": 1}."""
     if not isinstance(content, Mapping):
         raise UsageError(f"{origin}: expected an object of settings by name, found {type(content).__name__}")
     flat: dict[str, Any] = {}
@@ -195,33 +171,27 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
 
 
 def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
-    """Return an instance of the dataclass `cls` made of `values`.
-
-    Args:
-        origins: the origin of each value, which messages name.
+    """Return an instance of the dataclass `cls` with the fields `values`; messages name the origin of a value.
 
     Raises:
-        UsageError: a name is unknown, or a value is of another type, not among the choices, or out of bounds.
+        UsageError: a name is unknown, or a value has the wrong type or is out of bounds.
     """
-    known = {field.name: (field, hint) for field, hint in fields(cls)}
+    known, hints = cls.__dataclass_fields__, typing.get_type_hints(cls)
     checked = {}
     for name, value in values.items():
         if name not in known:
             raise UsageError(f"{origins[name]}: there is no setting called {name!r}. {nearest(name, known)}")
-        checked[name] = _checked(*known[name], value, f"{origins[name]}: {flag(known[name][0])}")
+        shown = flag(known[name]) if "help" in known[name].metadata else name
+        checked[name] = _checked(known[name], hints[name], value, f"{origins[name]}: {shown}")
     try:
         return cls(**checked)
     except UsageError as error:  # by the dataclass itself, about some of its fields
-        places = [origins[name] for name in checked if flag(known[name][0]) in str(error)]
+        places = [origins[name] for name in checked if flag(known[name]) in str(error)]
         raise UsageError(": ".join([*dict.fromkeys(places), str(error)])) from error
 
 
 def restored(cls: type[Any], values: Any, origin: str) -> Any:
-    """Return the instance of the dataclass `cls` of which `dataclasses.asdict` made `values`.
-
-    Raises:
-        UsageError: as `construct`; the message begins with `origin`.
-    """
+    """Return an instance of the dataclass `cls` with the fields `values`, all of one origin."""
     if not isinstance(values, Mapping):
         raise UsageError(f"{origin}: expected an object of settings by name, found {type(values).__name__}")
     return construct(cls, values, dict.fromkeys(values, origin))
@@ -231,7 +201,7 @@ def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collect
     """Return the dataclass `own` with the fields `names` of `saved`, an instance of the same class.
 
     Args:
-        chosen: the fields of `own` that the user set, as are those that are not at their defaults.
+        chosen: the fields of `own` that the user set.
         source: the origin of `saved`, for the message.
 
     Raises:
@@ -283,7 +253,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
 def _typed(hint: Any, value: Any, place: str) -> Any:
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for wanted in accepted:
-        if wanted is float and type(value) is int:
+        if wanted is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         kind = typing.get_origin(wanted) or wanted
         if type(value) is kind or (kind is Path and isinstance(value, Path)):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -41,25 +42,16 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     return torch.device("cuda", index)
 
 
-def product_type(device_type: str, precision: str) -> torch.dtype:
-    """Return the dtype of matrix products: `auto` is bfloat16 on GPUs with bfloat16 arithmetic, else float32."""
+def bfloat16_products(device_type: str, precision: str) -> bool:
+    """Return whether matrix products are bfloat16, not float32; for `auto`, where a GPU has bfloat16 arithmetic."""
     if precision == "auto":
-        low = device_type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        low = precision == "bfloat16"
-    return torch.bfloat16 if low else torch.float32
-
-
-def check_precision(device: torch.device, precision: str, note: Callable[[str], None]) -> None:
-    """Call `note` with a message if `auto` is float32 because the GPU has no bfloat16 arithmetic."""
-    if device.type == "cuda" and precision == "auto" and product_type("cuda", "auto") == torch.float32:
-        note("this GPU has no bfloat16 arithmetic: --precision auto is float32")
+        return device_type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return precision == "bfloat16"
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Return a context in which matrix products have the `product_type`."""
-    low = product_type(device.type, precision) == torch.bfloat16
-    return torch.autocast(device.type, torch.bfloat16, enabled=low)
+    """Return a context in which matrix products have the configured precision."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16_products(device.type, precision))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -75,7 +67,7 @@ class World:
     size: int
     device: torch.device
     timeout: timedelta | None = None
-    gloo: dist.ProcessGroup | None = None  # for barriers on GPUs; None is the default group
+    gloo: dist.ProcessGroup | None = None  # on GPUs, for barriers and flags; None is the default group
 
     @property
     def is_main(self) -> bool:
@@ -89,14 +81,26 @@ class World:
             TrainingError: a rank failed, or did not respond in time.
         """
         if dist.is_initialized():
-            with _lost_ranks_named():
+            with _explain_lost_ranks():
                 dist.all_reduce(tensor)
         return tensor
 
-    def barrier(self) -> None:
-        """Wait for all ranks. Rank 0 names those that do not come."""
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        """Return for each flag whether it is set on any rank. Does not wait for the GPU.
+
+        Raises:
+            TrainingError: as `sum`.
+        """
+        counts = torch.tensor(flags, dtype=torch.uint8)
         if dist.is_initialized():
-            with _lost_ranks_named():
+            with _explain_lost_ranks():
+                dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo)
+        return [count > 0 for count in counts.tolist()]
+
+    def barrier(self) -> None:
+        """Wait for all ranks. Rank 0 names the ranks that are missing."""
+        if dist.is_initialized():
+            with _explain_lost_ranks():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
 
 
@@ -112,7 +116,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         yield World(rank, size, _own_device(device_name))
         return
     timeout = timedelta(minutes=timeout_minutes)
-    with _lost_ranks_named():
+    with _explain_lost_ranks():
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     store = PrefixStore(f"nmt/{restart}", store)  # torchrun may keep one store for all restarts
@@ -120,7 +124,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" else "gloo"
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
-        with _lost_ranks_named():
+        with _explain_lost_ranks():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
             gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
         world = World(rank, size, device, timeout, gloo)
@@ -139,7 +143,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def _lost_ranks_named() -> Iterator[None]:
+def _explain_lost_ranks() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -156,8 +160,8 @@ def _own_device(name: str) -> torch.device:
     return device
 
 
-def _reports(error: BaseException, rank: int, store: PrefixStore) -> bool:
-    """Return whether this rank reports `error`: of all ranks the first to fail, and rank 0 when all are stopped."""
+def _reports(error: BaseException, rank: int, store: Any) -> bool:
+    """Return whether this rank reports `error`: the first rank to fail does; after a signal, rank 0."""
     if isinstance(error, (Interrupted, KeyboardInterrupt)):
         return rank == 0
     try:

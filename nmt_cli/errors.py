@@ -1,4 +1,4 @@
-"""Errors that users can cause or meet. `cli.main` prints the message, without a traceback, and exits with the code."""
+"""User errors. `cli.main` prints the message, without a traceback, and exits with the error's code."""
 
 from __future__ import annotations
 

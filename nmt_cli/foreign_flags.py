@@ -1,4 +1,4 @@
-"""Flags of fairseq, OpenNMT-py and Sockeye, and what stands for them here: used in the message for an unknown flag."""
+"""Flags of fairseq, OpenNMT-py and Sockeye, and the flags to use instead, for messages about unknown flags."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TABLES = {
         "--max-steps: training is counted in updates": "max-epoch max-epochs epochs num-epochs max-num-epochs",
         "--preset": "arch a",
         "--out RUN": "save-dir save-model output output-dir",
-        "--out RUN with the directory of the run to resume": "restore-file train-from load-checkpoint-from params",
+        "--resume RUN": "restore-file train-from load-checkpoint-from params",
         "--save-every": "save-interval save-interval-updates save-checkpoint-steps checkpoint-interval save-steps",
         "--keep-last": "keep-interval-updates keep-last-epochs keep-checkpoint keep-last-params",
         "--validate-every": "validate-interval validate-interval-updates valid-steps eval-steps",

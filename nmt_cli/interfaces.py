@@ -36,20 +36,16 @@ class Batch:
 
     def to(self, device: Any) -> Batch:
         """Return the batch on `device`."""
-        return replace(
-            self,
-            source=self.source.to(device, non_blocking=True),
-            target_in=self.target_in.to(device, non_blocking=True),
-            target_out=self.target_out.to(device, non_blocking=True),
-        )
+        names = ("source", "target_in", "target_out")
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 
 @dataclass
 class Loss:
-    """Sums over target tokens. The trainer divides them by the tokens of the whole update, over all ranks."""
+    """Sums over target tokens. The trainer divides them once, by the tokens of the whole update."""
 
     total: Tensor  # scalar: the loss to minimise
-    nll: Tensor  # scalar without gradient: negative log-likelihood in nats, of which the perplexity is made
+    nll: Tensor  # scalar without gradient: negative log-likelihood in nats, for the perplexity
     num_tokens: int
 
 
@@ -64,20 +60,16 @@ class Hypothesis:
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """What a model keeps between two decoding steps, one row for each of N live hypotheses."""
+    """The state of a model between two decoding steps, one row for each of N live hypotheses."""
 
     def select(self, rows: Tensor) -> DecoderState:
-        """Return a state whose row i is row `rows[i]` of this one, which stays as it is.
-
-        Args:
-            rows: [N'] indices into the N rows; they may repeat and leave rows out.
-        """
+        """Return a new state whose row i is row `rows[i]` of this one; `rows` [N'] may repeat and leave out rows."""
         ...
 
 
 @runtime_checkable
 class Decodable(Protocol):
-    """What beam search needs of a model. An ensemble is one, too."""
+    """A model that beam search can use, or an ensemble."""
 
     vocabulary_size: int
 
@@ -113,23 +105,19 @@ class ShowsAttention(Protocol):
     """Optional for a model: its attention weights, which `nmt translate --attention` shows."""
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
-        """The weights of each head of each layer, in evaluation mode, for one sentence.
+        """Return the weights for one sentence, in evaluation mode: `source` is [1, S], `target_in` [1, T].
 
-        Args:
-            source, target_in: [1, S] and [1, T].
-
-        Returns:
-            `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S]; rows sum to 1.
+        The keys are `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S].
         """
         ...
 
 
 @runtime_checkable
 class CountsFlops(Protocol):
-    """Optional for a model: the operations of a training step, which costs and utilisation are computed from."""
+    """Optional for a model: the operations of a training step, for costs and utilisation."""
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> Mapping[str, float]:
-        """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths: [sentences]."""
+        """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths."""
         ...
 
 
@@ -137,15 +125,12 @@ class Criterion(Protocol):
     """The training loss."""
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """Sums over the target tokens of `batch`, padding left out."""
+        """Return the sums over the target tokens of `batch`, without padding."""
         ...
 
 
 class Schedule(Protocol):
-    """The learning rate as a pure function of the step.
-
-    Optional: an attribute `peak`, the highest learning rate, which the dry run and the summary show.
-    """
+    """The learning rate as a pure function of the step. An attribute `peak`, the highest rate, is optional."""
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""
@@ -153,27 +138,23 @@ class Schedule(Protocol):
 
 
 class Constraint(Protocol):
-    """The tokens allowed next, for N hypotheses at once. Immutable.
+    """The tokens allowed next, for N hypotheses; the search starts with one row for each sentence. Immutable.
 
-    The search starts with one row for each sentence and calls `allowed` and `advance` at each step. EOS is a token like
-    any other: if it is never allowed, hypotheses end at the length limit.
+    EOS is a token like any other: if it is never allowed, hypotheses end at the length limit.
     """
 
     def allowed(self) -> Tensor:
         """Return [N, V], true where the token may follow.
 
-        A row without any allowed token drops its hypothesis. If a sentence has no other, its hypotheses are kept, cut
-        short.
+        A hypothesis without any allowed token is dropped, or cut short if its sentence has no other.
         """
         ...
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Constraint:
         """Return the constraint whose row i is this one's row `rows[i]` after `tokens[i]`.
 
-        Args:
-            rows: [N'] indices into the N rows; rows may be repeated or left out, as in `DecoderState.select`.
-            tokens: [N']. A token that is not allowed must not raise: if fewer tokens are allowed than the beam has
-                places, the search fills it with hypotheses that it drops afterwards.
+        `rows` [N'] are as in `DecoderState.select`. A token that is not allowed must not raise: the search may fill up
+        its beam with such hypotheses, and drops them.
         """
         ...
 
@@ -193,9 +174,8 @@ TASK_FILE = "task.json"
 class Task(ABC):
     """Text to ids and back, and the score of outputs. A task is saved in prepared data and in every checkpoint.
 
-    `registry.build(config)` makes a task without vocabularies for `nmt prepare`, which calls the first group of methods
-    in the order below and copies the task to worker processes (so it must be picklable). Models, decoders and
-    `nmt translate` use the second group.
+    `nmt prepare` builds a task without vocabularies, calls the first group of methods in the order below, and copies
+    the task to worker processes, so it must be picklable. Training and decoding use the second group.
     """
 
     name: ClassVar[str]
@@ -210,11 +190,7 @@ class Task(ABC):
 
     @abstractmethod
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
-        """Yield the raw pairs of `prefix`. Called several times; must yield the same pairs each time.
-
-        Args:
-            consumed: called at intervals with the number of bytes read since the last call.
-        """
+        """Yield the raw pairs of `prefix`, the same at each call; pass the bytes read since last time to `consumed`."""
 
     def rejection(self, example: Example) -> str | None:
         """Return a short reason to drop the pair from the training set, or None. Called for every pair."""
@@ -231,17 +207,13 @@ class Task(ABC):
 
     @abstractmethod
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Learn the vocabularies from normalised pairs; `pairs` may be iterated several times and is not empty."""
+        """Learn the vocabularies from normalised pairs, at least one; `pairs` may be iterated several times."""
 
     @abstractmethod
     def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
         """Take the vocabularies of `saved`, a loaded task of the same class, instead of learning them.
 
-        Args:
-            chosen: names of the settings given by the user.
-
-        Raises:
-            UsageError: the vocabularies contradict the settings.
+        Raise a UsageError if they contradict the settings; `chosen` names the settings that the user gave.
         """
 
     def describe(self) -> dict[str, Any]:
@@ -297,10 +269,9 @@ class Task(ABC):
         return self.decode_target(ids, source), {}
 
     def constraint(self, sources: Sequence[str], limits: Sequence[int], device: Any) -> Constraint | None:
-        """Return the constraint of `--constrained` for these input lines, one row each; None if the task has none.
+        """Return the constraint of `--constrained` for these input lines, or None if the task has none.
 
-        Args:
-            limits: the maximum number of tokens of each output, EOS not counted.
+        `limits` are the maximum numbers of output tokens, without EOS.
         """
         return None
 

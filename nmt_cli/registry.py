@@ -13,7 +13,6 @@ A component and the frozen dataclass that configures it are in one file. The dat
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import importlib.metadata
 import pkgutil
@@ -76,12 +75,7 @@ def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
 
 
 def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Builder]:
-    """Register the decorated class or function as the component `name`, configured by the dataclass `config`.
-
-    Raises:
-        UsageError: the kind is unknown, or another component has the name.
-        TypeError: `config` is not a dataclass.
-    """
+    """Register the decorated class or function as the component `name`, configured by the dataclass `config`."""
     if kind not in _components:
         raise UsageError(f"there is no kind of component called {kind!r}. {nearest(kind, KINDS)}")
     if not dataclasses.is_dataclass(config):
@@ -111,16 +105,13 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     """
     for home in homes:
         package = importlib.import_module(f"nmt_cli.{home}")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"nmt_cli.{home}.{module.name}")
-    loads = {
-        f"entry point {entry.name} = {entry.value}": entry.load
-        for entry in importlib.metadata.entry_points(group="nmt.components")
-    }
-    loads |= {f"--import {name}": functools.partial(importlib.import_module, name) for name in imports}
-    for origin, load in loads.items():
+        for found in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"nmt_cli.{home}.{found.name}")
+    plugins = importlib.metadata.entry_points(group="nmt.components")
+    modules = [(f"entry point {entry.name} = {entry.value}", entry.module) for entry in plugins]
+    for origin, module in [*modules, *((f"--import {name}", name) for name in imports)]:
         try:
-            load()
+            importlib.import_module(module)
         except ImportError as error:
             raise UsageError(
                 f"{origin}: cannot import it: {error}. Is it installed, or its directory on PYTHONPATH?"
@@ -138,11 +129,7 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Component:
-    """Return the component registered as `kind` and `name`.
-
-    Raises:
-        UsageError: there is none; the message offers the nearest names.
-    """
+    """Return the component registered as `kind` and `name`; the UsageError if there is none has the nearest names."""
     if name not in _components[kind]:
         raise UsageError(
             f"there is no {kind} called {name!r}. {nearest(name, _components[kind])} A component of your own is loaded "

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
-"""How a closed stream is reopened. Writing to a closed standard output stays an error: results would be lost."""
+"""The modes for reopening closed streams. Writing to a closed standard output is still an error."""
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
     if last is None:
         if len(paths) == 1:
             raise UsageError(f"{paths[0]}: give --last N with a run, or several checkpoints")
-        return [checkpoint.resolve(path) for path in paths]
+        return [checkpoint.locate(path) for path in paths]
     if len(paths) != 1:
         raise UsageError("--last N takes exactly one RUN")
     found = checkpoint.checkpoints_of(paths[0])

@@ -13,8 +13,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from nmt_cli import registry
-from nmt_cli.commands.train_parts import TrainOptions, build_model, build_parts, open_data
+from nmt_cli import checkpoint, registry
+from nmt_cli.commands.train_parts import TrainOptions, build_parts, open_data, vocabulary_of
 from nmt_cli.config import resolve
 from nmt_cli.device import World, choose_device
 from nmt_cli.errors import UsageError
@@ -42,7 +42,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     figures["peak_learning_rate"] = getattr(schedule, "peak", None)
     if options.data is not None:
         task, corpus, _ = open_data(options.data)
-        vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
+        vocabulary = vocabulary_of(task)
         world = World(0, 1, device)
         parts = build_parts(config, task, corpus, None, world)
         print("running the largest micro-batch ...", file=sys.stderr, flush=True)
@@ -60,13 +60,13 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
             "peak_memory_bytes": peak_memory(device),
         }
     elif options.vocab_size is not None:
-        vocabulary = (options.vocab_size, options.vocab_size, True)
+        vocabulary = dict(zip(checkpoint.VOCABULARY, (options.vocab_size, options.vocab_size, True), strict=True))
         with torch.device("meta"):
-            model = build_model(config, *vocabulary)
+            model = registry.build(config["model"], attention=config["attention"], **vocabulary)
         source = target = np.full(max(1, settings.batch_tokens // TYPICAL_LENGTH), TYPICAL_LENGTH)
     else:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
-    figures["vocabulary"] = dict(zip(("source", "target", "shared"), vocabulary, strict=True))
+    figures |= vocabulary
     figures["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     if isinstance(model, CountsFlops):
         by_part = model.training_flops(source, target)
@@ -93,12 +93,6 @@ def show(figures: Mapping[str, Any], as_json: bool) -> None:
             table.add_row(f"{section}.{name}", str(value))
     console.print(table)
     shown = {name: value for name, value in figures.items() if name not in ("preset", "config")}
-    sizes = shown["vocabulary"]
-    shown["vocabulary"] = (
-        f"{sizes['source']:,}, shared"
-        if sizes["shared"]
-        else (f"{sizes['source']:,} source, {sizes['target']:,} target")
-    )
     if "training_step_flops" in shown:
         shown["training_step_flops"] = shown["training_step_flops"]["total"]
     if "peak_memory_bytes" in shown:

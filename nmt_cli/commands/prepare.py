@@ -109,7 +109,7 @@ def _saved_task(path: Path, name: str) -> Task:
     directory = path
     if not (path / TASK / TASK_FILE).is_file():
         try:
-            directory = checkpoint.resolve(path)
+            directory = checkpoint.locate(path)
         except CheckpointError as error:
             raise CheckpointError(f"--subwords-from: expected prepared data, a checkpoint or a run: {error}") from error
         print(f"--subwords-from {path}: using {directory}", file=sys.stderr)

@@ -18,7 +18,7 @@ from nmt_cli.commands.dry_run import dry_run, show
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, describe, open_data
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, resolve
-from nmt_cli.device import check_precision, join_world
+from nmt_cli.device import bfloat16_products, join_world
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.presets import PRESETS
@@ -31,7 +31,7 @@ from nmt_cli.training.trainer import Trainer
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Train, or do what --list-presets, --dry-run or --verify-resume say."""
+    """Train, or list presets, make a dry run or verify resuming."""
     if options.vocab_size is not None and (options.data is not None or not options.dry_run):
         given = f", here {str(options.data)!r}" if options.data else ""
         raise UsageError(f"--vocab-size is for --dry-run without DATA{given}: leave one of them out")
@@ -88,7 +88,8 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             parts = build_parts(config, task, corpus, valid, world)  # first: an error here leaves no directory behind
             check_validation(settings, flags, valid is not None, data)
             check_shares(parts.plan.micro_batches, world.size, reporter.note)
-            check_precision(world.device, settings.precision, reporter.note)
+            if world.device.type == "cuda" and settings.precision == "auto" and not bfloat16_products("cuda", "auto"):
+                reporter.note("this GPU has no bfloat16 arithmetic: --precision auto is float32")
             if world.is_main:
                 recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
                 directory.claim({**config.to_json(), "data": recorded, "imports": list(options.imports)})
@@ -102,17 +103,12 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 def train_run(run: Run, settings: TrainingConfig) -> None:
     """Train from the run's newest checkpoint to its end, and write the summary."""
     resumed = run.resume()
-    step = run.state.step
-    already = run.finished and not run.state.pending
-    if already:
+    if run.finished and not run.state.pending:
         advice = "--patience" if run.out_of_patience else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {advice} to train on")
     elif not resumed:
         run.reporter.note(plan_line(run, settings))
-    trainer = Trainer(run.parts, settings, run.world)
-    trainer.fit(run)
-    if already and run.directory.summarised_step() == step:
-        return
+    Trainer(run.parts, settings, run.world).fit(run)
     figures = summary(run)
     if run.world.is_main:
         run.directory.write_summary(figures)
@@ -121,7 +117,7 @@ def train_run(run: Run, settings: TrainingConfig) -> None:
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possible: bool, data: Path) -> None:
-    """Raise UsageError where validation flags were given, but there is no validation set.
+    """Raise UsageError if validation flags were given, but there is no validation set.
 
     A preset's --validate-every is not an error.
     """
@@ -184,7 +180,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def ending(run: Run) -> str:
-    """Return why no update is left to make."""
+    """Return the reason for the end of the run."""
     state = run.state
     if run.out_of_patience:
         count = state.stale_validations
@@ -193,7 +189,7 @@ def ending(run: Run) -> str:
 
 
 def closing_line(run: Run) -> str:
-    """Return where the result is, and the next command."""
+    """Return a summary of the run, and the next command."""
     state, path = run.state, run.directory.path
     best = ""
     if state.best_loss is not None:

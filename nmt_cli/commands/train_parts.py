@@ -1,7 +1,9 @@
-"""What `nmt train` builds from its options: data, model, criterion, optimizer and schedule."""
+"""The parts of `nmt train`: its options, data, model, criterion, optimizer and schedule."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
-from nmt_cli.data.batching import corpus_plan
+from nmt_cli.data.batching import BatchPlan, derived_micro_batches, sentence_lengths
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
@@ -64,9 +66,8 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
     """Build everything that is trained; the seed determines the initial weights."""
     settings: TrainingConfig = config.training
     torch.manual_seed(settings.seed)
-    sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
     try:
-        model = build_model(config, *sizes).to(world.device)
+        model = registry.build(config["model"], attention=config["attention"], **vocabulary_of(task)).to(world.device)
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     criterion = registry.build(config["criterion"])
@@ -78,6 +79,7 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
             values |= translation_scores(model, task, valid, world.device, settings.precision)
         return values
 
+    micro_batches = settings.micro_batches or derived_micro_batches(settings.batch_tokens)
     return Parts(
         model=model,
         criterion=criterion,
@@ -85,7 +87,7 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
-        plan=corpus_plan(corpus, settings.batch_tokens, settings.micro_batches, settings.seed),
+        plan=BatchPlan(*sentence_lengths(corpus), settings.batch_tokens, micro_batches, settings.seed),
         costs=CostMeter(
             device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
@@ -94,29 +96,20 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
     )
 
 
-def build_model(
-    config: RunConfig, source_vocabulary_size: int, target_vocabulary_size: int, shared_vocabulary: bool
-) -> Any:
-    """Build the configured model, with fresh weights."""
-    return registry.build(
-        config["model"],
-        attention=config["attention"],
-        source_vocabulary_size=source_vocabulary_size,
-        target_vocabulary_size=target_vocabulary_size,
-        shared_vocabulary=shared_vocabulary,
-    )
+def vocabulary_of(task: Task) -> dict[str, Any]:
+    """Return the sizes of the task's vocabularies, and whether they are shared, as keywords of a model."""
+    return {name: getattr(task, name) for name in checkpoint.VOCABULARY}
 
 
 def describe(config: RunConfig, task: Task, corpus: Corpus) -> dict[str, Any]:
-    """Return the `checkpoint.Contents` of the run's checkpoints, but the step."""
+    """Return the fields of `checkpoint.Contents` except the step."""
     sections = config.to_json()
     sections["training"] = {name: value for name, value in sections["training"].items() if name not in MAY_CHANGE}
+    everything = json.dumps({**sections, "data": corpus.fingerprint}, sort_keys=True)
     modules = {kind: registry.component_of(component).module for kind, component in config.components.items()}
     return {
         "sections": sections,
-        "source_vocabulary_size": task.source_vocabulary_size,
-        "target_vocabulary_size": task.target_vocabulary_size,
-        "shared_vocabulary": task.shared_vocabulary,
-        "run": checkpoint.fingerprint({**sections, "data": corpus.fingerprint}),
+        **vocabulary_of(task),
+        "run": hashlib.sha256(everything.encode()).hexdigest()[:16],
         "modules": {**modules, "task": type(task).__module__},
     }

@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from nmt_cli.errors import TrainingError, UsageError
 from nmt_cli.training.run_directory import METRICS
 from nmt_cli.training.settings import TrainingConfig
 
+STEPS = 20
 CLOCK_FIELDS = frozenset(
     "seconds device_seconds training_seconds training_hours device_hours target_tokens_per_second flops_as_table2 "
     "source_tokens_per_second model_flop_utilisation possible_flops sustained_tflops_of_a_device "
@@ -32,57 +32,61 @@ CLOCK_FIELDS = frozenset(
 """Fields of metrics, state and summary that are measured with a clock, and differ from run to run."""
 
 
+KILLED = """
+import os, runpy, signal, sys
+from nmt_cli.training.run_directory import RunDirectory
+
+append, last = RunDirectory.append_metrics, int(sys.argv.pop(1))
+
+def append_and_kill(directory, record):
+    append(directory, record)
+    if record["step"] == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+RunDirectory.append_metrics = append_and_kill
+runpy.run_module("nmt_cli", run_name="__main__")
+"""
+"""A program: `nmt`, killed once it has logged the step that is its first argument."""
+
+
 def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
     """Train, kill, resume and compare, in a temporary directory beside `options.out`; return the verdict.
 
     Raises:
-        TrainingError: a run failed, ended before it could be killed, or the two runs differ.
+        TrainingError: a run failed, or the two runs differ.
     """
     if options.data is None or int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise UsageError("--verify-resume needs DATA, and starts its own processes: run it without torchrun")
     sections = resolve(TrainingConfig, flags, preset=options.preset, file=options.config).to_json()
+    short = {"max_steps": STEPS, "save_every": STEPS // 4, "validate_every": None, "keep_last": STEPS}
+    sections["training"] |= {**short, "log_every": 1, "patience": None}
     place = options.out.absolute().parent if options.out else None
     with tempfile.TemporaryDirectory(prefix=".nmt-", dir=place if place and place.is_dir() else None) as folder:
-        settings, whole, killed = (Path(folder) / name for name in ("config.json", "whole", "killed"))
-        command = [sys.executable, "-m", "nmt_cli", "train", str(options.data), "--config", str(settings)]
+        settings, whole, resumed = (Path(folder) / name for name in ("config.json", "whole", "resumed"))
+        settings.write_text(json.dumps(sections), encoding="utf-8")
+        command = ["train", str(options.data), "--config", str(settings)]
         command += [f"--import={module}" for module in options.imports]
-        for steps in (20, 80, 320):  # more steps if the run ends before it can be killed
-            short = {"max_steps": steps, "save_every": steps // 4, "validate_every": None, "keep_last": steps}
-            sections["training"] |= {**short, "log_every": 1, "patience": None}
-            settings.write_text(json.dumps(sections), encoding="utf-8")
-            print(f"training {steps} steps; then again, killed twice and resumed ...", file=sys.stderr, flush=True)
-            train(command, whole)
-            if all(train(command, killed, kill_at=at) for at in (steps // 4 + 1, 3 * steps // 4 + 1)):
-                break
-            shutil.rmtree(whole)
-            shutil.rmtree(killed)
-        else:
-            raise TrainingError("the runs end before they can be killed; give more data or a larger model")
-        train(command, killed)
-        expected, found = contents(whole), contents(killed)
+        print(f"training {STEPS} steps; then again, killed twice and resumed ...", file=sys.stderr, flush=True)
+        execute(["-m", "nmt_cli", *command, "--out", str(whole)])
+        for step in (STEPS // 4 + 1, 3 * STEPS // 4 + 1):
+            execute(["-c", KILLED, str(step), *command, "--out", str(resumed)], -signal.SIGKILL)
+        execute(["-m", "nmt_cli", *command, "--out", str(resumed)])
+        expected, found = contents(whole), contents(resumed)
     different = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if different:
         raise TrainingError(
-            f"a run of {steps} steps that was killed twice and resumed differs from an uninterrupted one in "
+            f"a run of {STEPS} steps that was killed twice and resumed differs from an uninterrupted one in "
             f"{', '.join(different[:3])}{', ...' if len(different) > 3 else ''}. On a GPU give --deterministic; a "
             "component of your own must keep its state in the optimizer and draw from PyTorch's generator only"
         )
-    return f"verified: a run of {steps} steps, killed twice and resumed, is bit for bit an uninterrupted one"
+    return f"verified: a run of {STEPS} steps, killed twice and resumed, is bit for bit an uninterrupted one"
 
 
-def train(command: list[str], run: Path, kill_at: int | None = None) -> bool:
-    """Train `run`; with `kill_at`, kill it once it has logged that step. Return whether it was killed."""
-    log, metrics = run.with_suffix(".log"), run / METRICS
-    with log.open("wb") as file:
-        process = subprocess.Popen([*command, "--out", str(run)], stdout=file, stderr=file)
-        while kill_at and process.poll() is None:
-            if metrics.exists() and metrics.read_bytes().count(b"\n") >= kill_at:
-                process.kill()
-            time.sleep(0.005)
-    if process.wait() > 0:
-        last = log.read_text(encoding="utf-8", errors="replace").strip().split("\n")[-5:]
-        raise TrainingError("\n".join(["a run of --verify-resume failed:", *last]))
-    return process.returncode < 0
+def execute(arguments: list[str], expected: int = 0) -> None:
+    """Run Python with these arguments; raise a TrainingError unless it ends with the expected code."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, errors="replace")
+    if done.returncode != expected:
+        raise TrainingError("\n".join(["a run of --verify-resume failed:", *done.stderr.strip().split("\n")[-5:]]))
 
 
 def contents(run: Path) -> dict[str, Any]:

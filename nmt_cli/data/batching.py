@@ -6,7 +6,7 @@ similar length; an update mixes lengths. The number of processes does not change
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,17 +19,14 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 
 Indices = NDArray[np.int64]
 
-_PAPERS_GPUS = 8
-_SMALLEST_MICRO_BATCH = 1024  # tokens; fewer do not fill a CPU's matrix product
-_LARGEST_MICRO_BATCH = 8192  # tokens; more would not fit in the memory of ordinary GPUs with a big model
-
 
 def derived_micro_batches(batch_tokens: int) -> int:
-    """Return the default number of micro-batches: 8, as in the paper, or fewer for small batches."""
+    """Return the default number of micro-batches: 8, the paper's GPUs, or another power of 2 for other batch sizes.
+
+    A micro-batch has at least 1,024 tokens, to fill a CPU's matrix product, and at most 8,192, to fit on a GPU.
+    """
     count = 1
-    while count < _PAPERS_GPUS and batch_tokens // (2 * count) >= _SMALLEST_MICRO_BATCH:
-        count *= 2
-    while batch_tokens / count > _LARGEST_MICRO_BATCH:
+    while (count < 8 and batch_tokens // (2 * count) >= 1024) or batch_tokens / count > 8192:
         count *= 2
     return count
 
@@ -100,14 +97,11 @@ def length_buckets(
 def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> Batch:
     """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
     begin, end = np.array([BOS]), np.array([EOS])
-    source = [np.concatenate([ids, end]) for ids in sources]
-    target_in = [np.concatenate([begin, ids]) for ids in targets]
-    target_out = [np.concatenate([ids, end]) for ids in targets]
     return Batch(
-        source=pad(source),
-        target_in=pad(target_in),
-        target_out=pad(target_out),
-        num_tokens=sum(map(len, target_out)),
+        source=pad([np.concatenate([ids, end]) for ids in sources]),
+        target_in=pad([np.concatenate([begin, ids]) for ids in targets]),
+        target_out=pad([np.concatenate([ids, end]) for ids in targets]),
+        num_tokens=sum(len(ids) + 1 for ids in targets),
     )
 
 
@@ -122,18 +116,6 @@ def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
 def load_batch(corpus: Corpus, indices: Indices) -> Batch:
     """Return the sentences `indices` of `corpus` as a `Batch`."""
     return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices])
-
-
-def corpus_plan(corpus: Corpus, batch_tokens: int, micro_batches: int | None, seed: int) -> BatchPlan:
-    """Return the plan for training on `corpus`."""
-    source, target = sentence_lengths(corpus)
-    return BatchPlan(source, target, batch_tokens, micro_batches or derived_micro_batches(batch_tokens), seed)
-
-
-def sequential_batches(corpus: Corpus, tokens: int) -> Iterator[Batch]:
-    """Yield every sentence of `corpus` once, by length, for validation."""
-    for indices in length_buckets(*sentence_lengths(corpus), tokens):
-        yield load_batch(corpus, indices)
 
 
 def sentence_lengths(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.checkpoint import load_model, resolve
+from nmt_cli.checkpoint import load_model, locate
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.decoding.translator import Translator
@@ -36,7 +36,7 @@ def load_translator(
     if not checkpoints:
         raise UsageError("give a checkpoint: the directory that `nmt train` or `nmt average` wrote")
     place = choose_device(device)
-    folders = [resolve(path) for path in checkpoints]
+    folders = [locate(path) for path in checkpoints]
     for path, folder in zip(checkpoints, folders, strict=True):
         if folder != path:
             say(f"{path}: a run; its newest checkpoint is used: {folder}")

@@ -140,7 +140,7 @@ class DecoderLayer(nn.Module):
 
 @dataclass(frozen=True)
 class TransformerState:
-    """What the decoder keeps between two steps, for N live hypotheses."""
+    """The state of the decoder between two steps, for N live hypotheses."""
 
     caches: list[LayerCache]
     source_padding: Tensor  # [N, S], True where the source is padding
@@ -237,7 +237,7 @@ class Transformer(nn.Module):
 
     def step(self, tokens: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """One position: the last ids `tokens` [N] -> log-probabilities [N, V] of the next ones, and the next state."""
-        caches = [replace(cache) for cache in state.caches]  # extended below; those of `state` stay as they are
+        caches = [replace(cache) for cache in state.caches]  # extended below; those of `state` do not change
         x = self._decode(tokens[:, None], None, state.source_padding, caches, state.length)
         logits = F.linear(x[:, 0], self.output_weight)
         return logits.float().log_softmax(-1), replace(state, caches=caches, length=state.length + 1)

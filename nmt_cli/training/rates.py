@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt_cli.device import product_type
+from nmt_cli.device import bfloat16_products
 
 PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 """Sustained single-precision TFLOP/s in the paper (footnote to section 6.1)."""
 
-DATASHEET_RATES = {
+PUBLISHED_RATES = {
+    **{model: (rate, rate) for model, rate in PAPERS_RATES.items()},
     "B200": (75.0, 2250.0),
     "H200": (67.0, 989.0),
     "H200 NVL": (60.0, 835.0),
@@ -32,7 +33,7 @@ DATASHEET_RATES = {
     "RTX 4090": (82.6, 165.0),
     "RTX 3090": (35.6, 71.0),
 }
-"""Published peak TFLOP/s: float32 without tensor cores, and dense bfloat16 or float16 with them, summed in float32."""
+"""TFLOP/s: the paper's rates; peaks from data sheets in float32 without tensor cores, and in bfloat16 or float16."""
 
 PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
 """Rows of the square matrices of the benchmark, by device type; one product takes about a millisecond."""
@@ -54,9 +55,13 @@ def device_rates(device: torch.device, precision: str, sustained: float | None, 
     """Return the rates of `device`: those given (in TFLOP/s), else published, else benchmarked."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
-    products = product_type(device.type, precision)
+    products = torch.bfloat16 if bfloat16_products(device.type, precision) else torch.float32
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    known = published_rates(name, products) or measured_rates(device, products)
+    known = published_rates(name, products)
+    if known is None:
+        single = measured_rate(device, torch.float32)
+        same = products == torch.float32
+        known = Rates(single, single if same else measured_rate(device, products), "measured on a matrix product")
     if sustained is None and peak is None:
         return known
     return Rates(sustained or known.sustained, peak or known.peak, f"given by flags, else {known.origin}")
@@ -68,21 +73,13 @@ def published_rates(name: str, products: torch.dtype) -> Rates | None:
     Every word of the name must be known: with "Ti", "Laptop" or a MIG profile it is another device.
     """
     words = set(re.findall(r"\w+", name.lower()))
-    for model in sorted(PAPERS_RATES | DATASHEET_RATES, key=lambda model: len(model.split()), reverse=True):
+    for model in sorted(PUBLISHED_RATES, key=lambda model: len(model.split()), reverse=True):
         own = set(model.lower().split())
         if own <= words and all(_IGNORED_WORDS.fullmatch(word) for word in words - own):
-            if model in PAPERS_RATES:
-                return Rates(PAPERS_RATES[model], PAPERS_RATES[model], f"the paper's rate of a {model}")
-            single, low = DATASHEET_RATES[model]
-            return Rates(single, single if products == torch.float32 else low, f"published peaks of {model}")
+            single, low = PUBLISHED_RATES[model]
+            origin = f"the paper's rate of a {model}" if model in PAPERS_RATES else f"published peaks of {model}"
+            return Rates(single, single if products == torch.float32 else low, origin)
     return None
-
-
-def measured_rates(device: torch.device, products: torch.dtype) -> Rates:
-    """Benchmark matrix products, in float32 and in the type `products`."""
-    sustained = measured_rate(device, torch.float32)
-    peak = sustained if products == torch.float32 else measured_rate(device, products)
-    return Rates(sustained, peak, "measured on a matrix product")
 
 
 def measured_rate(device: torch.device, products: torch.dtype, rounds: int = 6) -> float:

@@ -1,4 +1,4 @@
-"""What a run shows on standard error, and the lines of its metrics."""
+"""The progress and log lines on standard error, and the lines of metrics."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The bookkeeping of a run: after each update it validates, logs and saves what is due; a later start resumes it.
+"""The bookkeeping of a run: validation, logging and saving after an update, and resuming.
 
 A resumed run gives the same weights, metrics and checkpoints, bit for bit, as one that was never interrupted. When a
-signal stops it, the state is saved together with the actions that are still pending for the last step, and the resumed
-run does these first. When it is killed, it repeats the updates since the last checkpoint; metrics of after that
-checkpoint are dropped.
+signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
+first. A killed run repeats the updates since its last checkpoint; later metrics are dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from nmt_cli.training.state import ACTIONS, Totals, TrainState
 
 @dataclass(frozen=True)
 class Parts:
-    """What is trained, on what; built by `commands/train.py`."""
+    """The model, the data and everything else that training needs."""
 
     model: Any
     criterion: Criterion
@@ -59,7 +58,7 @@ class Run:
     """The state of a run, and its files.
 
     Args:
-        contents: the fields of `checkpoint.Contents` but the step.
+        contents: the fields of `checkpoint.Contents` except the step.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class Run:
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
     def end_step(self, signal_number: int) -> None:
-        """Validate, log and save what is due after an update; or, after a signal, save at once and stop.
+        """Validate, log and save if due; after a signal, save at once and stop.
 
         Raises:
             Interrupted: this rank or another received a signal.
@@ -153,8 +152,7 @@ class Run:
         self.reporter.advance(state)
         save = main and self.save_interval.due(state.step)  # the main rank's clock decides for all
         validate = main and self.validation_interval is not None and self.validation_interval.due(state.step)
-        flags = torch.tensor([signal_number > 0, save, validate], dtype=torch.float, device=self.world.device)
-        stopping, save, validate = (self.world.sum(flags) > 0).tolist()
+        stopping, save, validate = self.world.any([signal_number > 0, save, validate])
         last = state.step >= self.config.max_steps
         save = save or last
         validate = self.parts.validate is not None and (validate if self.validation_interval else save)
@@ -215,7 +213,3 @@ class Run:
             self.directory.delete_old(self.config.keep_last)
         self.newest = place
         self.world.barrier()
-
-    def finish(self) -> None:
-        """Save the final checkpoint, unless it is there."""
-        self.save(self.directory.place("step", self.state.step))

@@ -10,7 +10,6 @@ RUN/checkpoints/best-00001500          the checkpoint with the best validation l
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 from collections.abc import Callable, Mapping
@@ -43,19 +42,21 @@ class RunDirectory:
         Raises:
             UsageError: it is in use, is not a run, or was started with other settings or data.
         """
+        config = self.path / CONFIG
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is not a directory; --out takes a new directory or an earlier run")
-        if self.path.exists() and not (self.path / CONFIG).exists() and not self._is_new():
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not config.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise UsageError(f"{self.path} is in use: it has files but no {CONFIG}; give another --out")
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
         self._lock = (self.path / LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"{self.path}: another `nmt train` is writing to this directory") from None
-        if (self.path / CONFIG).exists():
+        if config.exists():
             check_agreement(self.path, description)
-        durable.write_text(self.path / CONFIG, json.dumps(description, indent=2, sort_keys=True) + "\n")
+        durable.write_text(config, json.dumps(description, indent=2, sort_keys=True) + "\n")
+        self.checkpoints.mkdir(exist_ok=True)
         durable.recover_all(self.checkpoints)
 
     def release(self) -> None:
@@ -87,7 +88,7 @@ class RunDirectory:
         return None
 
     def rewind(self, to: Path | None, step: int) -> None:
-        """Undo what came after the checkpoint `to`: rename (damaged) checkpoints and drop metrics from after `step`."""
+        """Rename the (damaged) checkpoints that are newer than `to`, and drop the metrics from after `step`."""
         found = checkpoint.resumable_of(self.path)
         for folder in found[found.index(to) + 1 :] if to else ():
             aside = folder.with_name(f"damaged-{folder.name}")
@@ -113,7 +114,7 @@ class RunDirectory:
                 durable.delete(older)
 
     def repair_best(self, step: int, note: Callable[[str], None]) -> None:
-        """Do `keep_best` again, in case it was cut off; a damaged best checkpoint is copied again, if possible."""
+        """Do `keep_best` again, in case a kill interrupted it; copy a damaged best checkpoint again if possible."""
         best, original = self.place("best", step), self.place("step", step)
         damage = _damage(best)
         if damage and _damage(original):
@@ -138,17 +139,6 @@ class RunDirectory:
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the run's figures."""
         durable.write_text(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
-
-    def summarised_step(self) -> int:
-        """Return the step of the summary; 0 if there is none."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return int(json.loads((self.path / SUMMARY).read_text(encoding="utf-8"))["steps"])
-        return 0
-
-    def _is_new(self) -> bool:
-        """Return whether the directory is empty, but for what a killed process wrote before the configuration."""
-        ours = {LOCK, durable.part_of(self.path / CONFIG).name, self.checkpoints.name}
-        return {entry.name for entry in self.path.iterdir()} <= ours and not any(self.checkpoints.glob("*"))
 
 
 def read_config(run: Path) -> dict[str, Any]:
@@ -196,7 +186,7 @@ def _step_of(line: str) -> int:
     try:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
-        return 0  # a torn or empty line
+        return 0  # an incomplete line
 
 
 def _damage(folder: Path) -> str:

@@ -13,7 +13,7 @@ from nmt_cli.registry import option
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Section 5, and how a run is saved, validated and reported."""
+    """Settings of training (section 5), checkpoints, validation and logging."""
 
     batch_tokens: int = option(
         25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1

@@ -13,8 +13,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 class StopRequest:
     """A context that records SIGTERM, SIGINT, SIGUSR1 (Slurm's warning) and SIGHUP (a lost terminal).
 
-    A second SIGINT raises KeyboardInterrupt. SIGHUP stays ignored under `nohup`. Outside the main thread, signals are
-    left as they are.
+    A second SIGINT raises KeyboardInterrupt. Under `nohup`, SIGHUP is ignored. Outside the main thread, the context has
+    no effect.
     """
 
     def __init__(self) -> None:

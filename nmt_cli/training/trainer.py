@@ -22,9 +22,8 @@ from nmt_cli.training.signals import StopRequest
 class Trainer:
     """Updates the weights of a model.
 
-    An update is made of several micro-batches, which the ranks share. Its gradient is that of the loss summed over all
-    target tokens and divided once, by their number. So the result does not depend on the number of ranks, but for
-    rounding.
+    An update consists of several micro-batches, which the ranks share. Its gradient is that of the loss summed over all
+    target tokens and divided once, by their number. So the result depends on the number of ranks only by rounding.
     """
 
     def __init__(self, parts: Parts, config: TrainingConfig, world: World) -> None:
@@ -59,7 +58,7 @@ class Trainer:
                     else:
                         run.skip(batches, sums)
                 run.end_step(request.signal_number)
-            run.finish()
+            run.save(run.directory.place("step", run.state.step))
 
     def updates(self, run: Run) -> Iterator[list[Indices]]:
         """Yield the micro-batches of each update from the run's position on, until the run is finished."""
@@ -113,7 +112,7 @@ class Trainer:
             parameter.grad = summed.view_as(parameter)
 
     def try_largest(self, epoch: int) -> None:
-        """Run the micro-batches of `epoch` that take most memory forwards and backwards, without an update.
+        """Run the micro-batches of `epoch` that need most memory forwards and backwards, without an update.
 
         Raises:
             TrainingError: there is not enough memory; the message names the micro-batch.

@@ -43,7 +43,7 @@ PAIRS = [
 
 
 def small(kind: str, name: str, **fields: Any) -> Any:
-    """The configuration of a component, cut down to a test's size."""
+    """A small configuration of a component."""
     config = registry.find(kind, name).config
     own = {field.name for field in dataclasses.fields(config)}
     return config(**{field: value for field, value in {**SMALL, **fields}.items() if field in own})
@@ -51,7 +51,7 @@ def small(kind: str, name: str, **fields: Any) -> Any:
 
 @pytest.fixture
 def make_model() -> Callable[..., Any]:
-    """Builds a registered model around a registered attention, its weights away from zero and one."""
+    """Builds a registered model with a registered attention; its weights are neither zero nor one."""
 
     def make(
         name: str = "transformer", attention: str = "full", shared_vocabulary: bool = True, seed: int = 0, **fields: Any
@@ -80,7 +80,7 @@ def make_config() -> Callable[..., Any]:
 
 @pytest.fixture
 def make_batch() -> Callable[..., Batch]:
-    """A batch of the pairs of those numbers, with so many columns of padding more than it needs."""
+    """A batch of the pairs with these numbers, with additional columns of padding."""
 
     def make(numbers: Sequence[int] = (0, 1, 2), more_source: int = 0, more_target: int = 0) -> Batch:
         chosen = [PAIRS[n] for n in numbers]

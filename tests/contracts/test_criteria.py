@@ -72,7 +72,7 @@ def test_a_repeated_sentence_counts_twice(measure: Any, make_batch: Callable[...
 
 
 def test_nll_is_the_likelihood_of_the_real_tokens(measure: Any, make_batch: Callable[..., Batch]) -> None:
-    """Perplexity is made of it, whatever the loss is."""
+    """The perplexity is computed from it, with any loss."""
     batch = make_batch()
     loss, _ = measure(batch)
     with torch.no_grad():

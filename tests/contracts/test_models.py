@@ -44,7 +44,7 @@ def close(left: Tensor, right: Tensor) -> None:
     torch.testing.assert_close(left, right, rtol=1e-4, atol=2e-5)
 
 
-def test_it_keeps_the_protocols(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_it_implements_the_protocols(model: Any, make_batch: Callable[..., Batch]) -> None:
     assert isinstance(model, Model)
     batch = make_batch()
     hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
@@ -61,7 +61,7 @@ def test_it_keeps_the_protocols(model: Any, make_batch: Callable[..., Batch]) ->
 def test_checkpoints_can_hold_it(
     model: Any, request: pytest.FixtureRequest, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
 ) -> None:
-    """Loading builds a model on the meta device first, and then restores the named parameters, which are all of it."""
+    """It can be built on the meta device, and its named parameters are all of its state."""
     fields = request.node.callspec.params["model"]
     with torch.device("meta"):
         shapes = {name: parameter.shape for name, parameter in make_model(**fields).named_parameters()}
@@ -144,8 +144,8 @@ def test_selected_rows_continue_independently(model: Any, make_batch: Callable[.
 
 
 @torch.no_grad()
-def test_select_leaves_the_old_state_alone(model: Any, make_batch: Callable[..., Batch]) -> None:
-    """A search may go on from one state in two ways."""
+def test_select_does_not_change_the_old_state(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """A search may continue one state in two ways."""
     batch = make_batch()
     _, state = model.step(batch.target_in[:, 0], model.start(batch.source))
     before, _ = model.step(batch.target_in[:, 1], state)
@@ -184,7 +184,7 @@ def test_no_position_attends_to_later_ones(model: Any, make_batch: Callable[...,
 
 
 def test_every_weight_learns(model: Any, make_batch: Callable[..., Batch]) -> None:
-    """No parameter is left out of the sums, and every gradient is a number."""
+    """Every parameter has a finite gradient."""
     batch = make_batch()
     model(batch.source, batch.target_in)[batch.target_out != PAD].log_softmax(-1).square().sum().backward()
     for name, parameter in model.named_parameters():

@@ -50,8 +50,8 @@ def test_it_makes_progress(toy: Callable[[], Toy]) -> None:
     assert losses[-1] < 0.1 * losses[0]
 
 
-def test_the_schedule_decides_the_rate(toy: Callable[[], Toy]) -> None:
-    """Nothing moves at a rate of 0, and the first step is as long as the rate says."""
+def test_the_schedule_sets_the_rate(toy: Callable[[], Toy]) -> None:
+    """At a rate of 0 no weight changes, and the first step is proportional to the rate."""
     one = toy()
     one.step(rate=0.0)
     assert not one.weight.any()
@@ -64,7 +64,7 @@ def test_the_schedule_decides_the_rate(toy: Callable[[], Toy]) -> None:
 
 
 def test_its_state_can_be_saved_and_restored(toy: Callable[[], Toy]) -> None:
-    """What a checkpoint keeps is enough to go on bit for bit."""
+    """The saved state is enough to resume bit for bit."""
     one, other = toy(), toy()
     for _ in range(5):
         one.step()

@@ -82,7 +82,7 @@ def asked_to_stop() -> None:
     Trainer.accumulate = accumulate  # type: ignore[method-assign]
 
 
-def nobody_listens() -> None:
+def without_reader() -> None:
     """Standard error is a pipe whose reader has closed it."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -116,12 +116,12 @@ def dies_once() -> None:
         dies()
 
 
-def is_stopped() -> None:
+def hangs() -> None:
     """Stop the process in the middle of a step."""
     at_backward(6, lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
-def mistaken() -> None:
+def raises_an_error() -> None:
     """Raise an error in this process only."""
 
     def act() -> None:

@@ -49,16 +49,19 @@ def run(whole: Path, tmp_path: Path) -> Path:
 def test_a_damaged_newest_checkpoint(
     forks: Any, tiny_data: Path, whole: Path, run: Path, check_same: Callable[..., None], rounds: Any
 ) -> None:
-    newest = run / "checkpoints" / "step-00000012"
+    """Both that of --save-every and the best one, which is of the same step."""
+    newest = [run / "checkpoints" / f"{kind}-00000012" for kind in ("step", "best")]
     for what in list(DAMAGES)[:: rounds(4, 1)]:
         damage, name = DAMAGES[what]
-        damage(newest / name)
+        for folder in newest:
+            damage(folder / name)
         started = forks.train(tiny_data, run)
         started.code(0)
-        assert str(newest / (name or "checksums.json")) in started.err
+        for folder in newest:
+            assert str(folder / (name or "checksums.json")) in started.err
         assert str(run / "checkpoints" / "step-00000010") in started.err
         check_same("a damaged newest checkpoint", whole, run)
-    kept = [path.name for path in (run / "checkpoints").glob("damaged-*")]
+    kept = [path.name for path in (run / "checkpoints").glob("damaged-step-*")]
     assert len(kept) == len(list(DAMAGES)[:: rounds(4, 1)])  # renamed, not deleted
 
 

@@ -53,7 +53,7 @@ def test_killed_at_random_moments_again_and_again(
 def test_killed_after_a_save(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
-    """The best checkpoint, old ones and the summary are seen to, even if no update is left to make."""
+    """The best checkpoint, old ones and the summary are repaired, even if the run is finished."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     (run / "best").unlink()
@@ -66,10 +66,10 @@ def test_killed_after_a_save(
 
 
 @pytest.mark.parametrize("leftover", [".part", ".old", ".gone"])
-def test_what_a_kill_leaves_is_recovered(
+def test_directories_of_an_interrupted_operation(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None], leftover: str
 ) -> None:
-    """`.old` alone is the only copy of a checkpoint and comes back; everything else is deleted."""
+    """`.old` is the only copy of a checkpoint and is restored; the others are deleted."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     newest = run / "checkpoints" / "step-00000012"
@@ -83,24 +83,24 @@ def test_what_a_kill_leaves_is_recovered(
     check_same("SIGKILL between two renames", whole, run)
 
 
-def test_torn_files_of_a_run(
+def test_incomplete_files_of_a_run(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
-    """A power cut may tear a line of metrics; a configuration that is not one is refused."""
+    """An incomplete line of metrics is dropped; an incomplete configuration is an error."""
     run = tmp_path / "run"
     shutil.copytree(whole, run, symlinks=True)
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 13, "lo\xff')
     forks.train(tiny_data, run).code(0)
-    check_same("a torn file of the run", whole, run)
+    check_same("an incomplete file of the run", whole, run)
     (run / "config.json").write_bytes(b"{")
     other = forks.train(tiny_data, run)
     other.code(2)
     assert str(run / "config.json") in other.err
 
 
-def test_a_killed_average_leaves_the_former_one(forks: Any, whole: Path, tmp_path: Path, rounds: Any) -> None:
-    """Killed at every single change of a file: the former checkpoint is there, or is named, or the new one is whole."""
+def test_a_killed_average_keeps_the_earlier_one(forks: Any, whole: Path, tmp_path: Path, rounds: Any) -> None:
+    """At any change of a file: the earlier checkpoint is kept or named in the message, or the new one is complete."""
     out = tmp_path / "averaged"
     arguments = ("average", whole, "--last", "2", "--out", out, "--overwrite")
     counted = forks.start(*arguments, watched=str(tmp_path))

@@ -72,7 +72,7 @@ def test_the_trial_runs_the_largest_micro_batch_and_changes_nothing(
     train(TrainOptions(tiny_data, tmp_path / "with"), SMALL)
     assert len(sizes) == 2 + 2  # two trials, two steps of one micro-batch
     assert sizes[0] == max(sizes)
-    first, second = (checkpoint.load_weights(checkpoint.resolve(tmp_path / name)) for name in ("without", "with"))
+    first, second = (checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("without", "with"))
     assert all((first[name] == second[name]).all() for name in first)
 
 

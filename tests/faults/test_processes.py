@@ -78,9 +78,9 @@ def test_a_rank_is_killed(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned:
     assert "another rank failed" in message
 
 
-def test_a_rank_stops(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_rank_hangs(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     """A rank that does not respond ends the run at the timeout."""
-    started = ranks(2, tiny_data, tmp_path / "run", "--timeout-minutes", 0.1, poison="is_stopped")
+    started = ranks(2, tiny_data, tmp_path / "run", "--timeout-minutes", 0.1, poison="hangs")
     assert started[0].code() == 1
     (message,) = messages(started)
     assert "did not respond" in message
@@ -91,7 +91,7 @@ def test_a_rank_stops(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("poisoned", [0, 1])
 def test_a_rank_fails(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned: int) -> None:
     """Its error is printed once, whichever rank it is; the others are quiet."""
-    started = ranks(2, tiny_data, tmp_path / "run", poison="mistaken", poisoned=poisoned)
+    started = ranks(2, tiny_data, tmp_path / "run", poison="raises_an_error", poisoned=poisoned)
     assert [process.code() for process in started] == [1, 1]
     assert messages(started) == [f"nmt: {'rank 1: ' if poisoned else ''}shard.ids: damaged"]
 

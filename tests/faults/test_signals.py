@@ -24,7 +24,7 @@ def test_a_signal(
     run = tmp_path / "run"
     started = forks.train(tiny_data, run, watched=str(run), signals={str(place_of(whole, 0.4)): number})
     started.code(128 + number)
-    assert str(checkpoint.resolve(run)) in started.err
+    assert str(checkpoint.locate(run)) in started.err
     forks.train(tiny_data, run).code(0)
     check_same(f"SIG{number.name.removeprefix('SIG')}: saved, exit code {128 + number}", whole, run)
 
@@ -36,14 +36,14 @@ def test_nohup(forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_s
     check_same("SIGHUP under nohup: goes on", whole, run)
 
 
-def test_nobody_listens(
+def test_standard_error_without_a_reader(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
     """The reader of standard error is gone, as in `nmt train ... 2>&1 | head`; a signal then stops the run."""
     run = tmp_path / "run"
     stop = {str(place_of(whole, 0.4)): signal.SIGTERM}
-    forks.train(tiny_data, run, watched=str(run), signals=stop, poison="nobody_listens").code(128 + signal.SIGTERM)
-    forks.train(tiny_data, run, poison="nobody_listens").code(0)
+    forks.train(tiny_data, run, watched=str(run), signals=stop, poison="without_reader").code(128 + signal.SIGTERM)
+    forks.train(tiny_data, run, poison="without_reader").code(0)
     check_same("the reader of standard error left: goes on", whole, run)
 
 
@@ -107,7 +107,7 @@ def test_a_signal_before_pending_actions(
     run = tmp_path / "run"
     stop = {"poison": "asked_to_stop", "environment": {"STOP_AT": str(step)}}
     forks.train(tiny_data, run, *SPACED, **stop).code(128 + signal.SIGTERM)
-    newest = checkpoint.resolve(run)
+    newest = checkpoint.locate(run)
     assert newest.name == f"latest-{step:08d}"
     assert checkpoint.load_training(newest).values["state"]["pending"] == pending
     if pending:  # as if the resumed run was killed after it had logged this step
@@ -129,8 +129,8 @@ def test_killed_between_validations_and_saves(
         check_same("SIGKILL between validations and saves", spaced, run)
 
 
-def test_stopped_again_and_again_and_ended_there(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    """Each signal's checkpoint replaces the last; the final one is saved as such where the run is to end there."""
+def test_repeated_signals_then_the_end(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    """Each signal's checkpoint replaces the one before. If the run ends at this step, a final checkpoint is saved."""
     run = tmp_path / "run"
     for step in (1, 2):
         stop = {"poison": "asked_to_stop", "environment": {"STOP_AT": str(step)}}

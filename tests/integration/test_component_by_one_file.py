@@ -45,4 +45,4 @@ def test_own_components_train_average_and_translate(nmt: Nmt, data: Path, tmp_pa
     translated = nmt("translate", run / "averaged", "--import", "sharp_kernel", stdin="forty-two\n", **place)
     assert translated.stdout.count("\n") == 1
     refused = nmt("translate", run / "averaged", stdin="forty-two\n", code=1)
-    assert re.search(r"--import (MODULE|sharp_kernel)", refused.stderr)
+    assert "--import sharp_kernel" in refused.stderr

@@ -96,7 +96,7 @@ def test_heads_cost_no_more_than_one_of_full_width() -> None:
 
 
 def test_the_three_uses(transformer: Callable[..., Any]) -> None:
-    """Section 3.2.3: the encoder sees all of the source, the decoder its own past and all of the source."""
+    """Section 3.2.3: the encoder attends to the source, the decoder to earlier positions and to the source."""
     model = transformer()
     source = torch.randint(4, 40, (1, 6), generator=torch.Generator().manual_seed(0))
     target = torch.randint(4, 40, (1, 5), generator=torch.Generator().manual_seed(1))

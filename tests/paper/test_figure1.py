@@ -51,7 +51,7 @@ def counterpart(model: nn.Module, pre_norm: bool) -> nn.Transformer:
 
 
 def twins(model: nn.Module, theirs: nn.Transformer) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    """For each of our parameters but the embeddings: its name, the place of its twin in PyTorch's, and itself."""
+    """The name of each parameter except the embeddings, its counterpart in PyTorch's model, and itself."""
     stacks = {"encoder": theirs.encoder, "decoder": theirs.decoder}
     for name, parameter in model.named_parameters():
         stack, _, rest = name.partition(".")
@@ -97,7 +97,7 @@ def logits_of(theirs: nn.Transformer, weight: Tensor) -> Tensor:
 
 
 def loss_of(logits: Tensor) -> Tensor:
-    """Something with different gradients everywhere, over real positions only."""
+    """A scalar whose gradients all differ, over real positions only."""
     return (logits[TARGET != 0].log_softmax(-1) * torch.linspace(-1, 2, logits.size(-1))).square().sum()
 
 
@@ -107,8 +107,8 @@ def pair(request: pytest.FixtureRequest, transformer: Callable[..., Any]) -> tup
     return ours, counterpart(ours, request.param == "pre")
 
 
-def test_every_parameter_has_its_twin(pair: tuple[Any, nn.Transformer]) -> None:
-    """So that nothing is compared with a weight that was left at zero; only their biases of projections have none."""
+def test_every_parameter_has_a_counterpart(pair: tuple[Any, nn.Transformer]) -> None:
+    """No weight of PyTorch's model is left at zero, except the biases of its projections."""
     ours, theirs = pair
     count = sum(p.numel() for p in ours.parameters()) - ours.output_weight.numel()
     biases = sum(p.numel() for name, p in theirs.named_parameters() if "attn" in name and "bias" in name)

@@ -46,7 +46,7 @@ def test_a_shift_by_k_is_linear(k: int, start: int, d_model: int) -> None:
 
 
 def test_any_length() -> None:
-    """The table grows: no position is too far, and growing changes none."""
+    """The table grows with the length, and its first rows do not change."""
     positions = SinusoidalPositions(32)
     first = positions(0, 100).clone()
     far = positions(0, 5000)

@@ -59,7 +59,7 @@ def test_every_sublayer_keeps_the_width(transformer: Callable[..., Any]) -> None
 
 
 class Watch:
-    """Which tensors enter dropout, and which leave a sub-layer or enter a stack, in one training pass."""
+    """The tensors that enter dropout, and those that leave a sub-layer or enter a stack, in one training pass."""
 
     def __init__(self, model: nn.Module) -> None:
         self.dropped: list[Tensor] = []
@@ -72,7 +72,7 @@ class Watch:
         assert not any(isinstance(module, nn.Dropout) for module in model.modules())
 
 
-def test_dropout_stands_on_sublayer_outputs_and_on_embeddings_with_positions(transformer: Callable[..., Any]) -> None:
+def test_dropout_is_on_sublayer_outputs_and_on_embeddings_with_positions(transformer: Callable[..., Any]) -> None:
     """Section 5.4: N layers have 2 N + 3 N such places, and there are two stacks."""
     model = transformer(num_layers=3, dropout=0.1).train()
     watch = Watch(model)
@@ -89,7 +89,7 @@ def test_dropout_stands_on_sublayer_outputs_and_on_embeddings_with_positions(tra
 
 
 def test_dropout_comes_before_the_sum_and_the_norm() -> None:
-    """Section 5.4: before it is added to the sub-layer input and normalised. What is left of x shows it."""
+    """Section 5.4: before the output is added to the sub-layer input and normalised."""
     torch.manual_seed(0)
     around = Residual(64, dropout=0.5, pre_norm=False).train()
     x = torch.arange(64.0).expand(1, 4, 64)

@@ -39,7 +39,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "table3_E": {"positions": "learned"},
     "transformer_big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3, "max_steps": 300_000},
 }
-"""What the table prints in each row; all else is the base row's."""
+"""The values printed in each row; the others are those of the base row."""
 
 BASE = {"num_layers": 6, "d_model": 512, "d_ff": 2048, "num_heads": 8, "d_k": 64, "d_v": 64} | {
     "dropout": 0.1,
@@ -73,14 +73,14 @@ shows why."""
 
 @functools.cache
 def parameters(preset: str, vocabulary_size: int = 37_000) -> int:
-    """With the vocabulary of section 5.1, about 37,000 tokens, unless told otherwise."""
+    """With the vocabulary of section 5.1, about 37,000 tokens, by default."""
     discover()
     count: int = dry_run(TrainOptions(preset=preset, vocab_size=vocabulary_size), {})["parameters"]
     return count
 
 
 def described(preset: str) -> dict[str, Any]:
-    """The row's values as the table's columns name them."""
+    """The row's values, by the names of the table's columns."""
     discover()
     config = resolve(TrainingConfig, {}, preset=preset)
     d_k, d_v = config["model"].head_widths()

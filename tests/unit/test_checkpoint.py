@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, verified, and refused where anything does not fit."""
+"""Checkpoints: atomic writes, checksums, and errors for contents that do not fit together."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_a_folder_of_plain_files(folder: Path) -> None:
+def test_a_checkpoint_consists_of_plain_files(folder: Path) -> None:
     names = set(everything(folder))
     assert set(FILES) <= names
     assert set(json.loads((folder / "checksums.json").read_text())) == names - {"checksums.json"}
@@ -57,7 +57,7 @@ def test_a_folder_of_plain_files(folder: Path) -> None:
     assert content["sections"]["model"]["d_model"] == 16
 
 
-def test_weights_come_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+def test_weights_are_restored_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     weights = checkpoint.load_weights(folder)
     strange = {name: torch.randn_like(tensor) for name, tensor in weights.items()}
     strange["target_embedding.weight"][0, :3] = torch.tensor([float("inf"), -0.0, 1e-45])
@@ -75,7 +75,7 @@ def test_tied_weights_are_stored_once(folder: Path) -> None:
     assert shapes.count((13, 16)) == 1
 
 
-def test_training_state_comes_back(folder: Path, tmp_path: Path) -> None:
+def test_the_training_state_is_restored(folder: Path, tmp_path: Path) -> None:
     state = TrainingState({"state": {"step": 7}, "optimizer": {}}, {"0.exp_avg": torch.arange(3.0)})
     saved(tmp_path / "again", folder, checkpoint.load_weights(folder), state)
     loaded = checkpoint.load_training(tmp_path / "again")
@@ -91,7 +91,7 @@ def test_training_state_comes_back(folder: Path, tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_flipped_bit_is_noticed(folder: Path, data: st.DataObject) -> None:
+def test_any_flipped_bit_is_detected(folder: Path, data: st.DataObject) -> None:
     """In any file; checksums.json may also stop being JSON, or name another file."""
     name = data.draw(st.sampled_from(sorted(everything(folder))))
     original = (folder / name).read_bytes()
@@ -135,7 +135,7 @@ def test_checksums_reach_no_file_outside(folder: Path, name: str) -> None:
         checkpoint.verify(folder)
 
 
-def test_a_changed_config_is_noticed(folder: Path) -> None:
+def test_a_changed_config_is_detected(folder: Path) -> None:
     change_json(folder / "config.json", step=99)
     with pytest.raises(CheckpointError, match=r"config\.json: damaged"):
         checkpoint.load_model(folder)
@@ -146,12 +146,12 @@ def test_a_changed_config_is_noticed(folder: Path) -> None:
     [
         ({"schema": 2}, r"config\.json: schema 2"),
         ({"schema": None}, r"schema None"),
-        ({"source_vocabulary_size": -1}, r"source_vocabulary_size is -1"),
-        ({"target_vocabulary_size": "20"}, r"target_vocabulary_size is '20'"),
-        ({"shared_vocabulary": 1}, r"shared_vocabulary is 1"),
-        ({"sections": []}, r"sections is \[\]"),
-        ({"run": None}, r"run is None"),
-        ({"modules": None}, r"modules is None"),
+        ({"source_vocabulary_size": -1}, r"source_vocabulary_size must be at least 1, not -1"),
+        ({"target_vocabulary_size": "20"}, r"target_vocabulary_size must be of type int, not '20'"),
+        ({"shared_vocabulary": 1}, r"shared_vocabulary must be of type bool"),
+        ({"sections": []}, r"sections must be of type dict"),
+        ({"run": None}, r"run must be of type str"),
+        ({"modules": None}, r"modules must be of type dict"),
         ({"sections": {}}, r"no section 'model'"),
         ({"sections": {"model": "transformer"}}, r"no section 'model'"),
         ({"sections": {"model": {"name": "rnn"}, "attention": {"name": "full"}}}, r"no model called 'rnn'"),
@@ -159,12 +159,12 @@ def test_a_changed_config_is_noticed(folder: Path) -> None:
             {"sections": {"model": {"name": "rnn"}}, "modules": {"model": "their.rnn"}},
             r"'rnn' comes from the module their\.rnn: give --import their\.rnn",
         ),
-        ({"target_vocabulary_size": 20}, r"target vocabulary has 13 entries"),
-        ({"shared_vocabulary": False}, r"source_embedding\.weight is in one of them only"),
+        ({"target_vocabulary_size": 20}, r"target_vocabulary_size of its model is 20, that of its task 13"),
+        ({"shared_vocabulary": False}, r"shared_vocabulary of its model is False"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_by_name(folder: Path, changes: dict[str, Any], message: str) -> None:
-    """Although its checksum is right."""
+    """With a matching checksum."""
     change_json(folder / "config.json", **changes)
     renew_checksums(folder)
     with pytest.raises(CheckpointError, match=message):
@@ -204,7 +204,7 @@ def test_weights_are_never_unpickled(folder: Path) -> None:
 
 
 def test_nothing_in_the_package_unpickles() -> None:
-    """Text of the package: neither pickle nor torch.load, which would run what a file says."""
+    """The package uses neither pickle nor torch.load, which can run code from a file."""
     package = Path(checkpoint.__file__).parent
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -214,7 +214,7 @@ def test_nothing_in_the_package_unpickles() -> None:
 
 
 class Fails(RuntimeError):
-    """What an unplugged disk would be."""
+    """An injected error, such as of a disk that is removed."""
 
 
 def rename_all_but_new_folders(self: Path, target: Path) -> None:
@@ -224,8 +224,8 @@ def rename_all_but_new_folders(self: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("at", ["_save_tensors", "_flush", "put_in_place", "rename"])
-def test_a_save_that_fails_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    """Also where the old folder has been moved away already."""
+def test_a_failed_save_keeps_the_older_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """Also if the old directory was already renamed."""
     before, weights = everything(folder), checkpoint.load_weights(folder)
     task, contents = checkpoint.load_task(folder / "task"), checkpoint.read_contents(folder)
 
@@ -243,7 +243,9 @@ def test_a_save_that_fails_leaves_what_was_there(folder: Path, monkeypatch: pyte
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_checksums_are_written_last_and_the_folder_appears_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_are_written_last_and_the_directory_appears_complete(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[tuple[set[str], bool]] = []
     original = durable.put_in_place
 
@@ -272,7 +274,7 @@ def test_a_link_is_a_checkpoint_of_its_own(folder: Path) -> None:
     checkpoint.load_model(folder.parent / "best")
 
 
-def test_folders_that_are_none(folder: Path, tmp_path: Path) -> None:
+def test_directories_that_are_not_checkpoints(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="absent: "):
         checkpoint.load_model(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
@@ -293,25 +295,19 @@ def test_the_checkpoints_of_a_run(folder: Path, tmp_path: Path) -> None:
     assert [path.name for path in checkpoint.checkpoints_of(run)] == ["step-00000008", "step-00000010"]
     for name in ("step-00000010", "latest-00000011", "best-00000011", "step-00000011"):  # of one step, the last
         shutil.copytree(folder, checkpoints / name, dirs_exist_ok=True)
-        assert checkpoint.resolve(run).name == name
-    assert checkpoint.resolve(folder) == folder
+        assert checkpoint.locate(run).name == name
+    assert checkpoint.locate(folder) == folder
 
 
 def test_runs_without_checkpoints(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
-        checkpoint.resolve(tmp_path / "run")
+        checkpoint.locate(tmp_path / "run")
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
-        checkpoint.resolve(folder)
+        checkpoint.locate(folder)
 
 
-def test_fingerprints_name_what_they_are_made_of() -> None:
-    first = checkpoint.fingerprint({"a": 1, "b": [2, None]})
-    assert first == checkpoint.fingerprint({"b": [2, None], "a": 1})
-    assert first != checkpoint.fingerprint({"a": 1, "b": [2, 0]})
-
-
-def test_contents_come_back(folder: Path) -> None:
+def test_contents_are_restored(folder: Path) -> None:
     contents = checkpoint.read_contents(folder)
     assert contents == Contents(contents.sections, 13, 13, True, 1, "run")

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt_cli.device import autocast, check_precision, choose_device, is_out_of_memory, join_world, product_type
+from nmt_cli.device import autocast, bfloat16_products, choose_device, is_out_of_memory, join_world
 from nmt_cli.errors import UsageError
 
 CPU = torch.device("cpu")
@@ -64,13 +64,8 @@ def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch, compute_capability:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    assert product_type("cuda", "auto") == (torch.bfloat16 if low else torch.float32)
-    assert product_type("cuda", "bfloat16") == torch.bfloat16
-    notes: list[str] = []
-    for precision in ("auto", "bfloat16", "float32"):
-        check_precision(torch.device("cuda", 0), precision, notes.append)
-    check_precision(CPU, "auto", notes.append)
-    assert len(notes) == (0 if low else 1)
+    assert bfloat16_products("cuda", "auto") == low
+    assert bfloat16_products("cuda", "bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -94,5 +89,6 @@ def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
         tensor = torch.tensor([1.5])
         assert world.sum(tensor) is tensor
         assert tensor.item() == 1.5
+        assert world.any([True, False]) == [True, False]
         world.barrier()
     assert not dist.is_initialized()

@@ -8,7 +8,6 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -116,40 +115,30 @@ def test_a_module_that_is_not_there() -> None:
         discover(["no_such_module_here"])
 
 
-class Entry:
-    """An installed package's promise in the group `nmt.components`."""
-
-    name, value = "theirs", "their_package.module"
-
-    def __init__(self, load: Any) -> None:
-        self.load = load
+def install(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Install an entry point, as a package does."""
+    entry = importlib.metadata.EntryPoint("theirs", module, "nmt.components")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
 
 
-def test_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load() -> None:
-        register("model", "wheel", WheelConfig)(wheel)
-
-    def entry_points(group: str) -> list[Entry]:
-        return [Entry(load)] if group == "nmt.components" else []
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+def test_entry_points_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_installed.py").write_text(PLUGIN.replace("constant", "installed"))
+    monkeypatch.syspath_prepend(tmp_path)
+    install(monkeypatch, "their_installed")
     discover()
-    assert "wheel" in names("model")
+    assert "installed" in names("schedule")
 
 
 def test_a_broken_entry_point_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load() -> None:
-        raise ImportError("No module named 'their_package'")
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [Entry(load)])
+    install(monkeypatch, "their_package.module")
     with pytest.raises(UsageError, match=r"entry point theirs = their_package\.module: cannot import it"):
         discover()
 
 
-def test_only_the_given_directories_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_given_directories_and_entry_points_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     imported: list[str] = []
     original = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or original(name))  # type: ignore[func-returns-value]
     discover(homes=("tasks",))
     assert imported
-    assert all(name.startswith("nmt_cli.tasks") for name in imported)
+    assert all(name.startswith(("nmt_cli.tasks", "nmt_cli.parsing")) for name in imported)

@@ -63,7 +63,7 @@ def greedy(model: Any, source: Tensor, limit: int) -> tuple[list[int], list[floa
 
 
 def plain_beam_search(model: Any, source: Tensor, limit: int, beam: int, alpha: float) -> list[tuple[float, list[int]]]:
-    """The definition, in lists: the best `beam` that do not end live on, and ends among the best `beam` count."""
+    """The definition, in lists: the best `beam` that do not end stay live, and ends among the best `beam` count."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     ended = []
     for length in range(1, limit + 2):
@@ -197,7 +197,7 @@ def test_scores_are_those_of_the_sequences_themselves(
 
 
 class Uniform:
-    """Every token is as likely as another, whatever came before."""
+    """A model in which all tokens are equally likely."""
 
     def __init__(self, vocabulary_size: int, log_probabilities: dict[int, float] | None = None) -> None:
         self.vocabulary_size = vocabulary_size
@@ -264,7 +264,7 @@ def test_the_smallest_vocabulary_gives_the_empty_output(padded: Any) -> None:
     assert only.tokens == []
 
 
-def test_rounding_above_zero_does_no_harm(padded: Any) -> None:
+def test_log_probabilities_above_zero_by_rounding(padded: Any) -> None:
     (found,) = beam_search(Uniform(8, {4: 1e-7, EOS: -3.0}), padded([[4]]), [9], SearchOptions())
     assert all(score <= 0 for score in found[0].token_scores)
 
@@ -282,7 +282,7 @@ def test_no_sentences_and_too_few_limits(toy: Callable[..., Any], padded: Any) -
 
 
 class Counting(Constraint):
-    """Exactly `wanted` tokens, all of them even, and then the end: as far as `vocabulary_size` goes."""
+    """Allows exactly `wanted` tokens, all even, and then EOS."""
 
     def __init__(self, wanted: Tensor, vocabulary_size: int) -> None:
         self.wanted, self.vocabulary_size = wanted, vocabulary_size

@@ -42,7 +42,7 @@ def test_widths_reach_the_matrices() -> None:
     assert shapes == [(6, 8), (6, 8), (10, 8), (8, 10)]
 
 
-def test_both_self_attentions_use_the_chosen_kernel_and_the_source_is_seen_in_full() -> None:
+def test_both_self_attentions_use_the_chosen_kernel_and_cross_attention_is_full() -> None:
     model = made(RestrictedAttentionConfig(neighbourhood=2))
     for stack in (model.encoder, model.decoder):
         assert all(isinstance(layer.self_attention.kernel, RestrictedAttention) for layer in stack)

@@ -37,14 +37,14 @@ def counted(model: Transformer, sentences: int, source: int, target: int) -> int
 
 @pytest.mark.parametrize(("sentences", "source", "target"), [(1, 5, 9), (3, 12, 4), (2, 2, 2)])
 def test_all_of_a_training_step(sentences: int, source: int, target: int) -> None:
-    """The count is exact: matrix products are all that either counts."""
+    """The count is exact: both count matrix products only."""
     model = made()
     parts = model.training_flops(np.full(sentences, source), np.full(sentences, target))
     assert sum(parts.values()) == counted(model, sentences, source, target)
 
 
 def test_base_model_by_hand() -> None:
-    """6 N D with N the weights in matrices: the usual rule, where attention's own products are small."""
+    """The usual estimate 6 N D, with N weights in matrices, where the products of attention are small."""
     model = made(num_layers=6, d_model=512, d_ff=2048, num_heads=8, d_k=64, d_v=64)
     parts = model.training_flops(np.array([10]), np.array([10]))
     layers = 6 * (4 * 512**2 + 2 * 512 * 2048) + 6 * (8 * 512**2 + 2 * 512 * 2048)
@@ -55,7 +55,7 @@ def test_base_model_by_hand() -> None:
 
 @pytest.mark.parametrize(("length", "expected"), [(3, 9), (5, 25), (6, 30), (100, 500)])
 def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
-    """r = 4: a position sees itself and two to either side."""
+    """r = 4: a position attends to itself and to two on either side."""
     assert pairs(np.array([length]), 4) == expected
     assert pairs(np.array([length]), None) == length**2
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nmt_cli.training import rates
-from nmt_cli.training.rates import DATASHEET_RATES, PAPERS_RATES, Rates, device_rates, measured_rate, published_rates
+from nmt_cli.training.rates import PAPERS_RATES, PUBLISHED_RATES, Rates, device_rates, measured_rate, published_rates
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -27,7 +27,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
     ],
 )
 def test_names_of_gpus(name: str, model: str) -> None:
-    single, low = DATASHEET_RATES[model]
+    single, low = PUBLISHED_RATES[model]
     for products, peak in ((torch.bfloat16, low), (torch.float32, single)):
         found = published_rates(name, products)
         assert found is not None
@@ -68,11 +68,11 @@ def test_given_before_published_before_benchmarked(monkeypatch: pytest.MonkeyPat
         return float(len(calls))
 
     monkeypatch.setattr(rates, "measured_rate", measure)
-    monkeypatch.setattr(rates, "product_type", lambda kind, _: torch.bfloat16 if kind == "cuda" else torch.float32)
+    monkeypatch.setattr(rates, "bfloat16_products", lambda kind, _: kind == "cuda")
     assert device_rates(CPU, "auto", 5.0, 6.0) == Rates(5.0, 6.0, "given by flags")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L40S")
     published = device_rates(GPU, "auto", None, None)
-    assert (published.sustained, published.peak) == DATASHEET_RATES["L40S"]
+    assert (published.sustained, published.peak) == PUBLISHED_RATES["L40S"]
     assert calls == []
     one = device_rates(CPU, "auto", None, 6.0)
     assert (one.sustained, one.peak) == (1.0, 6.0)

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
+from nmt_cli.training.run_directory import RunDirectory
 
 TINY = {
     "num_layers": 1,
@@ -50,7 +49,7 @@ def run(data: Path, out: Path, **changes: Any) -> None:
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.load_weights(checkpoint.resolve(out))
+    return checkpoint.load_weights(checkpoint.locate(out))
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
@@ -86,7 +85,7 @@ def test_a_run_that_stopped_between_two_log_lines_resumes_bit_for_bit(
     assert contents(tmp_path / "parts") == contents(whole)
 
 
-def test_a_run_that_lost_its_last_checkpoint_repeats_the_steps(tiny_data: Path, tmp_path: Path, whole: Path) -> None:
+def test_a_run_without_its_last_checkpoint_repeats_the_steps(tiny_data: Path, tmp_path: Path, whole: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out, symlinks=True)
     for newest in out.glob("checkpoints/*-00000012"):
@@ -151,25 +150,25 @@ def test_a_directory_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_signal_stops_and_saves_the_run(tiny_data: Path, tmp_path: Path) -> None:
-    """At a random step; tests/faults has those at steps that validate and save."""
-    steps = {"max_steps": 30, "save_every": 30, "log_every": 1}
+def test_a_signal_stops_and_saves_the_run(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the update that follows; tests/faults has signals at steps that validate and save."""
+    steps = {"max_steps": 6, "save_every": 6, "log_every": 1}
     run(tiny_data, tmp_path / "whole", **steps)
+    append = RunDirectory.append_metrics
 
-    def interrupt() -> None:
-        while not (tmp_path / "run" / "metrics.jsonl").exists():
-            time.sleep(0.001)
-        os.kill(os.getpid(), signal.SIGTERM)
+    def append_and_signal(self: RunDirectory, record: Any) -> None:
+        append(self, record)
+        if record["step"] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    with pytest.raises(Interrupted) as stopped:
-        run(tiny_data, tmp_path / "run", **steps)
-    thread.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "append_metrics", append_and_signal)
+        with pytest.raises(Interrupted) as stopped:
+            run(tiny_data, tmp_path / "run", **steps)
     assert stopped.value.exit_code == 128 + signal.SIGTERM
-    newest = checkpoint.resolve(tmp_path / "run")
+    newest = checkpoint.locate(tmp_path / "run")
     assert str(newest) in str(stopped.value)
-    assert 1 <= checkpoint.read_contents(newest).step < 30
+    assert checkpoint.read_contents(newest).step == 3
     run(tiny_data, tmp_path / "run", **steps)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
@@ -206,4 +205,4 @@ def test_too_many_of_them_stop_the_run_and_name_the_sentences(tiny_data: Path, t
     with pytest.raises(TrainingError, match=r"step 9: .* not finite; sentences \d+.*step-00000008") as stopped:
         run(tiny_data, tmp_path / "run", micro_batches=1, non_finite_budget=2)
     assert stopped.value.exit_code == 1
-    assert checkpoint.read_contents(checkpoint.resolve(tmp_path / "run")).step == 8
+    assert checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step == 8
