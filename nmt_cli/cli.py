@@ -118,10 +118,9 @@ def usage_message(error: Any) -> str:
     """Return typer's message in the form of ours, with the nearest flags."""
     near = [name for name in getattr(error, "possibilities", None) or () if "." not in name]
     message = error.message if hasattr(error, "possibilities") else error.format_message()
-    hint = f". Did you mean {' or '.join(near)}?" if near else ""
-    message = message[0].lower() + message[1:].rstrip(".")
+    message = f"{message}. Did you mean {' or '.join(near)}?" if near else message
     called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
-    return f"{message}{hint}{called}"
+    return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"
 
 
 def leave(message: str, code: int) -> None:

@@ -1,6 +1,6 @@
 """Tables 2 and 3: the paper, this run, the difference. Markdown on standard output.
 
-paper_tables.py wmt14 SOURCE TARGET base|big AVERAGED [NOTE] Table 2, in the recipe's directory
+paper_tables.py wmt14 SOURCE TARGET base|big AVERAGED [NOTE]  Table 2, in the recipe's directory
 paper_tables.py table3 full|small "ROW ..." [NOTE]            Table 3, in the recipe's directory
 paper_tables.py rows                                         the names of Table 3's rows
 paper_tables.py flags ROW STEPS                              flags of nmt train that make the row small
@@ -157,15 +157,13 @@ def parameters_of(run: Path) -> int:
     return count_parameters(max(run.glob("checkpoints/step-*")) / "model.safetensors")
 
 
-def scores_of(source: str, target: str, model: str) -> list[dict[str, Any]]:
+def scores_of(pair: PaperPair, model: str) -> list[dict[str, Any]]:
     """Return the scores, without those of English to German for another pair."""
     scores = read_scores(Path(model) / "score.json")
-    return [score for score in scores if (source, target) == ("en", "de") or "ende" not in score["metric"]]
+    return [score for score in scores if pair is PAIRS["en", "de"] or "ende" not in score["metric"]]
 
 
-def wmt14_figures(
-    pair: PaperPair, target: str, model: str, averaged: int, scores: list[dict[str, Any]]
-) -> Iterator[Figure]:
+def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> Iterator[Figure]:
     """Yield the figures of all stages of a recipe for Table 2, in order."""
     manifest, run = read_json(Path("data/manifest.json")), Path(model) / "run"
     for name, count in read_json(Path("text/counts.json")).items():
@@ -189,7 +187,7 @@ def wmt14_figures(
     yield Figure("model-FLOP utilisation", None, summary.get("model_flop_utilisation"), ".1%")
     yield Figure("dev perplexity a subword, last checkpoint", pair.perplexity.get(model), last_perplexity(run), ".3f")
     yield Figure("checkpoints averaged", paper.averaged, averaged)
-    for score in scores:
+    for score in scores_of(pair, model):
         known = pair.bleu.get(model) if score["metric"] == pair.measure else None
         yield Figure(f"BLEU, {score['metric']}", known, score["score"], ".2f")
 
@@ -247,8 +245,7 @@ def print_table(header: list[str], rows: list[list[str]], text_columns: int = 1)
 def print_wmt14(source: str, target: str, model: str, averaged: str, note: str = "") -> None:
     pair = PAIRS.get((source, target)) or PaperPair(f"{source} to {target}", "", {}, {}, None, None, "")
     print(f"WMT14 {pair.name}, {model} model.{' ' * bool(note)}{note}\n")
-    scores = scores_of(source, target, model)
-    figures = wmt14_figures(pair, target, model, int(averaged), scores)
+    figures = wmt14_figures(pair, target, model, int(averaged))
     rows = [[figure.name, *compared(figure.paper, figure.got, figure.format)] for figure in figures]
     print_table(["", "paper (lines: as published)", "this run", "difference"], rows)
     if pair.measure:
@@ -256,7 +253,7 @@ def print_wmt14(source: str, target: str, model: str, averaged: str, note: str =
     else:
         print("\nThe paper has no figures for this language pair, and its parameters are for English to German.")
     print()
-    for score in scores:
+    for score in scores_of(pair, model):
         print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
 
 
