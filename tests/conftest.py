@@ -71,10 +71,9 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             lines = "".join(f"{name(n, language)}\n" for n in numbers)
             (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
     registry.discover(homes=("tasks",))
-    config = registry.find("task", "translation").config(source_lang="en", target_lang="de", vocab_size=120)
     prefixes = {split: str(folder / split) for split in splits}
     settings = PrepareOptions(
         out=folder / "data", train=(prefixes["train"],), valid=prefixes["valid"], test=prefixes["test"], workers=1
     )
-    prepare(config, settings)
+    prepare(settings, {"source_lang": "en", "target_lang": "de", "vocab_size": 120})
     return folder / "data"
