@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -83,7 +84,7 @@ class CommandWithSections(TyperCommand):
         """Parse `args`; say what to use instead of another toolkit's flag, and that a boolean flag takes no value."""
         known = {name: param for param in self.params for name in [*param.opts, *param.secondary_opts]}
         table = FOREIGN_FLAGS.get(str(self.name), {})
-        for word, following in [] if ctx.resilient_parsing else zip(args, [*args[1:], ""], strict=True):
+        for word, following in () if ctx.resilient_parsing else itertools.pairwise([*args, ""]):
             name = word.partition("=")[0]
             plain = name.lstrip("-").replace("_", "-")
             if name.startswith("-") and name not in known and plain in table:

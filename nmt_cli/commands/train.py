@@ -128,9 +128,7 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possibl
     }
     found = [flag for flag, given in wanted.items() if given]
     if found and not possible:
-        raise UsageError(
-            f"{' and '.join(found)}: there is no validation set in {data}; run nmt prepare with --valid PREFIX"
-        )
+        raise UsageError(f"{' and '.join(found)}: {data} has no validation set; run nmt prepare with --valid PREFIX")
 
 
 def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]) -> None:
@@ -193,7 +191,7 @@ def closing_line(run: Run) -> str:
     state, path = run.state, run.directory.path
     best = ""
     if state.best_loss is not None:
-        best = f"; best validation loss {state.best_loss:.3f} at step {state.best_step:,} ({path / 'best'})"
+        best = f"\nbest validation loss {state.best_loss:.3f} at step {state.best_step:,} ({path / 'best'})"
     saved = len(checkpoint.checkpoints_of(path))
     average = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
     following = average if saved > 1 else f"translate {path}"

@@ -177,10 +177,8 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
         if name.rpartition(".")[2] not in MAY_CHANGE and old.get(name) != new.get(name):
             different.append(f"{flag(name)} was {old.get(name)}, now {new.get(name)}")
     if different:
-        raise UsageError(
-            f"{run}: this run was started with other settings: {'; '.join(different)}. `nmt train --resume {run}` "
-            "resumes it with its own; give another --out to start a new run"
-        )
+        what = f"this run was started with other settings: {'; '.join(different)}"
+        raise UsageError(f"{run}: {what}. Resume it with `nmt train --resume {run}`, or give another --out")
 
 
 def _step_of(line: str) -> int:

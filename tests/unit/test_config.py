@@ -111,7 +111,7 @@ def test_data_is_not_a_setting(tmp_path: Path) -> None:
     ],
 )
 def test_the_message_for_a_wrong_setting_names_it(flags: dict[str, Any], named: str) -> None:
-    with pytest.raises(UsageError, match=f"^(--|there is ).*{named}"):
+    with pytest.raises(UsageError, match=f"^(?=--|there is ).*{named}"):
         resolved(flags)
 
 
@@ -181,7 +181,7 @@ def test_a_field_that_two_components_share_is_named_with_its_section(
 
 @pytest.mark.parametrize("name", ["optimizer.d_model", "optimzer.beta1", "training.beta1"])
 def test_a_setting_in_the_wrong_section(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"^(--|there is ).*{name}"):
+    with pytest.raises(UsageError, match=rf"^(?=--|there is ).*{name}"):
         resolved({name: 3})
 
 

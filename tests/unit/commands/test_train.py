@@ -225,7 +225,7 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
     assert train(tiny_data, "--out", tmp_path / "whole", *TINY, *plugin, "--max-steps", 4)[0] == 0
     first, second = (checkpoint.load_weights(checkpoint.locate(folder)) for folder in (out, tmp_path / "whole"))
     assert all(torch.equal(first[name], second[name]) for name in first)
-    for more in (("--out", out), ("--preset", "quickstart"), ("--seed", 2)):
+    for more in (("--out", out), ("--preset", "quickstart"), ("--training.seed", 2)):
         code, _, err = train("--resume", out, *more)
         assert code == 2
         assert str(more[0]) in err
