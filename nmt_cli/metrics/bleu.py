@@ -170,7 +170,7 @@ class Change(NamedTuple):
     lowercased: Score
 
 
-def resolve(names: Sequence[str], target_language: str) -> list[Measure]:
+def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     """Return the measures called `names`, in any case, each once.
 
     A name is that of a measure, `bleu` (sacreBLEU's default), `decomposition`, `all`, or `paper`: what Table 2 of the
@@ -241,7 +241,7 @@ def measured(
     target_language: str,
 ) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
     """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system prepared for it."""
-    measures = resolve(metrics, target_language)
+    measures = measures_of(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
     lists = _same_length(systems, references)
