@@ -9,7 +9,7 @@ from typing import Any
 from nmt_cli.metrics.bleu import Change, Score, decomposition
 from nmt_cli.metrics.significance import Comparison
 
-_LABELS = {"sacrebleu-13a": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
+_LABELS = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
 _SIGNIFICANT = 0.05
 
 
@@ -20,7 +20,7 @@ class Report:
     systems: list[str]
     references: list[str]
     lines: int
-    target_language: str
+    target_language: str | None  # of the Moses tokenizer, if it is used
     scores: list[Score]
     comparisons: list[Comparison]
 
@@ -38,7 +38,7 @@ class Report:
             for rows in self._decompositions()
             for row in rows
         ]
-        return {key: value for key, value in found.items() if value or key == "scores"}
+        return {key: value for key, value in found.items() if value != []}
 
     def as_text(self) -> str:
         """Return the tables that are printed otherwise."""
