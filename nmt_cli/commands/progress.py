@@ -28,13 +28,7 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
     if sys.stderr.isatty():
         columns: list[ProgressColumn] = [TextColumn("{task.description} {task.fields[rate]}")]
         if total is not None:
-            columns += [
-                BarColumn(),
-                TaskProgressColumn(),
-                TextColumn("done,"),
-                TimeRemainingColumn(),
-                TextColumn("left"),
-            ]
+            columns += BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left")
         # Without a thread that refreshes it: a process that forks should have only one.
         bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
         task = bar.add_task(title, total=total, rate="")

@@ -71,10 +71,8 @@ def run(options: ScoreOptions) -> None:
     comparisons = []
     with Console(stderr=True).status("scoring"):
         if options.test is not None:
-            comparisons = paired_test(
-                systems, reference_lines, options.test, metrics, language or "de", options.samples or 0
-            )
-        scores = score_systems(systems, reference_lines, metrics, language or "de")
+            comparisons = paired_test(systems, reference_lines, options.test, metrics, language, options.samples or 0)
+        scores = score_systems(systems, reference_lines, metrics, language)
     report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), language, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
@@ -82,13 +80,11 @@ def run(options: ScoreOptions) -> None:
         print(report.as_text(), end="")
 
 
-def _target_language(options: ScoreOptions) -> str | None:
-    """Return the language of the Moses tokenizer (given, or the reference's file ending, or de), or None without it."""
-    measures = resolve(options.metrics or DEFAULT, options.target_language or "de")
-    if not any("moses" in measure.hypothesis for measure in measures):
-        return None
-    if options.target_language:
-        return options.target_language
+def _target_language(options: ScoreOptions) -> str:
+    """Return the language that is given or, where the Moses tokenizer needs one, the reference's file ending or de."""
+    measures = resolve(options.metrics or DEFAULT, "de")
+    if options.target_language or not any("moses" in measure.hypothesis for measure in measures):
+        return options.target_language or "de"
     reference = options.references[0]
     ending = PurePath(reference.removesuffix(".gz")).suffix.removeprefix(".")
     if ending in languages():

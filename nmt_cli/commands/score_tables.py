@@ -20,13 +20,15 @@ class Report:
     systems: list[str]
     references: list[str]
     lines: int
-    target_language: str | None  # of the Moses tokenizer, if it is used
+    target_language: str
     scores: list[Score]
     comparisons: list[Comparison]
 
     def as_object(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         found = asdict(self)
+        if not any("|moses:" in score.signature for score in self.scores):
+            found["target_language"] = None
         found["decomposition"] = [
             {
                 "system": row.cased.system,

@@ -238,15 +238,14 @@ def _check(options: TranslateCommandOptions) -> None:
 
 
 def _check_files(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for an output file that is the input, or cannot be created."""
+    """Raise UsageError for an output file that is the input, or is in no directory."""
     source = _identity(sys.stdin.fileno() if options.input is None else options.input)
     for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
         if place is not None and source is not None and _identity(place) == source:
             shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
             raise UsageError(f"{shown} is the input itself: choose another name")
-        if isinstance(place, Path) and (place.is_dir() or not place.parent.is_dir()):
-            problem = "is a directory" if place.is_dir() else f"there is no directory {place.parent}"
-            raise UsageError(f"{name} {place}: {problem}; choose another name")
+        if isinstance(place, Path) and not place.parent.is_dir():
+            raise UsageError(f"{name} {place}: there is no directory {place.parent}")
 
 
 def _identity(place: Path | int) -> tuple[int, int] | None:

@@ -121,8 +121,7 @@ def _with_gold_tags(test: list[str], gold: list[str], test_name: str, gold_name:
 
 def _note_unlabelled(lines: list[str], name: str) -> None:
     if count := sum(_UNLABELLED.search(line) is not None for line in lines):
-        with_bracket = f"{counted(count, 'line')} with an unlabelled bracket, as in ( (S ...))"
-        _note(f"{name}: {with_bracket}, which counts as in EVALB; write (TOP (S ...))")
+        _note(f"{name}: {counted(count, 'line')} with an unlabelled bracket, counted as in EVALB; write (TOP (S ...))")
 
 
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:
