@@ -80,14 +80,16 @@ class CommandWithSections(TyperCommand):
 
     @main_rank_reports()
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse `args`; the message for another toolkit's flag names ours."""
-        known = {name for param in self.params for name in [*param.opts, *param.secondary_opts]}
+        """Parse `args`; say what to use instead of another toolkit's flag, and that a boolean flag takes no value."""
+        known = {name: param for param in self.params for name in [*param.opts, *param.secondary_opts]}
         table = FOREIGN_FLAGS.get(str(self.name), {})
-        for word in args:
+        for word, following in [] if ctx.resilient_parsing else zip(args, [*args[1:], ""], strict=True):
             name = word.partition("=")[0]
             plain = name.lstrip("-").replace("_", "-")
-            if name.startswith("-") and name not in known and plain in table and not ctx.resilient_parsing:
+            if name.startswith("-") and name not in known and plain in table:
                 raise UsageError(f"nmt {self.name} has no {name}; use {table[plain]}")
+            if getattr(known.get(word), "is_flag", False) and following.lower() in ("true", "false"):
+                raise UsageError(f"{word} takes no value")
         return super().parse_args(ctx, args)
 
 

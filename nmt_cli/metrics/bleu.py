@@ -171,7 +171,7 @@ class Change(NamedTuple):
     lowercased: Score
 
 
-def resolve(names: Sequence[str], target_language: str) -> list[Measure]:
+def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     """Return the measures called `names`, in any case, each once.
 
     A name is that of a measure, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`, or `paper`: what Table 2 of
@@ -184,8 +184,8 @@ def resolve(names: Sequence[str], target_language: str) -> list[Measure]:
     metrics: dict[str, None] = {}
     for name in map(str.lower, names):
         if name not in aliases and name not in MEASURES:
-            near = nearest(name, [*MEASURES, *aliases], cutoff=0)
-            raise UsageError(f"there is no metric called {name!r}. {near} See nmt score --help.")
+            near = nearest(name, [*MEASURES, *aliases], "See nmt score --help.")
+            raise UsageError(f"there is no metric called {name!r}. {near}")
         metrics.update(dict.fromkeys(aliases.get(name, (name,))))
     return [MEASURES[metric] for metric in metrics]
 
@@ -243,7 +243,7 @@ def measured(
     target_language: str,
 ) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
     """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system prepared for it."""
-    measures = resolve(metrics, target_language)
+    measures = measures_of(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
     lists = _same_length(systems, references)

@@ -196,7 +196,7 @@ def test_bad_files(content: bytes | None, message: str, nmt_score: Score) -> Non
     ("arguments", "message"),
     [
         (["good", "--ref", "reference", "--metric", "bleau"], "Did you mean bleu"),
-        (["good", "--ref", "reference", "--metric", "zzz"], "? See nmt score --help"),
+        (["good", "--ref", "reference", "--metric", "zzz"], "'zzz'. See nmt score --help"),
         (["good", "--ref", "reference", "--metric", "paper", "--target-lang", "xx"], "'xx'"),
         (["good", "--ref", "reference", "--test", "paired-bootstrap"], "give two or more files"),
         (["good", "bad", "--ref", "reference", "--test", "bootstrap"], "Did you mean paired-bootstrap"),

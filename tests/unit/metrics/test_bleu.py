@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.metrics.bleu import CHAIN, MEASURES, decomposition, resolve, score, score_systems
+from nmt_cli.metrics.bleu import CHAIN, MEASURES, decomposition, measures_of, score, score_systems
 
 # The columns of wmt17_scores.tsv, made by Moses' scripts in Perl, and our names for them.
 SACREBLEU = {
@@ -165,7 +165,7 @@ def test_each_step_of_preparation(hypothesis: str, reference: str, lower: str, h
 
 def test_names_of_metrics() -> None:
     def found(names: list[str], language: str = "de") -> list[str]:
-        return [measure.metric for measure in resolve(names, language)]
+        return [measure.metric for measure in measures_of(names, language)]
 
     assert found(["ter", "paper", "get-ende-bleu-quotes", "chrf"]) == ["ter", "get-ende-bleu-quotes", "chrf"]
     assert found(["paper"], "fr") == ["multi-bleu"]
