@@ -56,6 +56,11 @@ def main_rank_reports() -> Iterator[None]:
         raise SystemExit(code) from error
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural unless the number is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def nearest(name: str, known: Iterable[str], listing: str = "") -> str:
     """Return a sentence with the known names nearest to `name`, and `listing`; if none is near and no listing, all."""
     names = sorted(known)

@@ -62,11 +62,11 @@ def run(options: ScoreOptions) -> None:
     language = _target_language(options)
     systems = [read_segments(name) for name in options.hypotheses]
     references = [read_segments(name) for name in options.references]
-    for name, lines in [*references, *systems]:
-        if not options.allow_subword_marks:
-            check_subword_marks(name, lines)
-        for remark in remarks(name, lines):
-            print(f"note: {remark}", file=sys.stderr)
+    files = [*references, *systems]
+    for name, lines in [] if options.allow_subword_marks else files:
+        check_subword_marks(name, lines)
+    for remark in dict.fromkeys(remark for name, lines in files for remark in remarks(name, lines)):
+        print(f"note: {remark}", file=sys.stderr)
     names, reference_lines = zip(*references, strict=True)
     comparisons = []
     with Console(stderr=True).status("scoring"):
