@@ -30,7 +30,8 @@ DEFAULT_COMPONENTS = {
     "schedule": "inverse_sqrt",
 }
 """The component of each kind that a run uses by default: the paper's."""
-COMMAND_LINE = "the command line"
+COMMAND_LINE = ""
+"""The origin of flags: messages name a preset or a file before a setting, and nothing before a flag."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def resolve(
     for name, value in preset_values(preset).items():
         owners = _owners(name, {"training": training, **paper})
         own[f"{owners[0]}.{name}" if owners else name] = value
-    layers = {f"preset {preset}": own, str(file): file_values(file), COMMAND_LINE: flags}
+    layers = {f"preset {preset}: ": own, f"{file}: ": file_values(file), COMMAND_LINE: flags}
     sections = configure(layers, DEFAULT_COMPONENTS, training=training)
     return RunConfig(sections.pop("training"), sections)
 
@@ -79,7 +80,7 @@ def configure(
     """Return an instance of each section's dataclass, and of the selected component's of each kind.
 
     Args:
-        layers: settings by their origin, which messages name; later layers override earlier ones.
+        layers: settings by their origin, with which messages begin; later layers override earlier ones.
         defaults: the component of each kind that is used unless a layer selects another.
         sections: the dataclasses of the other sections.
     """
@@ -90,7 +91,7 @@ def configure(
         try:
             classes[kind] = registry.find(kind, name).config
         except UsageError as error:
-            raise UsageError(f"{origin}: {error}") from error
+            raise UsageError(f"{origin}{error}") from error
     values: dict[str, dict[str, Any]] = {section: {} for section in classes}
     origins: dict[str, dict[str, str]] = {section: {} for section in classes}
     for origin, layer in layers.items():
@@ -109,16 +110,16 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str) -> tuple[st
         return owners[0], field
     if owners:
         dotted = " or ".join(flag(f"{owner}.{field}") for owner in owners)
-        raise UsageError(f"{origin}: {flag(field)} is ambiguous; give {dotted}")
+        raise UsageError(f"{origin}{flag(field)} is ambiguous; give {dotted}")
     for kind in [kind for kind in classes if kind in registry.KINDS]:
         for component in registry.components(kind):
             if section in ("", kind) and _owners(field, {kind: component.config}):
                 raise UsageError(
-                    f"{origin}: {flag(name)} belongs to the {kind} {component.name}, which is not selected; add "
+                    f"{origin}{flag(name)} belongs to the {kind} {component.name}, which is not selected; add "
                     f"--{kind} {component.name}"
                 )
     known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
-    raise UsageError(f"{origin}: there is no setting called {name!r}. {nearest(field, known or classes)}")
+    raise UsageError(f"{origin}there is no setting called {name!r}. {nearest(field, known or classes)}")
 
 
 def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
@@ -130,9 +131,8 @@ def preset_values(name: str | None) -> dict[str, Any]:
     if name is None:
         return {}
     if name not in PRESETS:
-        raise UsageError(
-            f"there is no preset called {name!r}. {nearest(name, PRESETS)} `nmt train --list-presets` shows them all."
-        )
+        listing = "`nmt train --list-presets` shows them all."
+        raise UsageError(f"there is no preset called {name!r}. {nearest(name, PRESETS, listing)}")
     return dict(PRESETS[name].differs)
 
 
@@ -171,7 +171,7 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
 
 
 def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
-    """Return an instance of the dataclass `cls` with the fields `values`; messages name the origin of a value.
+    """Return an instance of the dataclass `cls` with the fields `values`; messages begin with the origin of a value.
 
     Raises:
         UsageError: a name is unknown, or a value has the wrong type or is out of bounds.
@@ -180,21 +180,21 @@ def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, s
     checked = {}
     for name, value in values.items():
         if name not in known:
-            raise UsageError(f"{origins[name]}: there is no setting called {name!r}. {nearest(name, known)}")
+            raise UsageError(f"{origins[name]}there is no setting called {name!r}. {nearest(name, known)}")
         shown = flag(known[name]) if "help" in known[name].metadata else name
-        checked[name] = _checked(known[name], hints[name], value, f"{origins[name]}: {shown}")
+        checked[name] = _checked(known[name], hints[name], value, f"{origins[name]}{shown}")
     try:
         return cls(**checked)
     except UsageError as error:  # by the dataclass itself, about some of its fields
         places = [origins[name] for name in checked if flag(known[name]) in str(error)]
-        raise UsageError(": ".join([*dict.fromkeys(places), str(error)])) from error
+        raise UsageError("".join([*dict.fromkeys(places), str(error)])) from error
 
 
 def restored(cls: type[Any], values: Any, origin: str) -> Any:
     """Return an instance of the dataclass `cls` with the fields `values`, all of one origin."""
     if not isinstance(values, Mapping):
         raise UsageError(f"{origin}: expected an object of settings by name, found {type(values).__name__}")
-    return construct(cls, values, dict.fromkeys(values, origin))
+    return construct(cls, values, dict.fromkeys(values, f"{origin}: "))
 
 
 def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collection[str], source: str) -> Any:

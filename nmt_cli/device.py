@@ -38,7 +38,8 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     index = int(name[5:]) if ":" in name else local_rank
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= count:
-        raise UsageError(f"--device {name}: this process sees {count} GPUs; use --device cpu, or fewer processes")
+        seen = f"this process sees {count} GPU{'s' if count > 1 else ''}" if count else "no GPU is available"
+        raise UsageError(f"--device {name}: {seen}; use --device cpu{', or fewer processes' if count else ''}")
     return torch.device("cuda", index)
 
 

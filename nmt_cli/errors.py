@@ -56,10 +56,15 @@ def main_rank_reports() -> Iterator[None]:
         raise SystemExit(code) from error
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence with the known names nearest to `name`, or with all of them if none is near."""
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural unless the number is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def nearest(name: str, known: Iterable[str], listing: str = "") -> str:
+    """Return a sentence with the known names nearest to `name`, and `listing`; if none is near and no listing, all."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
-        return f"Did you mean {' or '.join(close)}?"
-    return f"Known: {', '.join(names)}." if names else "None is registered."
+        return f"Did you mean {' or '.join(close)}? {listing}".rstrip()
+    return listing or (f"Known: {', '.join(names)}." if names else "None is registered.")

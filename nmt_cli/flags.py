@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,13 +81,16 @@ class CommandWithSections(TyperCommand):
 
     @main_rank_reports()
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse `args`; the message for another toolkit's flag names ours."""
-        known = {name for param in self.params for name in [*param.opts, *param.secondary_opts]}
-        for name in [word.partition("=")[0] for word in args if word.startswith("-") and not ctx.resilient_parsing]:
+        """Parse `args`; say what to use instead of an unknown flag, and that a boolean flag takes no value."""
+        known = {name: param for param in self.params for name in [*param.opts, *param.secondary_opts]}
+        for word, following in () if ctx.resilient_parsing else itertools.pairwise([*args, ""]):
+            name = word.partition("=")[0]
             plain = name.lstrip("-").replace("_", "-")
             advice = f"use --{plain}" if f"--{plain}" in known else instead_of(plain, str(self.name))
-            if name not in known and advice:
+            if name.startswith("-") and name not in known and advice:
                 raise UsageError(f"nmt {self.name} has no {name}; {advice}")
+            if getattr(known.get(word), "is_flag", False) and following.lower() in ("true", "false"):
+                raise UsageError(f"{word} takes no value")
         return super().parse_args(ctx, args)
 
 

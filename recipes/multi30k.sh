@@ -49,6 +49,6 @@ stage translate "test_2016_flickr" average hypotheses \
   nmt translate averaged --input "${files[test_2016_flickr.en]}" --output hypotheses --beam 4 --alpha 0.6
 stage score "against the references" translate score.json \
   to_file score.json nmt score hypotheses --ref "${files[test_2016_flickr.$target]}" --target-lang "$target" \
-  --metric multi30k --metric sacrebleu-13a --metric sacrebleu-13a-lc --metric chrf --json
+  --metric multi30k --metric bleu --metric bleu-lc --metric chrf --json
 run_stages
 report multi30k en "$target"

@@ -189,7 +189,7 @@ def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> It
     yield Figure("checkpoints averaged", paper.averaged, averaged)
     for score in scores_of(pair, model):
         known = pair.bleu.get(model) if score["metric"] == pair.measure else None
-        yield Figure(f"BLEU, {score['metric']}", known, score["score"], ".2f")
+        yield Figure(f"score, {score['metric']}", known, score["score"], ".2f")
 
 
 def shown(value: float | None, form: str) -> str:

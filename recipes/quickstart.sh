@@ -26,7 +26,7 @@ begin_stages "$checkout/runs/quickstart-$source-$target"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" PROCESSES="${PROCESSES:-1}"
 # A German number is one word, without 4-grams of words: sacrebleu-char counts characters.
 metrics=(--metric sacrebleu-char --metric chrf)
-[[ "$target" == de ]] || metrics+=(--metric sacrebleu-13a)
+[[ "$target" == de ]] || metrics+=(--metric bleu)
 
 stage corpus "number names, $source to $target" "" corpus \
   recipe_script number_names.py --source "$source" --target "$target" --out corpus

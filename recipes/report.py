@@ -84,9 +84,8 @@ def rows(recipe: str, target: str, scores: list[dict[str, Any]]) -> Iterator[Row
         least = {"multi30k": 40.0} if target == "de" else {}
     for score in scores:
         metric, value = score["metric"], score["score"]
-        name = metric if metric.startswith(("chrf", "ter")) else f"BLEU, {metric}"
         expected = f"at least {least[metric]:g}" if metric in least else ""
-        yield Row(name, f"{value:.2f}", expected, value >= least[metric] if metric in least else None)
+        yield Row(f"score, {metric}", f"{value:.2f}", expected, value >= least[metric] if metric in least else None)
 
 
 def main() -> int:

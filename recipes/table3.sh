@@ -71,7 +71,7 @@ for row in "${rows[@]}"; do
   train_stage "train-$row" "$row/run" "preset $preset" --preset "$preset" "${small_flags[@]}"
   translate_stage "dev-$row" "the dev set, with the last checkpoint" "train-$row" "$row/run" valid "$row/dev.de"
   score_stage "dev-score-$row" "its BLEU" "dev-$row" "$row/dev.de" valid "$row/dev-score.json" \
-    --metric paper --metric sacrebleu-13a
+    --metric paper --metric bleu
   scored+=("train-$row" "dev-score-$row")
 done
 table_stage table3 "${scored[*]}" table3 "$scale" "${rows[*]}" ${note:+"$note"}

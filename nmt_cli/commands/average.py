@@ -79,7 +79,9 @@ def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
     if not found:
         raise UsageError(f"{paths[0]}: not a run with checkpoints; --last N takes the --out of nmt train")
     if len(found) < last:
-        raise UsageError(f"{paths[0]}: has only {len(found)} checkpoints; give --last {len(found)}")
+        raise UsageError(
+            f"{paths[0]}: has only {len(found)} checkpoint{'s' if len(found) > 1 else ''}; give --last {len(found)}"
+        )
     return found[-last:]
 
 

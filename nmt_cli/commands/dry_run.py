@@ -19,7 +19,7 @@ from nmt_cli.config import resolve
 from nmt_cli.device import World, choose_device
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import CountsFlops
-from nmt_cli.training.reporter import figures_table
+from nmt_cli.training.reporter import figures_table, readable
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
 
@@ -90,7 +90,7 @@ def show(figures: Mapping[str, Any], as_json: bool) -> None:
     table = Table("setting", "value", title="resolved configuration")
     for section, values in figures["config"].items():
         for name, value in values.items():
-            table.add_row(f"{section}.{name}", str(value))
+            table.add_row(f"{section}.{name}", str(value) if type(value) in (str, int, float) else readable(value))
     console.print(table)
     shown = {name: value for name, value in figures.items() if name not in ("preset", "config")}
     if "training_step_flops" in shown:

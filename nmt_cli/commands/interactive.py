@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.decoding.translator import Translation, Translator
+from nmt_cli.errors import counted
 from nmt_cli.interfaces import Task
 
 
@@ -54,7 +55,7 @@ def _show(console: Console, task: Task, translation: Translation, seconds: float
         console.print(table)
     else:
         console.print(Text(best.text, style="bold") if drawing is None else drawing, soft_wrap=True)
-    note = f"score {best.score:.3f}, {len(best.token_scores)} tokens in {seconds:.2f} s"
+    note = f"score {best.score:.3f}, {counted(len(best.token_scores), 'token')} in {seconds:.2f} s"
     if translation.truncated:
         note += f"; only the first {translation.source_length} tokens of the line were translated"
     repairs = sum((Counter(output.repairs) for output in translation.outputs), Counter[str]())

@@ -99,7 +99,7 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
-    print(f"{options.out}:\n{_table(splits)}", file=sys.stderr)
+    print(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out} --out RUN", file=sys.stderr)
 
 
 def _saved_task(path: Path, name: str) -> Task:
@@ -287,7 +287,7 @@ def _encode_chunk(task: Task, examples: Sequence[Example], drop_empty: bool) -> 
 
 
 def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the counts of each split as text."""
+    """Return the counts of each split as text, without rows of zeros."""
     reasons = dict.fromkeys(chain.from_iterable(counts["dropped"] for counts in splits.values()))
     rows: dict[str, list[Any]] = {
         "": list(splits),
@@ -303,6 +303,7 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(
         f"  {label:28}" + "".join(formats[type(value)].format(value) for value in values)
         for label, values in rows.items()
+        if any(values)
     )
 
 

@@ -26,10 +26,9 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
     done = 0
     bar = None
     if sys.stderr.isatty():
-        columns: list[ProgressColumn] = [TextColumn("{task.description}"), TextColumn("{task.fields[rate]}")]
+        columns: list[ProgressColumn] = [TextColumn("{task.description} {task.fields[rate]}")]
         if total is not None:
-            columns[1:1] = [BarColumn(), TaskProgressColumn()]
-            columns += [TextColumn("left"), TimeRemainingColumn()]
+            columns += BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left")
         # Without a thread that refreshes it: a process that forks should have only one.
         bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
         task = bar.add_task(title, total=total, rate="")
@@ -54,7 +53,7 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
         else:
             share = min(1.0, done / total) if total else 1.0
             left = (now - start) * (1 / share - 1) if share else 0.0
-            print(f"{title}: {share:.0%}, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
+            print(f"{title}: {share:.0%} done, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
 
     try:
         yield advance

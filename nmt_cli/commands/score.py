@@ -13,7 +13,7 @@ from nmt_cli.commands.score_input import STANDARD_INPUT, check_subword_marks, re
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command
-from nmt_cli.metrics.bleu import DEFAULT, resolve, score_systems
+from nmt_cli.metrics.bleu import DEFAULT, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
@@ -62,11 +62,11 @@ def run(options: ScoreOptions) -> None:
     language = _target_language(options)
     systems = [read_segments(name) for name in options.hypotheses]
     references = [read_segments(name) for name in options.references]
-    for name, lines in [*references, *systems]:
-        if not options.allow_subword_marks:
-            check_subword_marks(name, lines)
-        for remark in remarks(name, lines):
-            print(f"note: {remark}", file=sys.stderr)
+    files = [*references, *systems]
+    for name, lines in [] if options.allow_subword_marks else files:
+        check_subword_marks(name, lines)
+    for remark in dict.fromkeys(remark for name, lines in files for remark in remarks(name, lines)):
+        print(f"note: {remark}", file=sys.stderr)
     names, reference_lines = zip(*references, strict=True)
     comparisons = []
     with Console(stderr=True).status("scoring"):
@@ -82,7 +82,7 @@ def run(options: ScoreOptions) -> None:
 
 def _target_language(options: ScoreOptions) -> str:
     """Return the language that is given or, where the Moses tokenizer needs one, the reference's file ending or de."""
-    measures = resolve(options.metrics or DEFAULT, "de")
+    measures = measures_of(options.metrics or DEFAULT, "de")
     if options.target_language or not any("moses" in measure.hypothesis for measure in measures):
         return options.target_language or "de"
     reference = options.references[0]

@@ -49,7 +49,7 @@ def remarks(name: str, lines: Sequence[str]) -> Iterator[str]:
     if lines[0].startswith(_BYTE_ORDER_MARK):
         yield f"{name} begins with a byte-order mark; it counts as a part of the first word, as in sacreBLEU"
     if all(_TREE.fullmatch(line) for line in lines if line):
-        yield f"{name} looks like parse trees; `nmt score-trees` scores those"
+        yield "these look like parse trees; `nmt score-trees` scores those"
         return
     tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
     if len(tokenized) >= _TOKENIZED_SHARE * len(lines):

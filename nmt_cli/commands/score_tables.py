@@ -9,7 +9,7 @@ from typing import Any
 from nmt_cli.metrics.bleu import Change, Score, decomposition
 from nmt_cli.metrics.significance import Comparison
 
-_LABELS = {"sacrebleu-13a": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
+_LABELS = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
 _SIGNIFICANT = 0.05
 
 
@@ -27,6 +27,8 @@ class Report:
     def as_object(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         found = asdict(self)
+        if not any("|moses:" in score.signature for score in self.scores):
+            found["target_language"] = None
         found["decomposition"] = [
             {
                 "system": row.cased.system,
@@ -38,7 +40,7 @@ class Report:
             for rows in self._decompositions()
             for row in rows
         ]
-        return {key: value for key, value in found.items() if value or key == "scores"}
+        return {key: value for key, value in found.items() if value != []}
 
     def as_text(self) -> str:
         """Return the tables that are printed otherwise."""

@@ -23,7 +23,7 @@ from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import utilisation
-from nmt_cli.training.reporter import Reporter
+from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
 from nmt_cli.training.settings import TrainingConfig
@@ -57,7 +57,7 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
             raise UsageError(f"--resume takes the settings from {run}; leave out --{name}")
     recorded = read_config(run)
     data = options.data or Path(recorded["data"]["path"])
-    if not data.is_dir():
+    if options.data is None and not data.is_dir():
         raise UsageError(f"{run}: its data, {data}, is missing; if it was moved: nmt train DATA --resume {run}")
     imports = tuple(dict.fromkeys([*recorded["imports"], *options.imports]))
     registry.discover(imports)
@@ -128,9 +128,7 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possibl
     }
     found = [flag for flag, given in wanted.items() if given]
     if found and not possible:
-        raise UsageError(
-            f"{' and '.join(found)}: there is no validation set in {data}; run nmt prepare with --valid PREFIX"
-        )
+        raise UsageError(f"{' and '.join(found)}: {data} has no validation set; run nmt prepare with --valid PREFIX")
 
 
 def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]) -> None:
@@ -149,13 +147,13 @@ def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]
 
 
 def plan_line(run: Run, settings: TrainingConfig) -> str:
-    """Return a line about the training to come."""
+    """Return two lines about the training to come."""
     plan, world = run.parts.plan, run.world
     count = sum(parameter.numel() for parameter in run.parts.model.parameters())
     return (
-        f"{count:,} parameters; {len(run.parts.corpus):,} sentence pairs; {plan.batch_tokens:,} tokens an update in "
-        f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''} on {world.size} "
-        f"process{'es' if world.size > 1 else ''} ({world.device.type}); {settings.max_steps:,} steps"
+        f"{count:,} parameters; {len(run.parts.corpus):,} sentence pairs; {settings.max_steps:,} steps\n"
+        f"{plan.batch_tokens:,} tokens an update; micro-batches: {plan.micro_batches}; "
+        f"processes: {world.size} ({world.device.type})"
     )
 
 
@@ -193,13 +191,11 @@ def closing_line(run: Run) -> str:
     state, path = run.state, run.directory.path
     best = ""
     if state.best_loss is not None:
-        best = f"; best validation loss {state.best_loss:.3f} at step {state.best_step:,} ({path / 'best'})"
+        best = f"\nbest validation loss {state.best_loss:.3f} at step {state.best_step:,} ({path / 'best'})"
     saved = len(checkpoint.checkpoints_of(path))
-    following = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
-    if saved < 2:
-        following = f"translate {path}"
-    minutes = state.total.seconds / 60
-    return f"{ending(run)}, after {minutes:.1f} minutes of training{best}\nnext: nmt {following}"
+    average = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
+    following = average if saved > 1 else f"translate {path}"
+    return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {following}"
 
 
 def show_presets(as_json: bool) -> None:

@@ -50,8 +50,10 @@ def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
 
     Raises:
         DataError: a file has changed since `nmt prepare` wrote it, or an id is not in the vocabulary.
-        UsageError: there is no training text.
+        UsageError: there is no training text, or `data` is a run.
     """
+    if (data / checkpoint.FOLDER_OF_RUN).is_dir():
+        raise UsageError(f"{data}: a run, not prepared data; to resume it: nmt train --resume {data}")
     splits = read_manifest(data).get("splits")
     task = checkpoint.load_task(data / checkpoint.TASK)
     corpora = [Corpus.open(data, split) for split in ("train", "valid") if isinstance(splits, dict) and split in splits]

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import read_windows
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
@@ -65,16 +65,19 @@ def translate(options: TranslateCommandOptions) -> None:
     registry.discover(options.imports)
     _check(options)
     search = {**options.chosen, "beam": 1} if options.greedy else options.chosen
+    say = (lambda message: None) if options.quiet else _say
     with ExitStack() as stack:
         if options.interactive:
             from nmt_cli.commands.interactive import converse
 
-            converse(load_translator(options.checkpoints, options.device, search, _say))
+            converse(load_translator(options.checkpoints, options.device, search, say))
         else:
             source = stack.enter_context(open_input(options.input))
-            translator = load_translator(options.checkpoints, options.device, search, _say)
+            translator = load_translator(options.checkpoints, options.device, search, say)
             page = stack.enter_context(_attention_page(translator, options))
             write = stack.enter_context(open_output(options.output))
+            if options.input is None and sys.stdin.isatty():
+                say("Type lines; Ctrl-D ends.")
             _translate_stream(translator, source, write, page, options)
 
 
@@ -116,7 +119,7 @@ class _Counts:
     def summary(self) -> Iterator[str]:
         seconds = max(self.seconds, 1e-6)
         yield (
-            f"translated {self.lines:,} {'line' if self.lines == 1 else 'lines'} in {self.seconds:.1f} s: "
+            f"translated {counted(self.lines, 'line')} in {self.seconds:.1f} s: "
             f"{self.lines / seconds:,.1f} sentences/s, {self.tokens / seconds:,.0f} target tokens/s"
         )
         if self.repaired:
@@ -182,7 +185,7 @@ def _progress(source: Input, options: TranslateCommandOptions) -> Iterator[Calla
     if options.quiet or _to_terminal(options) or not sys.stderr.isatty():
         yield lambda lines: None
         return
-    known = (BarColumn(), TaskProgressColumn(), TextColumn("left:"), TimeRemainingColumn())
+    known = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
     columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
     start, count, length = time.monotonic(), 0, 0
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -211,15 +214,16 @@ def _attention_page(translator: Translator, options: TranslateCommandOptions) ->
         yield page
         write(page.html())
     if not options.quiet:
-        sentences = f"{len(page)} sentence{'' if len(page) == 1 else 's'}"
-        _say(f"attention of {sentences}: {options.attention}; open it in a browser")
+        _say(f"attention of {counted(len(page), 'sentence')}: {options.attention}; open it in a browser")
 
 
 def _check(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for flags that do not fit together, and for an output file that is the input."""
+    """Raise UsageError for flags and files that do not fit together."""
     for path in options.checkpoints:
         if path.is_file() and path.suffix != ".safetensors":
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
+    if options.greedy and options.chosen.get("beam", 1) != 1:
+        raise UsageError("--greedy is --beam 1: leave out one of them")
     if options.interactive:
         if options.input or options.output or options.attention:
             raise UsageError("--interactive uses the terminal: leave out --input, --output and --attention")
@@ -230,11 +234,18 @@ def _check(options: TranslateCommandOptions) -> None:
         raise UsageError("--attention shows one model, not an ensemble: give one checkpoint")
     if options.attention and options.output and options.attention.resolve() == options.output.resolve():
         raise UsageError(f"--attention and --output are the same file: {options.output}")
+    _check_files(options)
+
+
+def _check_files(options: TranslateCommandOptions) -> None:
+    """Raise UsageError for an output file that is the input, or is in no directory."""
     source = _identity(sys.stdin.fileno() if options.input is None else options.input)
     for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
         if place is not None and source is not None and _identity(place) == source:
             shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
             raise UsageError(f"{shown} is the input itself: choose another name")
+        if isinstance(place, Path) and not place.parent.is_dir():
+            raise UsageError(f"{name} {place}: there is no directory {place.parent}")
 
 
 def _identity(place: Path | int) -> tuple[int, int] | None:

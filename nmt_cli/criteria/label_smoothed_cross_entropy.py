@@ -22,7 +22,7 @@ CHUNK = {"cpu": 512, "cuda": 4096}
 
 @dataclass(frozen=True)
 class LabelSmoothingConfig:
-    """Section 5.4."""
+    """Settings of the label-smoothed cross-entropy (section 5.4)."""
 
     label_smoothing: float = option(
         0.1, "epsilon_ls: share of the target distribution spread over the vocabulary.", minimum=0.0, maximum=0.99
@@ -31,7 +31,7 @@ class LabelSmoothingConfig:
 
 @register("criterion", "label_smoothed_cross_entropy", LabelSmoothingConfig)
 class LabelSmoothedCrossEntropy:
-    """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V; KL(q || p) plus a constant."""
+    """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V over all V ids; KL(q || p) plus a constant."""
 
     def __init__(self, config: LabelSmoothingConfig) -> None:
         self.epsilon = config.label_smoothing
@@ -82,7 +82,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             difference.scatter_add_(1, target, difference.new_full(target.shape, epsilon - 1))
             difference = difference.to(dtype)
             hidden_gradient[rows] = difference @ low_weight
-            if dtype == weight.dtype:
+            if dtype == weight.dtype:  # `addmm_` takes one dtype only
                 weight_gradient.addmm_(difference.t(), low_hidden[rows])
             else:
                 weight_gradient += difference.t() @ low_hidden[rows]

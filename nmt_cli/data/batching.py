@@ -60,7 +60,7 @@ class BatchPlan:
         shuffled = [buckets[i] for i in order]
         return [shuffled[i : i + self.micro_batches] for i in range(0, len(shuffled), self.micro_batches)]
 
-    def lengths(self, indices: Indices) -> NDArray[np.int64]:
+    def padded_lengths(self, indices: Indices) -> NDArray[np.int64]:
         """The padded lengths of a micro-batch: [longest source, longest target]."""
         return np.array([self.source_lengths[indices].max(), self.target_lengths[indices].max()])
 

@@ -234,9 +234,10 @@ def read_manifest(data: Path) -> dict[str, Any]:
             check_regular(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(
-            f"{data}: not prepared data: it has no {MANIFEST}; create it with nmt prepare --out {data}"
-        ) from error
+        what = (
+            f"not prepared data: it has no {MANIFEST}; create it" if data.exists() else "no such directory; create it"
+        )
+        raise DataError(f"{data}: {what} with nmt prepare --out {'DATA' if data.exists() else data}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -37,9 +37,6 @@ def load_translator(
         raise UsageError("give a checkpoint: the directory that `nmt train` or `nmt average` wrote")
     place = choose_device(device)
     folders = [locate(path) for path in checkpoints]
-    for path, folder in zip(checkpoints, folders, strict=True):
-        if folder != path:
-            say(f"{path}: a run; its newest checkpoint is used: {folder}")
     try:
         models, tasks = zip(*(load_model(folder, place) for folder in folders), strict=True)
     except (RuntimeError, MemoryError) as error:
@@ -49,7 +46,11 @@ def load_translator(
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
         _check_same_vocabularies(folders[0], tasks[0], folder, task)
     model = models[0] if len(models) == 1 else Ensemble(models)
-    return Translator(tasks[0], model, place, task_options(tasks[0], choices or {}))
+    translator = Translator(tasks[0], model, place, task_options(tasks[0], choices or {}))
+    for path, folder in zip(checkpoints, folders, strict=True):
+        if folder != path:
+            say(f"{path}: using {folder}")
+    return translator
 
 
 def task_options(task: Task, chosen: Mapping[str, Any]) -> TranslateOptions:

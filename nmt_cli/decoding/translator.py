@@ -96,8 +96,8 @@ class Translator:
         Raises:
             UsageError, NmtError: as `translate`.
         """
-        if isinstance(lines, str):
-            raise UsageError("translate takes a list of lines, not a single string: write [line]")
+        if isinstance(lines, str) or not isinstance(lines, Iterable):
+            raise UsageError(f"translate takes a list of lines, not {type(lines).__name__}; for one line, write [line]")
         translator = dataclasses.replace(self, options=with_options(self.options, options))
         rest = iter(lines)
         windows = iter(lambda: list(itertools.islice(rest, translator.options.read_ahead)), [])

@@ -73,7 +73,7 @@ def _locked(aside: Path, out: Path) -> int:
         aside.mkdir(parents=True, exist_ok=True)
         lock = os.open(aside / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise UsageError(f"--out {out}: cannot write there: {error.strerror}: {error.filename}") from error
+        raise UsageError(f"--out {out}: cannot create this directory: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

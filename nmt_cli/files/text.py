@@ -137,7 +137,7 @@ def find_file(prefix: str, ending: str) -> Path:
         hint = f"Did you mean the prefix {directory / close[0]}?"
     else:
         hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
-    raise DataError(f"{plain}: no such file, nor {plain.name}.gz. {hint}")
+    raise DataError(f"{plain}: no such file, nor {plain}.gz. {hint}")
 
 
 def check_regular(path: Path) -> None:

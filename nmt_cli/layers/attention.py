@@ -75,7 +75,7 @@ class FullAttention(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
-        if query.device.type == "cpu":  # on sentences, faster than PyTorch's fused kernel
+        if query.device.type == "cpu":  # at sentence lengths, faster than PyTorch's fused kernel
             weights = softmax_weights(query, key, mask.allowed(query, key))
             return torch.matmul(self.dropout(weights), value)
         causal = mask.causal and query.size(2) > 1
@@ -112,7 +112,7 @@ class MultiHeadAttention(nn.Module):
         """Queries from `x` [B, T, d_model] over computed keys and values: [B, T, d_model]."""
         query = self._split(self.w_q(x), self.d_k)
         key, value = keys_values
-        if self.recorded is not None:  # over the identity matrix, the weighted sums of the values are the weights
+        if self.recorded is not None:  # with the identity as values, the output is the weights themselves
             identity = torch.eye(key.size(2), dtype=value.dtype, device=value.device)
             self.recorded.append(self.kernel(query, key, identity.expand(*key.shape[:2], -1, -1), mask))
         heads = self.kernel(query, key, value, mask)  # [B, H, T, d_v]

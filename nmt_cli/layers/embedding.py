@@ -23,7 +23,7 @@ class Embedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocabulary_size, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
         with torch.no_grad():
-            self.weight[PAD].zero_()
+            self.weight[PAD].zero_()  # padding starts as nothing but its position
 
     def forward(self, tokens: Tensor) -> Tensor:
         """[B, T] ids -> [B, T, d_model]."""
@@ -45,7 +45,7 @@ def sinusoids(start: int, length: int, d_model: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Section 3.5. The table grows with the longest sentence seen, so length is not limited."""
+    """Sinusoidal positional encodings (section 3.5). The table grows with the longest sentence seen."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Table 3, row E. Positions past the end of the table use its last row."""
+    """Learned positional embeddings (Table 3, row E). Positions past the end of the table use its last row."""
 
     def __init__(self, d_model: int, max_positions: int) -> None:
         super().__init__()

@@ -12,10 +12,10 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from nmt_cli import __version__
-from nmt_cli.errors import DataError, UsageError, nearest
+from nmt_cli.errors import DataError, UsageError, counted, nearest
 from nmt_cli.metrics.preparation import PreparedLines, check_language
 
-DEFAULT = ("sacrebleu-13a", "chrf", "ter")
+DEFAULT = ("bleu", "chrf", "ter")
 
 _DIGITS = 10  # decimals of a score: 100 for identical text, not 100.00000000000004
 
@@ -50,7 +50,7 @@ class Score:
     """The score of one system by one metric.
 
     Args:
-        metric: the short name, such as "sacrebleu-13a".
+        metric: the short name, such as "bleu".
         name: the full name.
         score: 0 to 100 for BLEU and chrF; TER is an error rate, which may exceed 100.
         signature: everything that the score depends on, in sacreBLEU's notation.
@@ -93,7 +93,7 @@ _PUNCTUATION = f"{_TOKENIZED}, compounds split, Unicode punctuation of the hypot
 _MULTI30K = ("lower", "moses", "ascii-spaces")
 
 _ALL_MEASURES = (
-    *_sacrebleu("sacrebleu-13a", "sacreBLEU BLEU, tokenization 13a (mteval-v13a)", tokenize="13a"),
+    *_sacrebleu("bleu", "sacreBLEU BLEU, tokenization 13a (mteval-v13a)", tokenize="13a"),
     *_sacrebleu("sacrebleu-char", "sacreBLEU BLEU, every character a token", tokenize="char"),
     *_sacrebleu("sacrebleu-intl", "sacreBLEU BLEU, tokenization intl (mteval-v14)", tokenize="intl"),
     *_sacrebleu(
@@ -144,7 +144,7 @@ MEASURES: Mapping[str, Measure] = {measure.metric: measure for measure in _ALL_M
 """Every metric by its short name."""
 
 CHAIN = {
-    "sacrebleu-13a": "sacreBLEU, tokenization 13a",
+    "bleu": "sacreBLEU, tokenization 13a",
     "sacrebleu-intl": "tokenization intl",
     "intl-unsmoothed": "no smoothing",
     "multi-bleu": "Moses tokenizer: multi-bleu.perl",
@@ -156,7 +156,8 @@ CHAIN = {
 """From sacreBLEU's BLEU to the paper's: each metric changes one thing."""
 
 _GROUPS = {
-    "bleu": ("sacrebleu-13a",),
+    "sacrebleu-13a": ("bleu",),
+    "sacrebleu-13a-lc": ("bleu-lc",),
     "decomposition": tuple(f"{metric}{case}" for metric in CHAIN for case in ("", "-lc")),
     "all": tuple(MEASURES),
 }
@@ -170,11 +171,11 @@ class Change(NamedTuple):
     lowercased: Score
 
 
-def resolve(names: Sequence[str], target_language: str) -> list[Measure]:
+def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     """Return the measures called `names`, in any case, each once.
 
-    A name is that of a measure, `bleu` (sacreBLEU's default), `decomposition`, `all`, or `paper`: what Table 2 of the
-    paper reports, which is tokenized BLEU, for German with compounds split.
+    A name is that of a measure, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`, or `paper`: what Table 2 of
+    the paper reports, which is tokenized BLEU, for German with compounds split.
 
     Raises:
         UsageError: an unknown name.
@@ -183,8 +184,8 @@ def resolve(names: Sequence[str], target_language: str) -> list[Measure]:
     metrics: dict[str, None] = {}
     for name in map(str.lower, names):
         if name not in aliases and name not in MEASURES:
-            trees = " Trees are scored by nmt score-trees." if name in ("brackets", "evalb", "parseval", "f1") else ""
-            raise UsageError(f"there is no metric called {name!r}. {nearest(name, [*MEASURES, *aliases])}{trees}")
+            page = "nmt score-trees scores trees." if name in ("brackets", "evalb", "f1") else "See nmt score --help."
+            raise UsageError(f"there is no metric called {name!r}. {nearest(name, [*MEASURES, *aliases], page)}")
         metrics.update(dict.fromkeys(aliases.get(name, (name,))))
     return [MEASURES[metric] for metric in metrics]
 
@@ -205,7 +206,7 @@ def score(
 
     Raises:
         DataError: no sentence at all, or lists of different length.
-        UsageError: an unknown metric or language.
+        UsageError: an unknown metric or language, or sentences that are not strings.
     """
     return score_systems([("", hypotheses)], references, metrics, target_language)
 
@@ -242,7 +243,7 @@ def measured(
     target_language: str,
 ) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
     """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system prepared for it."""
-    measures = resolve(metrics, target_language)
+    measures = measures_of(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
     lists = _same_length(systems, references)
@@ -296,16 +297,18 @@ def decomposition(scores: Sequence[Score]) -> list[Change]:
     ]
 
 
-def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Sequence[Lines]) -> list[list[str]]:
+def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Sequence[Lines]) -> list[Lines]:
     """Return the lists of references, after a check that they and the systems have the same number of lines."""
-    flat = [line for line in references if isinstance(line, str)]
-    lists = [flat] if flat else [list(lines) for lines in references]
+    given: Any = references or []
+    lists: list[Lines] = [given] if any(isinstance(line, str) for line in given) else list(given)
     if not lists or not lists[0]:
         raise DataError("there is nothing to score: no reference sentence")
     for name, lines in [*((f"reference {number}", lines) for number, lines in enumerate(lists, 1)), *systems]:
+        if lines is None or isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
+            raise UsageError(f"{name or 'hypotheses'}: expected a list of strings")
         if len(lines) != len(lists[0]):
             raise DataError(
-                f"{name or 'hypotheses'}: {len(lines)} lines, but the reference has {len(lists[0])}; line n must "
-                "translate the sentence of line n of the reference"
+                f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but the reference has {len(lists[0]):,}; line "
+                "n must translate the sentence of line n of the reference"
             )
     return lists

@@ -25,7 +25,7 @@ from nmt_cli.registry import build, option, register
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The columns of Table 3; the defaults are its base model."""
+    """Size and regularisation of a Transformer; the defaults are the base model of Table 3."""
 
     num_layers: int = option(6, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
     d_model: int = option(512, "Width of the model.", minimum=2)
@@ -148,7 +148,7 @@ class TransformerState:
     length: int = 0  # target positions in the caches
 
     def select(self, rows: Tensor) -> TransformerState:
-        """See `DecoderState`. The source side is copied only if a row changes its sentence, as beams of one do not."""
+        """See `DecoderState`. Reordering the beams of a sentence does not copy the source side."""
         sentences = self.sentences[rows]
         same_sentences = torch.equal(sentences, self.sentences)
         padding = self.source_padding if same_sentences else self.source_padding[rows]
@@ -156,7 +156,7 @@ class TransformerState:
         def selected(keys_values: KeysValues) -> KeysValues:
             return keys_values[0][rows], keys_values[1][rows]
 
-        targets = [cache.target and selected(cache.target) for cache in self.caches]
+        targets = [None if cache.target is None else selected(cache.target) for cache in self.caches]
         sources = [cache.source if same_sentences else selected(cache.source) for cache in self.caches]
         caches = list(map(LayerCache, sources, targets))
         return TransformerState(caches, padding, sentences, self.length)
@@ -167,7 +167,7 @@ class Transformer(nn.Module):
     """The encoder-decoder of Figure 1.
 
     Args:
-        config: the columns of Table 3.
+        config: size and regularisation.
         attention: configuration of the kernel of both self-attentions; attention over the source is always full.
         source_vocabulary_size, target_vocabulary_size: V of each side.
         shared_vocabulary: one matrix for source, target and pre-softmax (section 3.4), or the source has its own.
@@ -283,16 +283,15 @@ class Transformer(nn.Module):
         return self.dropout(embedding(tokens) + positions(start, tokens.size(1)))
 
     def _initialise(self) -> None:
-        """The paper gives no initialisation. Attention: Glorot uniform, with queries, keys and values as one matrix.
-
-        The feed-forward layers keep PyTorch's smaller uniform(+-1 / sqrt(inputs)). With larger ones, a post-norm model
-        at a high learning rate can lose its positions and treat the source as a bag of words.
-        """
+        """Initialise attention and feed-forward layers; the paper does not say how."""
         for module in self.modules():
             if isinstance(module, MultiHeadAttention):
+                # Glorot's uniform, with queries, keys and values as one matrix.
                 for projection in (module.w_q, module.w_k, module.w_v):
                     nn.init.xavier_uniform_(projection.weight, gain=0.5**0.5)
                 nn.init.xavier_uniform_(module.w_o.weight)
             elif isinstance(module, FeedForward):
+                # The weights keep PyTorch's uniform(+-1 / sqrt(inputs)). With Glorot's larger ones, a post-norm model
+                # at a high learning rate can lose its positions and treat the source as a bag of words.
                 nn.init.zeros_(module.inner.bias)
                 nn.init.zeros_(module.outer.bias)

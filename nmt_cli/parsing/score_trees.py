@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError, UsageError, counted
 from nmt_cli.files.text import read_lines
 from nmt_cli.flags import Command
 from nmt_cli.parsing.evalb import BracketReport, Scores, score_brackets
@@ -59,8 +59,8 @@ def run(options: ScoreTreesOptions) -> None:
         raise DataError(f"{test_name}: empty; there are no trees to score")
     if len(test) != len(gold):
         raise DataError(
-            f"{test_name} has {len(test)} lines but {gold_name} has {len(gold)}; each needs one tree a line, in "
-            "the same order, and an empty line for a sentence without a parse"
+            f"{test_name} has {counted(len(test), 'line')} but {gold_name} has {len(gold):,}; each needs one tree a "
+            "line, in the same order, and an empty line for a sentence without a parse"
         )
     if options.gold_tags:
         test = _with_gold_tags(test, gold, test_name, gold_name)
@@ -113,7 +113,7 @@ def _with_gold_tags(test: list[str], gold: list[str], test_name: str, gold_name:
     untagged = [n for n, (line, new) in enumerate(zip(test, tagged, strict=True), 1) if new is None and line.strip()]
     if untagged:
         _note(
-            f"--gold-tags: {_counted(len(untagged), 'sentence')} of {test_name} kept the tags, first in line "
+            f"--gold-tags: {counted(len(untagged), 'sentence')} of {test_name} kept the tags, first in line "
             f"{untagged[0]}: the trees are malformed, there or in {gold_name}, or their words differ"
         )
     return [line if new is None else new for line, new in zip(test, tagged, strict=True)]
@@ -121,39 +121,32 @@ def _with_gold_tags(test: list[str], gold: list[str], test_name: str, gold_name:
 
 def _note_unlabelled(lines: list[str], name: str) -> None:
     if count := sum(_UNLABELLED.search(line) is not None for line in lines):
-        with_bracket = f"{_counted(count, 'line')} with an unlabelled bracket, as in ( (S ...))"
-        _note(f"{name}: {with_bracket}, which counts as in EVALB; write (TOP (S ...))")
+        _note(f"{name}: {counted(count, 'line')} with an unlabelled bracket, counted as in EVALB; write (TOP (S ...))")
 
 
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:
-    """Print the first errors, and the last one if it stopped the scoring."""
+    """Print the first errors, one that both files share on one line, and how many others there are."""
     names = {"gold": gold_name, "test": test_name}
-    lines = [f"{names[problem.tree]}:{problem.line}: {problem.message}" for problem in report.problems]
-    last = lines[_SHOWN_PROBLEMS:][-1:] if report.stopped_at is not None else []
-    hidden = len(lines) - _SHOWN_PROBLEMS - len(last)
-    for line in [*lines[:_SHOWN_PROBLEMS], *([f"... and {hidden} more"] if hidden > 0 else []), *last]:
+    places: dict[tuple[int, str], dict[str, None]] = {}
+    for problem in report.problems:
+        places.setdefault((problem.line, problem.message), {})[f"{names[problem.tree]}:{problem.line}"] = None
+    lines = [f"{' and '.join(found)}: {message}" for (_, message), found in places.items()]
+    hidden = len(lines) - _SHOWN_PROBLEMS
+    for line in [*lines[:_SHOWN_PROBLEMS], *([f"... and {counted(hidden, 'more error')}"] if hidden > 0 else [])]:
         print(line, file=sys.stderr)
 
 
 def _warn_if_exclusion_raises(report: BracketReport) -> None:
     """Warn if the excluded sentences raise the score."""
     everything, strict = report.everything, report.strict
-    pairs = {"F1": (everything.f1, strict.f1), "complete match": (everything.complete_match, strict.complete_match)}
-    worse = [
-        f"{name} is {one:.2f} without them, and {other:.2f} if they count as entirely wrong"
-        for name, (one, other) in pairs.items()
-        if round(other, 2) < round(one, 2)
-    ]
-    if worse:
+    pairs = ((everything.f1, strict.f1), (everything.complete_match, strict.complete_match))
+    if any(round(other, 2) < round(one, 2) for one, other in pairs):
+        excluded = counted(everything.sentences - everything.valid_sentences, "sentence")
         print(
-            f"warning: EVALB excludes {_counted(everything.error_sentences, 'sentence')} in error and "
-            f"{everything.skipped_sentences} skipped, which raises the score: {'; '.join(worse)}",
+            f"warning: EVALB excludes {excluded}; counted as entirely wrong, F1 is {strict.f1:.2f} and "
+            f"complete match {strict.complete_match:.2f}",
             file=sys.stderr,
         )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _note(remark: str) -> None:

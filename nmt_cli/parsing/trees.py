@@ -107,7 +107,7 @@ def treebank_files(name: str) -> list[Path]:
         if candidate.exists():
             check_regular(candidate)
             return [candidate]
-    raise DataError(f"{path}: there is no such file or directory of trees, nor {path.name}.gz")
+    raise DataError(f"{path}: there is no such file or directory of trees, nor {path}.gz")
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:

@@ -16,18 +16,24 @@ from nmt_cli.training.costs import utilisation
 from nmt_cli.training.state import TrainState
 from nmt_cli.training.validation import perplexity
 
+SUMMARY = (
+    "steps parameters devices target_tokens target_tokens_per_second best_validation_loss skipped_updates flops "
+    "flops_as_table2 model_flop_utilisation origin_of_these_rates"
+).split()
+"""The figures of a run that are shown at its end, besides the training time."""
+
 
 class Reporter:
     """Shows a progress bar on a terminal, and log lines; only the main rank's is not quiet."""
 
     def __init__(self, max_steps: int, quiet: bool = False) -> None:
         self.max_steps = max_steps
-        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.bar: Bar | None = None
 
     def note(self, text: str) -> None:
-        """Print a line."""
-        self.console.print(text, markup=False)
+        """Print text; below the progress bar, rich has to wrap long lines."""
+        self.console.print(text, markup=False, soft_wrap=self.bar is None)
 
     @contextlib.contextmanager
     def display(self, state: TrainState) -> Iterator[None]:
@@ -81,39 +87,45 @@ class Reporter:
         }
 
     def show(self, record: Mapping[str, Any]) -> None:
-        """Print a line of metrics."""
+        """Print a line of metrics, which fits 80 columns, and the figures of a validation on a second line."""
         parts = [time.strftime("%H:%M:%S"), f"step {record['step']:,}", f"epoch {record['epoch']}"]
         if record["loss"] is not None:
-            parts += [f"loss {record['loss']:.3f}", f"ppl {record['perplexity']:.2f}", f"lr {record['lr']:.2e}"]
+            parts += [f"loss {record['loss']:.3f}", f"ppl {readable(record['perplexity'])}", f"lr {record['lr']:.2e}"]
             parts.append(f"{record['target_tokens_per_second']:,.0f} tok/s")
-        if record["model_flop_utilisation"] is not None:
-            parts.append(f"mfu {record['model_flop_utilisation']:.0%}")
-        if "validation_loss" in record:
-            parts.append(f"| valid loss {record['validation_loss']:.3f} ppl {record['validation_perplexity']:.2f}")
-        parts += [
-            f"{name.removeprefix('validation_')} {value:.2f}"
-            for name, value in record.items()
-            if name.startswith("validation_") and name.split("_")[1] not in ("loss", "nll", "perplexity")
+        self.note(" ".join(parts))
+        valid = {name.removeprefix("validation_"): value for name, value in record.items() if "validation_" in name}
+        words = [
+            f"{'ppl' if name == 'perplexity' else name} {readable(valid[name])}" for name in valid if name != "nll"
         ]
-        self.note("  ".join(parts))
+        if valid:
+            self.note(" ".join(["  validation:", *words]))
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
-        """Print the run's figures as a table."""
-        self.console.print(figures_table("summary of the run", summary))
+        """Print the run's main figures as a table."""
+        shown = {name: summary[name] for name in SUMMARY if summary[name]}
+        shown["training_time"] = duration(summary["training_hours"] * 3600)
+        self.console.print(figures_table("summary of the run (more in summary.json)", shown))
 
 
 def figures_table(title: str, figures: Mapping[str, Any]) -> Table:
     """Return a table of figures by name."""
     table = Table("figure", "value", title=title, show_header=False)
     for name, value in figures.items():
-        table.add_row(name.replace("_", " "), readable(value))
+        label = name.replace("as_table2", "as in Table 2").replace("flop", "FLOP").replace("_", " ")
+        table.add_row(label, readable(value))
     return table
 
 
+def duration(seconds: float) -> str:
+    """Return `12 s`, or `1:02:03` from a minute on."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes else f"{rest} s"
+
+
 def readable(value: Any) -> str:
-    """Return `value` in a short form: `1,234`, `1.81`, `3.3e+18`."""
-    if value is None:
-        return "-"
+    """Return `value` in a short form: `1,234`, `1.813`, `3.3e+18`, `yes`, `not set`."""
+    if value is None or isinstance(value, bool):
+        return {None: "not set", True: "yes", False: "no"}[value]
     if isinstance(value, float):
-        return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+        return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,13 +1,14 @@
 """The bookkeeping of a run: validation, logging and saving after an update, and resuming.
 
-A resumed run gives the same weights, metrics and checkpoints, bit for bit, as one that was never interrupted. When a
+A resumed run gives the same weights, losses and scores, bit for bit, as one that was never interrupted. When a
 signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
-first. A killed run repeats the updates since its last checkpoint; later metrics are dropped.
+first. A killed run repeats the updates since its last checkpoint; metrics logged after it are dropped.
 """
 
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,11 +48,11 @@ class Parts:
 
 
 class Sums(NamedTuple):
-    """The losses of an update, summed over its target tokens, and the norm of its gradient."""
+    """The losses of an update, over all ranks, and the norm of its gradient."""
 
-    loss: float
-    nll: float
-    gradient_norm: float
+    loss: float  # summed over target tokens, EOS included
+    nll: float  # likewise
+    gradient_norm: float  # of the gradient per target token
 
 
 class Run:
@@ -76,7 +77,7 @@ class Run:
         self.save_interval = Interval(config.save_every, "--save-every")
         every = config.validate_every
         self.validation_interval = Interval(every, "--validate-every") if every else None
-        self.newest: Path | None = None  # checkpoint
+        self.newest: Path | None = None  # the newest checkpoint
 
     def resume(self) -> bool:
         """Restore the newest undamaged checkpoint; return whether there is one."""
@@ -89,7 +90,8 @@ class Run:
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
         self.world.barrier()  # all ranks have read before anything is deleted
         if self.world.is_main:
-            self.directory.rewind(folder, self.state.step - bool(self.state.pending))
+            last_logged = self.state.step - bool(self.state.pending)  # a pending step is logged by `do_pending`
+            self.directory.rewind(folder, last_logged)
             self.directory.delete_old(self.config.keep_last)
             if self.state.best_step:
                 self.directory.repair_best(self.state.best_step, self.reporter.note)
@@ -150,22 +152,25 @@ class Run:
         """
         state, main = self.state, self.world.is_main
         self.reporter.advance(state)
-        save = main and self.save_interval.due(state.step)  # the main rank's clock decides for all
-        validate = main and self.validation_interval is not None and self.validation_interval.due(state.step)
-        stopping, save, validate = self.world.any([signal_number > 0, save, validate])
+        save_due = main and self.save_interval.due(state.step)  # the main rank's clock decides for all
+        validation_due = main and self.validation_interval is not None and self.validation_interval.due(state.step)
+        stopping, save_due, validation_due = self.world.any([signal_number > 0, save_due, validation_due])
         last = state.step >= self.config.max_steps
-        save = save or last
-        validate = self.parts.validate is not None and (validate if self.validation_interval else save)
+        save = save_due or last
+        # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
+        validate = self.parts.validate is not None and (validation_due if self.validation_interval else save)
         log = validate or last or state.step % self.config.log_every == 0
-        state.pending = [action for action, due in zip(ACTIONS, (validate, log, save), strict=True) if due]
+        due = {"validate": validate, "log": log, "save": save}
+        state.pending = [action for action in ACTIONS if due[action]]
         if not stopping:
             self.do_pending()
             return
         self.save(self.directory.place("latest", state.step))
+        received = signal.Signals(signal_number or signal.SIGTERM)  # 0: another rank received it
         raise Interrupted(
-            f"stopped by signal {signal_number or 15} after step {state.step:,}; saved {self.newest}. "
+            f"stopped by {received.name} after step {state.step:,}; saved {self.newest}. "
             f"`nmt train --resume {self.directory.path}` resumes the run.",
-            signal_number or 15,
+            received,
         )
 
     def do_pending(self) -> None:

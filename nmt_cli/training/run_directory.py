@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from nmt_cli import checkpoint
 from nmt_cli.config import flag, flatten
+from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.training.settings import MAY_CHANGE
@@ -152,7 +153,8 @@ def read_config(run: Path) -> dict[str, Any]:
         if not isinstance(content["data"]["path"], str) or not isinstance(content["imports"], list):
             raise TypeError("data and imports are not those of a run")
     except OSError as error:
-        raise UsageError(f"{run}: not a run: cannot read {CONFIG}: {error.strerror}") from error
+        reason = f"not a run: cannot read {CONFIG}: {error.strerror}" if run.is_dir() else "no such directory"
+        raise UsageError(f"{run}: {'prepared data, not a run' if (run / MANIFEST).exists() else reason}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{run / CONFIG}: not the configuration of a run: {error}") from error
     return content
@@ -172,14 +174,11 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
     )
     different = []
     for name in sorted(old.keys() | new.keys()):
-        field = name.rpartition(".")[2]
-        if field not in MAY_CHANGE and old.get(name) != new.get(name):
-            different.append(f"{flag(field)} was {old.get(name)}, now {new.get(name)}")
+        if name.rpartition(".")[2] not in MAY_CHANGE and old.get(name) != new.get(name):
+            different.append(f"{flag(name)} was {old.get(name)}, now {new.get(name)}")
     if different:
-        raise UsageError(
-            f"{run}: this run was started with other settings: {'; '.join(different)}. `nmt train --resume {run}` "
-            "resumes it with its own; give another --out to start a new run"
-        )
+        what = f"this run was started with other settings: {'; '.join(different)}"
+        raise UsageError(f"{run}: {what}. Resume it with `nmt train --resume {run}`, or give another --out")
 
 
 def _step_of(line: str) -> int:

@@ -119,11 +119,11 @@ class Trainer:
         """
         plan = self.parts.plan
         batches = [indices for update in plan.epoch(epoch) for indices in update]
-        widest = max(batches, key=lambda indices: len(indices) * plan.lengths(indices).sum())
-        longest = max(batches, key=lambda indices: len(indices) * int((plan.lengths(indices) ** 2).sum()))  # attention
-        for indices in (widest, longest):
+        # Hidden states grow with the length, attention weights with its square.
+        by_power = [max(batches, key=lambda b: len(b) * int((plan.padded_lengths(b) ** n).sum())) for n in (1, 2)]
+        for indices in by_power:
             with explain_out_of_memory(plan, [indices]):
-                # Adam's two moments, which are allocated at the first step.
+                # Stand-ins for Adam's two moments, which are allocated at the first step.
                 moments = [] if self.optimizer.state else [torch.ones_like(p) for p in 2 * self.parameters]
                 self.backward(indices, tokens=1)
                 del moments
@@ -138,8 +138,8 @@ def explain_out_of_memory(plan: BatchPlan, batches: Sequence[Indices]) -> Iterat
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        largest = max(batches, key=lambda indices: int(plan.lengths(indices).sum()) * len(indices))
-        source, target = plan.lengths(largest)
+        largest = max(batches, key=lambda indices: len(indices) * int(plan.padded_lengths(indices).sum()))
+        source, target = plan.padded_lengths(largest)
         raise TrainingError(
             f"out of memory on a micro-batch of {len(largest)} sentences, {source} source and {target} target tokens "
             f"each. An update of {plan.batch_tokens} tokens has {plan.micro_batches} micro-batches: try "

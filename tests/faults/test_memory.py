@@ -63,7 +63,7 @@ def test_the_trial_runs_the_largest_micro_batch_and_changes_nothing(
     backward = Trainer.backward
 
     def watched(self: Trainer, indices: Any, tokens: int) -> Any:
-        sizes.append(len(indices) * int(self.parts.plan.lengths(indices).sum()))
+        sizes.append(len(indices) * int(self.parts.plan.padded_lengths(indices).sum()))
         return backward(self, indices, tokens)
 
     train(TrainOptions(tiny_data, tmp_path / "without"), SMALL)

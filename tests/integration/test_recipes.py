@@ -53,7 +53,7 @@ def test_quickstart_from_nothing_to_a_table_and_again(tmp_path: Path, smaller: P
     row = next(line for line in first.stdout.split("\n") if "exact match" in line)
     assert "at least 95" in row
     assert "no" in row
-    for part in ("BLEU, sacrebleu-13a", "-> ", "--interactive"):
+    for part in ("score, bleu", "-> ", "--interactive"):
         assert part in first.stdout
     again = bash(*command, code=1)
     assert again.stderr.count("done already") == 6

@@ -26,6 +26,8 @@ def test_options_of_load_are_defaults(translator: nmt_cli.Translator, tiny_check
     ensemble = nmt_cli.load([tiny_checkpoint, tiny_checkpoint], device="cpu", beam=1, max_length_offset=1)
     assert ensemble.translate(LINES) == narrow
     assert translator.translate(LINES) == default
+    with pytest.raises(UsageError, match="NoneType"):
+        translator.translate(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="beam"):
         nmt_cli.load(tiny_checkpoint, beam=0)
 
@@ -46,9 +48,12 @@ def test_threads_may_share_a_translator(translator: nmt_cli.Translator) -> None:
 
 
 def test_score() -> None:
-    (bleu,) = nmt_cli.score(["the cat sat on the mat"], ["the cat sat on the mat"], metrics=["sacrebleu-13a"])
+    (bleu,) = nmt_cli.score(["the cat sat on the mat"], ["the cat sat on the mat"], metrics=["bleu"])
     assert bleu.score == pytest.approx(100)
     assert "tok:13a" in bleu.signature
+    for hypotheses, references in (([None], ["a"]), (None, ["a"]), (["a"], ["a", None]), (["a"], "a")):
+        with pytest.raises(UsageError, match="list of strings"):
+            nmt_cli.score(hypotheses, references)  # type: ignore[arg-type]
 
 
 def test_the_package_alone_imports_no_torch() -> None:

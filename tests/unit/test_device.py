@@ -39,11 +39,12 @@ def test_unknown_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "local_rank"), [("cuda", 0, 0), ("cuda:2", 2, 0), ("cuda", 2, 2), ("auto", 1, 1)]
+    ("name", "count", "local_rank", "message"),
+    [("cuda", 0, 0, "no GPU"), ("cuda:2", 2, 0, "2 GPUs"), ("cuda", 2, 2, "2 GPUs"), ("auto", 1, 1, "1 GPU;")],
 )
-def test_missing_gpus(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int) -> None:
+def test_missing_gpus(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, message: str) -> None:
     gpus(monkeypatch, count)
-    with pytest.raises(UsageError, match=f"sees {count} GPUs"):
+    with pytest.raises(UsageError, match=message):
         choose_device(name, local_rank)
 
 

@@ -95,7 +95,7 @@ def test_values_arrive_with_their_types(app: typer.Typer, taken: list[Any]) -> N
     "arguments",
     [
         ["--servings", "two"], ["--servings", "2.5"], ["--salt-grams", "much"], ["--hours", "0.1"], ["--heat", "none"],
-        ["--flags", "x"], ["--hidden", "4"],
+        ["--flags", "x"], ["--hidden", "4"], ["--quiet", "true"], ["--stir", "False"],
     ],
 )  # fmt: skip
 def test_values_that_do_not_fit_are_rejected(app: typer.Typer, taken: list[Any], arguments: list[str]) -> None:

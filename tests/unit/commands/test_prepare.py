@@ -107,6 +107,8 @@ def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.
     assert (train["read"], train["dropped"], train["sentences"]) == (307, expected, 301)
     assert train["source"]["tokens"] == int(Corpus.open(text / "data", "train").source_lengths.sum())
     table = capsys.readouterr().err
+    assert "unknown tokens" not in table
+    assert table.endswith(f"next: nmt train {text / 'data'} --out RUN\n")
     for reason, count in expected.items():
         assert [row.split()[-2:] for row in table.splitlines() if reason in row] == [[str(count), "0"]]
 

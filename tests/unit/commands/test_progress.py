@@ -12,8 +12,8 @@ from nmt_cli.commands import progress
 @pytest.mark.parametrize(
     ("total", "line"),
     [
-        (4, r"reading: 25%, [\d,]+ pairs/s, \d+ s left"),
-        (0, r"reading: 100%, [\d,]+ pairs/s, 0 s left"),
+        (4, r"reading: 25% done, [\d,]+ pairs/s, \d+ s left"),
+        (0, r"reading: 100% done, [\d,]+ pairs/s, 0 s left"),
         (None, r"reading: 1 pairs, [\d,]+ pairs/s"),
     ],
 )
@@ -48,4 +48,4 @@ def test_bar_on_a_terminal(
     out, err = capsys.readouterr()
     assert out == ""
     assert "reading" in err
-    assert ("100%" in err) == (total is not None)
+    assert (re.search(r"100%\S* done, \S*0:00:00\S* left", err) is not None) == (total is not None)

@@ -79,21 +79,22 @@ def test_the_steps_of_the_decomposition_add_up(nmt_score: Score) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "flags", "tokenizer", "noted"),
+    ("reference", "flags", "language", "noted"),
     [
-        ("ref.fr", "--metric paper", "moses-fr", False),
-        ("ref.fr.gz", "--metric paper", "moses-fr", False),
-        ("ref.txt", "--metric paper", "moses-de", True),
-        ("ref.txt", "--metric paper --target-lang cs", "moses-cs", False),
-        ("ref.txt", "--metric chrf", "", False),
+        ("ref.fr", "--metric paper", "fr", False),
+        ("ref.fr.gz", "--metric paper", "fr", False),
+        ("ref.txt", "--metric paper", "de", True),
+        ("ref.txt", "--metric paper --target-lang cs", "cs", False),
+        ("ref.txt", "--metric chrf --target-lang cs", None, False),
     ],
 )
 def test_the_language_of_the_tokenizer(
-    reference: str, flags: str, tokenizer: str, noted: bool, nmt_score: Score
+    reference: str, flags: str, language: str | None, noted: bool, nmt_score: Score
 ) -> None:
     write(reference, REFERENCE)
-    _, out, err = nmt_score("good", "--ref", reference, *flags.split())
-    assert tokenizer in out
+    _, out, err = nmt_score("good", "--ref", reference, *flags.split(), "--json")
+    assert json.loads(out)["target_language"] == language
+    assert (f"tok:moses-{language}" in out) == (language is not None)
     assert ("--target-lang" in err) == noted
 
 
@@ -119,8 +120,8 @@ def test_several_systems(nmt_score: Score) -> None:
     scores = json.loads(out)["scores"]
     assert code == 0
     assert [(score["system"], score["metric"]) for score in scores[:2]] == [
-        ("good", "sacrebleu-13a"),
-        ("bad", "sacrebleu-13a"),
+        ("good", "bleu"),
+        ("bad", "bleu"),
     ]
     assert scores[0]["score"] > scores[1]["score"]
     _, out, _ = nmt_score("good", "bad", "--ref", "reference")
@@ -143,7 +144,7 @@ def test_a_byte_order_mark_counts_and_is_noted(nmt_score: Score) -> None:
     Path("good").write_bytes("\ufeff".encode() + Path("reference").read_bytes())
     code, out, err = nmt_score("good", "--ref", "reference", "--metric", "bleu", "--json")
     assert code == 0
-    assert scores_of(out)["sacrebleu-13a"] < 100
+    assert scores_of(out)["bleu"] < 100
     assert "good begins with a byte-order mark" in err
 
 
@@ -195,6 +196,7 @@ def test_bad_files(content: bytes | None, message: str, nmt_score: Score) -> Non
     ("arguments", "message"),
     [
         (["good", "--ref", "reference", "--metric", "bleau"], "Did you mean bleu"),
+        (["good", "--ref", "reference", "--metric", "zzz"], "'zzz'. See nmt score --help"),
         (["good", "--ref", "reference", "--metric", "paper", "--target-lang", "xx"], "'xx'"),
         (["good", "--ref", "reference", "--test", "paired-bootstrap"], "give two or more files"),
         (["good", "bad", "--ref", "reference", "--test", "bootstrap"], "Did you mean paired-bootstrap"),

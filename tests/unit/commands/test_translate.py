@@ -5,6 +5,7 @@ import fcntl
 import gzip
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -144,6 +145,8 @@ def test_interactive_needs_a_terminal(settings: TranslateCommandOptions) -> None
         (["--beem", "2"], "--beam"),
         (["--beam", "0"], "--beam"),
         (["--beam", "100000000000"], "--beam"),
+        (["--greedy", "--beam", "4"], "--greedy"),
+        (["--output", "/absent/x"], "--output /absent/x"),
     ],
 )
 def test_wrong_flags(
@@ -232,6 +235,22 @@ def test_interactive(ending: bytes, code: int, tiny_checkpoint: Path) -> None:
         assert b"\r\nnmt: interrupted" in shown
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("flags", [(), ("-q",)])
+def test_lines_typed_without_interactive(
+    flags: tuple[str, ...], make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = make_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000001")
+    controller, terminal = pty.openpty()
+    with start(tmp_path / "run", *flags, stdin=terminal) as process:
+        os.write(controller, b"abc\n\x04")
+        out, shown = process.communicate(timeout=60)
+    os.close(terminal)
+    os.close(controller)
+    assert out.count(b"\n") == 1
+    assert [text in shown for text in (b"using " + bytes(made), b"Ctrl-D", b"translated 1 line in")] == [not flags] * 3
+
+
 def read_until(descriptor: int, wanted: bytes, after: bytes = b"") -> bytes:
     shown = b""
     deadline = time.monotonic() + 60
@@ -252,7 +271,9 @@ def test_progress_is_shown_unless_the_terminal_shows_translations(tiny_checkpoin
             shown = read_until(controller, b"sentences/s")
             assert process.wait(30) == 0
         os.close(controller)
-        assert (b"50 lines translated" in shown and b"100%" in shown) is expected
+        assert (
+            b"50 lines translated" in shown and re.search(rb"100%\S* done, \S+ left", shown) is not None
+        ) is expected
 
 
 def test_an_ensemble_of_two_runs(

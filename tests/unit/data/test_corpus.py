@@ -129,8 +129,10 @@ def test_damaged_raw_lines_are_an_error(tmp_path: Path, content: bytes) -> None:
 
 
 def test_missing_data_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"not prepared data.*nmt prepare --out"):
+    with pytest.raises(DataError, match="not prepared data"):
         Corpus.open(tmp_path, "train")
+    with pytest.raises(DataError, match=r"absent: no such directory.*--out .*absent"):
+        Corpus.open(tmp_path / "absent", "train")
     with pytest.raises(DataError, match="--valid PREFIX"):
         Corpus.open(write(tmp_path, PAIRS), "valid")
     (tmp_path / "train.target.ids").unlink()

@@ -25,6 +25,8 @@ def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
     for step in (9, 10):
         make_checkpoint(tmp_path / f"checkpoints/step-{step:08}", seed=step)
     said: list[str] = []
+    with pytest.raises(UsageError, match="--nbest"):
+        load_translator([tmp_path], "cpu", {"nbest": 99}, said.append)
     run = load_translator([tmp_path], "cpu", say=said.append)
     newest = load_translator([tmp_path / "checkpoints/step-00000010"], "cpu", say=said.append)
     assert [t.outputs for t in run.translate_window(LINES)] == [t.outputs for t in newest.translate_window(LINES)]

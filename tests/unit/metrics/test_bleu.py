@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.metrics.bleu import CHAIN, MEASURES, decomposition, resolve, score, score_systems
+from nmt_cli.metrics.bleu import CHAIN, MEASURES, decomposition, measures_of, score, score_systems
 
 # The columns of wmt17_scores.tsv, made by Moses' scripts in Perl, and our names for them.
 SACREBLEU = {
-    "published_mteval_v13a": "sacrebleu-13a",
-    "sacrebleu2.6_13a": "sacrebleu-13a",
+    "published_mteval_v13a": "bleu",
+    "sacrebleu2.6_13a": "bleu",
 }
 MULTI_BLEU = {
     "multi-bleu_untokenised": "multi-bleu-untokenised",
@@ -139,7 +139,7 @@ def test_sacrebleu_is_sacrebleu() -> None:
     references = ["Das ist ein kleines Haus.", "Er sagt: „Nein“.", "Nichts."]
     ours = {found.metric: found.score for found in score(hypotheses, references, ["all"])}
     library = sacrebleu
-    assert ours["sacrebleu-13a"] == pytest.approx(library.corpus_bleu(hypotheses, [references]).score)
+    assert ours["bleu"] == pytest.approx(library.corpus_bleu(hypotheses, [references]).score)
     assert ours["sacrebleu-intl-lc"] == pytest.approx(
         library.corpus_bleu(hypotheses, [references], tokenize="intl", lowercase=True).score
     )
@@ -165,11 +165,11 @@ def test_each_step_of_preparation(hypothesis: str, reference: str, lower: str, h
 
 def test_names_of_metrics() -> None:
     def found(names: list[str], language: str = "de") -> list[str]:
-        return [measure.metric for measure in resolve(names, language)]
+        return [measure.metric for measure in measures_of(names, language)]
 
     assert found(["ter", "paper", "get-ende-bleu-quotes", "chrf"]) == ["ter", "get-ende-bleu-quotes", "chrf"]
     assert found(["paper"], "fr") == ["multi-bleu"]
-    assert found(["BLEU", "chrF"]) == ["sacrebleu-13a", "chrf"]
+    assert found(["sacreBLEU-13a", "BLEU", "chrF"]) == ["bleu", "chrf"]
     assert set(found(["all"])) == set(MEASURES)
 
 
@@ -178,15 +178,15 @@ def test_an_unknown_metric_is_refused_with_the_nearest() -> None:
         score(["a"], ["a"], ["sacrebleu13a"])
 
 
-@pytest.mark.parametrize("id", ["multi-bleu", "sacrebleu-13a-lc", "get-ende-bleu-quotes", "multi30k", "multi-bleu-lc"])
+@pytest.mark.parametrize("id", ["multi-bleu", "bleu-lc", "get-ende-bleu-quotes", "multi30k", "multi-bleu-lc"])
 def test_signatures_say_what_was_done(id: str) -> None:
     (found,) = score(["a b c d"], ["a b c d"], [id])
     parts = dict(part.split(":", 1) for part in found.signature.split("|"))
     assert parts["nrefs"] == "1"
     assert parts["version"] == sacrebleu.__version__
-    assert parts["tok"] == ("13a" if id == "sacrebleu-13a-lc" else "moses-de")
-    assert parts["smooth"] == ("exp" if id == "sacrebleu-13a-lc" else "none")
-    assert parts["case"] == {"multi-bleu-lc": "lc-ascii", "multi30k": "lc", "sacrebleu-13a-lc": "lc"}.get(id, "mixed")
+    assert parts["tok"] == ("13a" if id == "bleu-lc" else "moses-de")
+    assert parts["smooth"] == ("exp" if id == "bleu-lc" else "none")
+    assert parts["case"] == {"multi-bleu-lc": "lc-ascii", "multi30k": "lc", "bleu-lc": "lc"}.get(id, "mixed")
     assert (parts.get("ref"), parts.get("compounds")) == (
         ("ascii-quotes", "split") if id == "get-ende-bleu-quotes" else (None, None)
     )
@@ -213,7 +213,7 @@ def test_the_decomposition_changes_one_thing_a_row() -> None:
 )
 def test_lists_that_do_not_fit_are_refused(hypotheses: list[str], references: list[str]) -> None:
     with pytest.raises(DataError):
-        score(hypotheses, references, ["sacrebleu-13a"])
+        score(hypotheses, references, ["bleu"])
 
 
 def test_identical_text_is_perfect() -> None:

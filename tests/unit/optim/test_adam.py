@@ -21,9 +21,9 @@ def test_settings_reach_the_optimizer() -> None:
 @pytest.mark.parametrize("value", [1.0, 1.5])
 def test_a_beta_of_one_is_refused(name: str, value: float) -> None:
     """As in PyTorch."""
-    with pytest.raises(UsageError, match=rf"^the command line: --{name} must be below 1, not {value}$"):
-        construct(AdamConfig, {name: value}, {name: "the command line"})
-    largest = construct(AdamConfig, {name: 1 - 1e-15}, {name: "the command line"})
+    with pytest.raises(UsageError, match=rf"^here: --{name} must be below 1, not {value}$"):
+        construct(AdamConfig, {name: value}, {name: "here: "})
+    largest = construct(AdamConfig, {name: 1 - 1e-15}, {name: "here: "})
     adam(largest, parameters=[torch.nn.Parameter(torch.zeros(2))])
 
 

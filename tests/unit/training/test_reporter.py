@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from nmt_cli.training.reporter import Reporter, readable
+from nmt_cli.training.reporter import Reporter, duration, readable
 from nmt_cli.training.state import Totals, TrainState
 
 
@@ -31,7 +31,7 @@ def test_a_line_of_metrics() -> None:
     assert (record["epoch"], record["validation_bleu"]) == (2, 20.0)
 
 
-def test_a_log_line_is_one_line_with_a_clock(
+def test_a_log_line_has_a_clock_and_fits_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -39,9 +39,9 @@ def test_a_log_line_is_one_line_with_a_clock(
     values = {"validation_loss": 2.0, "validation_perplexity": 3.0, "validation_nll": 1.1, "validation_bleu": 25.678}
     reporter.show(reporter.record(running(), 7e-4, values))
     line = capsys.readouterr().err
-    assert line.count("\n") == 1
-    assert re.match(r"\d\d:\d\d:\d\d  step 50,000  epoch 2  loss 3.600  ppl 7.39  ", line)
-    assert line.endswith("mfu 25%  | valid loss 2.000 ppl 3.00  bleu 25.68\n")
+    assert re.match(r"\d\d:\d\d:\d\d step 50,000 epoch 2 loss 3.600 ppl 7.389 lr 7.00e-04 50,000 tok/s\n", line)
+    assert line.endswith("\n  validation: loss 2 ppl 3 bleu 25.68\n")
+    assert max(map(len, line.split("\n"))) <= 80
 
 
 def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,15 +51,31 @@ def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pyte
     state = running()
     with reporter.display(state):
         reporter.advance(state)
+        reporter.note("word " * 30)
     last = screen.getvalue().split("\n")[-2]
     assert "50000/100000" in last
     assert "loss 3.600  50,000 tok/s elapsed 0:00:00 left -:--:--" in last
     assert "…" not in screen.getvalue()
+    assert screen.getvalue().count("word") == 30
+    assert all(line.count("word") <= 80 // len("word ") for line in screen.getvalue().split("\n"))
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1234567, "1,234,567"), (3.3e18, "3.3e+18"), (0.0001, "0.0001"), (1.8126, "1.81"), (4321.5, "4,322"), (None, "-")],
+    [
+        (1234567, "1,234,567"),
+        (3.3e18, "3.3e+18"),
+        (0.0001, "0.0001"),
+        (1.8126, "1.813"),
+        (4321.5, "4,322"),
+        (1e300, "1e+300"),
+        (None, "not set"),
+        (True, "yes"),
+    ],
 )
 def test_readable_figures(value: object, text: str) -> None:
     assert readable(value) == text
+
+
+def test_durations() -> None:
+    assert [duration(seconds) for seconds in (11.6, 60, 90_061)] == ["12 s", "0:01:00", "25:01:01"]

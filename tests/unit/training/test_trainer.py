@@ -137,7 +137,7 @@ def test_other_settings_are_refused_by_name(tiny_data: Path, tmp_path: Path) -> 
     run(tiny_data, tmp_path / "run", max_steps=2)
     with pytest.raises(UsageError) as refused:
         run(tiny_data, tmp_path / "run", batch_tokens=600, d_ff=33)
-    for change in ("--d-ff was 32, now 33", "--batch-tokens was 500, now 600"):
+    for change in ("--model.d-ff was 32, now 33", "--training.batch-tokens was 500, now 600"):
         assert change in str(refused.value)
     run(tiny_data, tmp_path / "run", max_steps=3, log_every=1)  # these may change
     assert metrics(tmp_path / "run")[-1]["step"] == 3
