@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,6 +28,8 @@ COMMANDS = {
     "score": "Score translations against references: BLEU, chrF2, TER.",
 }
 """Each is the `command` of a module of `nmt_cli.commands`."""
+WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]
+"""The base class of typer's usage errors."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -35,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # our own message reports a broken connection
     words = list(sys.argv[1:] if arguments is None else arguments)
     with safe_streams(), exit_codes():
-        application(completed_words() if "_NMT_COMPLETE" in os.environ else words)(words, prog_name="nmt")
+        app = application(completed_words() if "_NMT_COMPLETE" in os.environ else words)
+        sys.exit(app(words, prog_name="nmt", standalone_mode=False))
 
 
 def application(words: Sequence[str]) -> typer.Typer:
@@ -90,6 +93,11 @@ def exit_codes() -> Iterator[None]:
         sys.stdout.flush()
     except NmtError as error:
         leave(str(error), error.exit_code)
+    except WRONG_COMMAND_LINE as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            sys.exit(2)
+        leave(usage_message(error), 2)
     except KeyboardInterrupt:
         leave("interrupted", 130)
     except BrokenPipeError:
@@ -104,6 +112,15 @@ def exit_codes() -> Iterator[None]:
         leave(f"{place}{error.strerror or error}{advice}", 1)
     except MemoryError:
         leave("out of memory; use smaller batches", 1)
+
+
+def usage_message(error: Any) -> str:
+    """Return typer's message in the form of ours, with the nearest flags."""
+    near = [name for name in getattr(error, "possibilities", None) or () if "." not in name]
+    message = error.message if hasattr(error, "possibilities") else error.format_message()
+    message = f"{message}. Did you mean {' or '.join(near)}?" if near else message
+    called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
+    return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"
 
 
 def leave(message: str, code: int) -> None:

@@ -240,7 +240,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
     choices = field.metadata.get("choices", ())
     minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
     if choices and value not in choices:
-        raise UsageError(f"{place} must be one of {', '.join(choices)}, not {value!r}. {nearest(str(value), choices)}")
+        raise UsageError(f"{place} cannot be {value!r}. {nearest(str(value), choices)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{place} must be a finite number, not {value!r}")
     if value is not None and minimum is not None and not value >= minimum:

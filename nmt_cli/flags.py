@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from nmt_cli.config import COMMAND_LINE, construct, fields, flag
 from nmt_cli.errors import UsageError, main_rank_reports
-from nmt_cli.foreign_flags import FOREIGN_FLAGS
+from nmt_cli.foreign_flags import instead_of
 
 IMPORTS_HELP = "Import a Python module that registers components."
 _METAVARS = {int: "N", float: "X", Path: "FILE"}
@@ -83,12 +83,12 @@ class CommandWithSections(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`; say what to use instead of another toolkit's flag, and that a boolean flag takes no value."""
         known = {name: param for param in self.params for name in [*param.opts, *param.secondary_opts]}
-        table = FOREIGN_FLAGS.get(str(self.name), {})
         for word, following in () if ctx.resilient_parsing else itertools.pairwise([*args, ""]):
             name = word.partition("=")[0]
             plain = name.lstrip("-").replace("_", "-")
-            if name.startswith("-") and name not in known and plain in table:
-                raise UsageError(f"nmt {self.name} has no {name}; use {table[plain]}")
+            advice = f"use --{plain}" if f"--{plain}" in known else instead_of(plain, str(self.name))
+            if name.startswith("-") and name not in known and advice:
+                raise UsageError(f"nmt {self.name} has no {name}; {advice}")
             if getattr(known.get(word), "is_flag", False) and following.lower() in ("true", "false"):
                 raise UsageError(f"{word} takes no value")
         return super().parse_args(ctx, args)
@@ -187,6 +187,14 @@ def _option(
     field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: str | None = None, **more: Any
 ) -> Any:
     kind, choices = _kind(hint), field.metadata["choices"]
+
+    def number(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            wanted = "an integer" if kind is int else "a number"
+            raise UsageError(f"{names[0]} must be {wanted}, not {text!r}") from None
+
     metavar = next((_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME")
     shown = _default([field.default], [""]) if default is None else default
     return typer.Option(
@@ -194,6 +202,7 @@ def _option(
         help=f"{field.metadata['help']} {shown}".rstrip(),
         metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or metavar,
         show_default=False,
+        parser=number if kind in (int, float) else None,
         autocompletion=lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)],
         **more,
     )

@@ -6,8 +6,8 @@ _LANGUAGES = "`nmt prepare --source-lang L --target-lang L`: prepared data and c
 
 _TABLES = {
     "prepare": {
-        "--source-lang": "src-lang s src",
-        "--target-lang": "tgt-lang trg-lang t tgt",
+        "--source-lang": "src-lang source-language s src",
+        "--target-lang": "tgt-lang trg-lang target-language t tgt",
         "--train PREFIX": "trainpref train-src train-source",
         "--valid PREFIX": "validpref valid-src validation-source",
         "--test PREFIX": "testpref",
@@ -15,6 +15,7 @@ _TABLES = {
         "--subwords": "bpe subword-type tokenizer subword-model",
         "--vocab-size": "nwordssrc nwordstgt src-vocab-size tgt-vocab-size num-words bpe-size",
         "--subwords-from": "srcdict tgtdict src-vocab tgt-vocab source-vocab target-vocab bpe-codes",
+        "--lowercase": "lower-case lc",
         "--separate-vocabularies for two vocabularies; one shared vocabulary is the default": "joined-dictionary "
         "share-vocab shared-vocab",
     },
@@ -35,6 +36,7 @@ _TABLES = {
         "--validate-every": "validate-interval validate-interval-updates valid-steps eval-steps",
         "--validation-bleu": "eval-bleu decode-and-evaluate",
         "--patience": "early-stopping max-num-checkpoint-not-improved",
+        "RUN/metrics.jsonl, which has the figures of every log line": "tensorboard tensorboard-logdir wandb-project",
         "--log-every": "log-interval report-every logging-steps",
         "--clip-norm": "max-grad-norm gradient-clipping-threshold",
         "--precision bfloat16": "fp16 bf16 amp dtype model-dtype",
@@ -52,17 +54,20 @@ _TABLES = {
     },
     "average": {
         "--out": "output",
-        "--last": "n num-epoch-checkpoints num-update-checkpoints",
+        "--last": "n num num-epoch-checkpoints num-update-checkpoints",
         "RUN or CHECKPOINT, without a flag": "inputs models m model",
     },
     "translate": {
-        "--beam": "beam-size b",
+        "--beam": "beam-size num-beams b",
         "--alpha": "lenpen length-penalty length-penalty-alpha",
         "--nbest": "n-best nbest-size",
         "--max-length-offset": "max-length max-len-a max-len-b max-output-length",
         "--min-length": "min-len",
         "CHECKPOINT, without a flag": "path model models m checkpoint",
         "--input": "src source-file",
+        "--output": "out output-file results-path",
+        "the text as it is: its words are whole": "remove-bpe post-process",
+        "the default precision, float32": "fp16 bf16 amp dtype",
         "--batch-tokens": "max-tokens batch-size max-sentences",
         "--read-ahead": "buffer-size chunk-size",
         "--device": "cpu use-cpu gpu gpuid device-id device-ids",
@@ -70,9 +75,12 @@ _TABLES = {
         "`nmt score`": "scoring sacrebleu ref reference tgt",
     },
     "score": {
-        "HYPOTHESES, without a flag": "sys s hypothesis hypotheses input",
-        "--ref": "r reference references",
-        "--metric": "m metrics tok tokenize sentence-level lc",
+        "HYPOTHESES, without a flag": "sys s hypothesis hypotheses input i",
+        "--ref FILE": "r reference references t test-set",
+        "--metric": "m metrics sentence-level",
+        "--metric sacrebleu-intl or sacrebleu-char; 13a is the default": "tok tokenize",
+        "--metric sacrebleu-13a-lc": "lc lowercase",
+        "--json": "b score-only",
         "--target-lang": "l language-pair lang tgt-lang",
         "--test": "paired-bs paired-ar significance",
     },
@@ -83,3 +91,14 @@ FOREIGN_FLAGS = {
     for command, table in _TABLES.items()
 }
 """By command, and by the flag without its leading hyphens: what to use instead."""
+
+
+def instead_of(name: str, command: str) -> str:
+    """Return what to use instead of the flag `name` of another toolkit or of another command, or ""."""
+    if name in FOREIGN_FLAGS.get(command, {}):
+        return f"use {FOREIGN_FLAGS[command][name]}"
+    for other, table in _TABLES.items() if len(name) > 1 else ():
+        for ours, names in table.items():
+            if ours.startswith("-") and name in [ours.split()[0].lstrip("-"), *names.split()]:
+                return f"it belongs to nmt {other}: {ours}"
+    return ""

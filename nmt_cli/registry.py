@@ -131,10 +131,9 @@ def names(kind: str) -> list[str]:
 def find(kind: str, name: str) -> Component:
     """Return the component registered as `kind` and `name`; the UsageError if there is none has the nearest names."""
     if name not in _components[kind]:
-        raise UsageError(
-            f"there is no {kind} called {name!r}. {nearest(name, _components[kind])} A component of your own is loaded "
-            "with --import MODULE."
-        )
+        near = nearest(name, _components[kind])
+        own = "" if near.startswith("Did") else " A component of your own is loaded with --import MODULE."
+        raise UsageError(f"there is no {kind} called {name!r}. {near}{own}")
     return _components[kind][name]
 
 

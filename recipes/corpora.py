@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -95,7 +95,7 @@ def extract_all(table: Table, out: Path) -> None:
     text.mkdir(parents=True, exist_ok=True)
     counts: dict[tuple[str, str], int] = {}
     for archive in map(archive_name, table["archives"]):
-        readers = {}
+        readers: dict[str, Callable[[IO[bytes]], None]] = {}
         for corpus in corpora_of(table, archive):
             for side in SIDES:
                 name = f"{corpus['name']}.{table[side]}"

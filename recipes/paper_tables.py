@@ -1,7 +1,7 @@
 """Tables 2 and 3: the paper, this run, the difference. Markdown on standard output.
 
-paper_tables.py wmt14 SOURCE TARGET base|big AVERAGED NOTE   Table 2, in the recipe's directory
-paper_tables.py table3 full|small NOTE ROW...                Table 3, in the recipe's directory
+paper_tables.py wmt14 SOURCE TARGET base|big AVERAGED [NOTE]  Table 2, in the recipe's directory
+paper_tables.py table3 full|small "ROW ..." [NOTE]            Table 3, in the recipe's directory
 paper_tables.py rows                                         the names of Table 3's rows
 paper_tables.py flags ROW STEPS                              flags of nmt train that make the row small
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from report import count_parameters, perplexities, read_json, read_metrics, read_scores
 
@@ -157,6 +157,12 @@ def parameters_of(run: Path) -> int:
     return count_parameters(max(run.glob("checkpoints/step-*")) / "model.safetensors")
 
 
+def scores_of(pair: PaperPair, model: str) -> list[dict[str, Any]]:
+    """Return the scores, without those of English to German for another pair."""
+    scores = read_scores(Path(model) / "score.json")
+    return [score for score in scores if pair is PAIRS["en", "de"] or "ende" not in score["metric"]]
+
+
 def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> Iterator[Figure]:
     """Yield the figures of all stages of a recipe for Table 2, in order."""
     manifest, run = read_json(Path("data/manifest.json")), Path(model) / "run"
@@ -181,7 +187,7 @@ def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> It
     yield Figure("model-FLOP utilisation", None, summary.get("model_flop_utilisation"), ".1%")
     yield Figure("dev perplexity a subword, last checkpoint", pair.perplexity.get(model), last_perplexity(run), ".3f")
     yield Figure("checkpoints averaged", paper.averaged, averaged)
-    for score in read_scores(Path(model) / "score.json"):
+    for score in scores_of(pair, model):
         known = pair.bleu.get(model) if score["metric"] == pair.measure else None
         yield Figure(f"score, {score['metric']}", known, score["score"], ".2f")
 
@@ -236,7 +242,7 @@ def print_table(header: list[str], rows: list[list[str]], text_columns: int = 1)
         print("| " + " | ".join(aligned) + " |")
 
 
-def print_wmt14(source: str, target: str, model: str, averaged: str, note: str) -> None:
+def print_wmt14(source: str, target: str, model: str, averaged: str, note: str = "") -> None:
     pair = PAIRS.get((source, target)) or PaperPair(f"{source} to {target}", "", {}, {}, None, None, "")
     print(f"WMT14 {pair.name}, {model} model.{' ' * bool(note)}{note}\n")
     figures = wmt14_figures(pair, target, model, int(averaged))
@@ -247,12 +253,13 @@ def print_wmt14(source: str, target: str, model: str, averaged: str, note: str) 
     else:
         print("\nThe paper has no figures for this language pair, and its parameters are for English to German.")
     print()
-    for score in read_scores(Path(model) / "score.json"):
+    for score in scores_of(pair, model):
         print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
 
 
-def print_table3(scale: str, note: str, *rows: str) -> None:
+def print_table3(scale: str, names: str, note: str = "") -> None:
     how = f"Dev set, no averaging, beam 4, BLEU as {TABLE3_MEASURE}.{' ' * bool(note)}{note}"
+    rows = names.split()
     if scale == "full":
         print(f"Table 3: WMT14 English to German. {how}\n")
         three = ("paper", "this run", "difference")

@@ -74,6 +74,6 @@ for row in "${rows[@]}"; do
     --metric paper --metric bleu
   scored+=("train-$row" "dev-score-$row")
 done
-table_stage table3 "${scored[*]}" table3 "$scale" "$note" "${rows[@]}"
+table_stage table3 "${scored[*]}" table3 "$scale" "${rows[*]}" ${note:+"$note"}
 run_stages
 show_table table3

@@ -124,7 +124,7 @@ wmt14_main() {
   score_stage "score-$model" "every BLEU, by its full name" "translate-$model" \
     "$model/test.$target_language" test "$model/score.json" --metric decomposition
   table_stage "table-$model" "extract prepare train-$model score-$model" \
-    wmt14 "$source_language" "$target_language" "$model" "$last" "$note"
+    wmt14 "$source_language" "$target_language" "$model" "$last" ${note:+"$note"}
   run_stages
   show_table "table-$model"
 }

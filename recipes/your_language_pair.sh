@@ -12,12 +12,14 @@ reference=corpus/test.de
 vocabulary=32000               # subwords; fewer for a small corpus: 8000 for 100,000 pairs
 preset=transformer_base        # all of them: nmt train --list-presets
 steps=100000
+save_every=1500                # steps between checkpoints; steps / save_every must be at least `last`
+last=5                         # number of checkpoints to average
 out=runs/$source-$target       # directory for all results
 
 [[ -e $out/data ]] || nmt prepare --source-lang "$source" --target-lang "$target" \
   --train "$train" --valid "$valid" --vocab-size "$vocabulary" --out "$out/data"
 # On a machine with 8 GPUs: torchrun --standalone --nproc-per-node 8 -m nmt_cli train ...
-nmt train "$out/data" --preset "$preset" --max-steps "$steps" --out "$out/run"
-nmt average "$out/run" --last 5 --out "$out/averaged" --overwrite
+nmt train "$out/data" --preset "$preset" --max-steps "$steps" --save-every "$save_every" --out "$out/run"
+nmt average "$out/run" --last "$last" --out "$out/averaged" --overwrite
 nmt translate "$out/averaged" --input "$test" --output "$out/test.$target"
 nmt score "$out/test.$target" --ref "$reference" --target-lang "$target"

@@ -90,6 +90,6 @@ command = Command(
     average,
     examples=[
         "nmt average run --last 5 --out run/averaged",
-        "nmt average run/checkpoints/step-00090000 run/checkpoints/step-00100000 --out averaged",
+        "nmt average run/checkpoints/step-000[89]0000 --out averaged",
     ],
 )

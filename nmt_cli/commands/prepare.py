@@ -320,8 +320,8 @@ command = Command(
     prepare,
     _task_flags,
     examples=[
-        "nmt prepare --source-lang en --target-lang de --train corpus/train --valid corpus/valid --out data",
-        "nmt prepare --source-lang en --target-lang de --train news --train europarl --vocab-size 32000 --out data",
-        "nmt prepare --source-lang en --target-lang de --train news --subwords-from run --out news-data",
+        "nmt prepare --source-lang en --target-lang de \\\n      --train corpus/train --valid corpus/valid --out data",
+        "nmt prepare --source-lang en --target-lang de \\\n      --train a --train b --vocab-size 32000 --out data",
+        "nmt prepare --source-lang en --target-lang de \\\n      --train news --subwords-from run --out news-data",
     ],
 )

@@ -99,6 +99,6 @@ command = Command(
     examples=[
         "nmt score test.translated --ref test.de",
         "nmt score test.translated --ref test.de --metric paper --json",
-        "nmt score baseline.translated new.translated --ref test.de --test paired-bootstrap",
+        "nmt score old.txt new.txt --ref test.de --test paired-bootstrap",
     ],
 )

@@ -19,6 +19,7 @@ from nmt_cli.device import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.interfaces import CountsFlops, Task
+from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.rates import device_rates
@@ -34,7 +35,7 @@ class TrainOptions:
     data: Path | None = argument("DATA", "Prepared data: the --out of `nmt prepare`.", None)
     out: Path | None = option(None, "Directory of the run; an earlier run is resumed.", metavar="RUN")
     resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
-    preset: str | None = option(None, "A named model; see --list-presets.")
+    preset: str | None = option(None, "A named model; see --list-presets.", choices=tuple(PRESETS), metavar="NAME")
     config: Path | None = option(None, "Read settings from a TOML or JSON file.")
     list_presets: bool = option(False, "List the presets.")
     dry_run: bool = option(False, "Show the configuration, the size and the cost; with DATA, measure the memory.")

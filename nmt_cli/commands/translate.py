@@ -271,7 +271,7 @@ command = Command(
     lambda imports: MoreFlags([Panel("search", SearchOptions), Panel("batches", TranslateOptions)]),
     examples=[
         "nmt translate run < test.en > test.translated",
-        "nmt translate run/averaged --input test.en.gz --output test.translated --beam 8 --alpha 0.6",
+        "nmt translate run/averaged --input test.en.gz --output test.out --beam 8",
         "nmt translate run --interactive",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",

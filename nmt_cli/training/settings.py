@@ -19,7 +19,7 @@ class TrainingConfig:
         25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1
     )
     micro_batches: int | None = option(
-        None, "Parts of an update, each of similar sentence lengths [default: from --batch-tokens].", minimum=1
+        None, "Parts of an update, each of similar sentence lengths. [default: from --batch-tokens]", minimum=1
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
@@ -30,22 +30,22 @@ class TrainingConfig:
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
     keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)
     validate_every: str | int | None = option(
-        None, "Steps or minutes between validations [default: before each checkpoint]."
+        None, "Steps or minutes between validations. [default: before each checkpoint]"
     )
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
     patience: int | None = option(
-        None, "Stop after N validations without improvement [default: never].", minimum=1, metavar="N"
+        None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1)
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     deterministic: bool = option(False, "Use only kernels whose results are the same bits every time.")
     sustained_tflops: float | None = option(
         None,
-        "Sustained single-precision TFLOP/s of a device, for Table 2's cost [default: published, else measured].",
+        "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: published, else measured]",
         minimum=1e-6,
     )
     peak_tflops: float | None = option(
-        None, "Peak TFLOP/s of a device, for the utilisation [default: published, else measured].", minimum=1e-6
+        None, "Peak TFLOP/s of a device, for the utilisation. [default: published, else measured]", minimum=1e-6
     )
     non_finite_budget: int = option(
         10, "Number of updates that may be skipped because loss or gradient is not finite.", minimum=0

@@ -82,12 +82,14 @@ def test_your_language_pair_is_copied_and_edited(tmp_path: Path) -> None:
         "vocabulary": "100",
         "preset": "quickstart",
         "steps": "5",
+        "save_every": "2",
+        "last": "2",
     }
     script = (RECIPES / "your_language_pair.sh").read_text(encoding="utf-8")
     for name, value in settings.items():
         script, found = re.subn(rf"^{name}=\S*", f"{name}={value}", script, flags=re.MULTILINE)
         assert found == 1
-    script = script.replace("nmt train ", "nmt train --save-every 1 --d-model 16 --d-ff 16 ")
+    script = script.replace("nmt train ", "nmt train --d-model 16 --d-ff 16 ")
     (tmp_path / "mine.sh").write_text(script, encoding="utf-8")
     assert "BLEU" in bash("mine.sh", cwd=tmp_path).stdout
     assert len((tmp_path / "runs/de-fr/test.fr").read_text(encoding="utf-8").split("\n")) == 21

@@ -142,6 +142,7 @@ def test_help_and_list(tmp_path: Path, name: str, command: str) -> None:
     listed = recipe(name, "--list", "--out", tmp_path / "out").stdout
     assert listed.startswith("download ")
     assert f"\n    {command}\n" in listed
+    assert "''" not in listed
     assert not (tmp_path / "out").exists()
 
 

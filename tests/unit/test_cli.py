@@ -43,6 +43,8 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown, _, examples = nmt(command, "--help")[1].partition("Examples:\n")
     assert max(map(len, shown.split("\n"))) <= 80
+    assert max(map(len, examples.split("\n"))) <= 78
+    assert not re.search(r"\[default[^]]*\]\.|[^.] \[default", re.sub(r"\s+", " ", shown))
     assert examples.count(f"nmt {command} ") >= 2
     flags = re.findall(r"^  (?:-\w, )?(--[a-z0-9-]+)", shown, re.MULTILINE)
     assert len(flags) > 5
@@ -55,14 +57,25 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     [
         (["trane"], "train"),
         (["train", "--d-modle", "3"], "--d-model"),
-        (["train", "--label_smoothing", "0.1"], "--label-smoothing"),
+        (["train", "--label_smoothing", "0.1"], "use --label-smoothing"),
+        (["prepare", "--vocab_size", "100"], "use --vocab-size"),
+        (["train", "--d-model", "x"], "--d-model must be an integer, not 'x'"),
+        (["train", "--dropout=x"], "--dropout must be a number, not 'x'"),
+        (["score", "a", "--ref", "b", "--metric", "brackets"], "nmt score-trees"),
         (["train", "--lr=0.1"], "--learning-rate-scale"),
         (["train", "--max_tokens", "4096"], "--batch-tokens"),
         (["train", "-train_steps", "4096"], "--max-steps"),
         (["train", "--source-lang", "en"], "nmt prepare"),
         (["translate", "run", "-src", "test.en"], "--input"),
         (["translate", "run", "--beam-size", "4"], "--beam"),
+        (["train", "--beam-size", "4"], "nmt translate: --beam"),
+        (["train", "--alpha", "4"], "nmt translate: --alpha"),
+        (["translate", "run", "--max-epoch", "4"], "nmt train: --max-steps"),
+        (["translate", "run", "--num_beams", "4"], "--beam"),
+        (["score", "x", "--tokenize", "13a"], "sacrebleu-intl"),
+        (["prepare", "--train", "x", "--out", "y", "--task", "parsin"], "parsing"),
         (["average", "x", "--lats", "3"], "--last"),
+        (["average", "x", "--last"], "--last"),
         (["train", "--dry-run", "--vocab-size", "50", "--preset", "transfomer_base"], "transformer_base"),
         (["train", "--dry-run", "--vocab-size", "50", "--optimizer", "adm"], "adam"),
         (["train", "--dry-run", "--vocab-size", "50", "--config", "c.yaml"], "TOML or JSON"),
@@ -70,8 +83,9 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
 )
 def test_the_message_for_an_unknown_name_offers_a_known_one(nmt: Nmt, arguments: list[str], offered: str) -> None:
     code, out, err = nmt(*arguments)
-    assert (code, out) == (2, "")
-    assert re.search(rf"{re.escape(offered)}\b", err)
+    assert (code, out, err[:5]) == (2, "", "nmt: ")
+    assert re.search(rf"{re.escape(offered)}(?!\w)", err)
+    assert not re.search(r"--\w+\.\w|--import", err)
 
 
 @pytest.mark.parametrize("command", FOREIGN_FLAGS)
@@ -133,6 +147,8 @@ def test_imports_are_found_among_the_arguments() -> None:
         ("nmt translate run --be", ["--beam"]),
         ("nmt train --norm p", ["post", "pre"]),
         ("nmt train --optimizer ", ["adam"]),
+        ("nmt train --preset q", ["quickstart"]),
+        ("nmt prepare --task ", ["parsing", "translation"]),
         ("nmt train --import no_such_mod", []),
     ],
 )
