@@ -81,7 +81,7 @@ class CommandWithSections(TyperCommand):
 
     @main_rank_reports()
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse `args`; say what to use instead of an unknown flag, and that a boolean flag takes no value."""
+        """Parse `args`; say what to use instead of another toolkit's flag, and that a boolean flag takes no value."""
         known = {name: param for param in self.params for name in [*param.opts, *param.secondary_opts]}
         for word, following in () if ctx.resilient_parsing else itertools.pairwise([*args, ""]):
             name = word.partition("=")[0]

@@ -184,8 +184,9 @@ def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     metrics: dict[str, None] = {}
     for name in map(str.lower, names):
         if name not in aliases and name not in MEASURES:
-            page = "nmt score-trees scores trees." if name in ("brackets", "evalb", "f1") else "See nmt score --help."
-            raise UsageError(f"there is no metric called {name!r}. {nearest(name, [*MEASURES, *aliases], page)}")
+            trees = " Trees are scored by nmt score-trees." if name in ("brackets", "evalb", "parseval", "f1") else ""
+            near = nearest(name, [*MEASURES, *aliases], "See nmt score --help.")
+            raise UsageError(f"there is no metric called {name!r}. {near}{trees}")
         metrics.update(dict.fromkeys(aliases.get(name, (name,))))
     return [MEASURES[metric] for metric in metrics]
 
