@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     with safe_streams(), exit_codes():
         app = application(completed_words() if "_NMT_COMPLETE" in os.environ else words)
-        sys.exit(app(words, prog_name="nmt", standalone_mode=False))
+        sys.exit(app(words, prog_name="nmt", standalone_mode=False) or 0)
 
 
 def application(words: Sequence[str]) -> typer.Typer:
