@@ -113,7 +113,8 @@ def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]
             if value not in (None, [], ())
         }
         of_command = {name: given.pop(name) for name in names & given.keys()}
-        options = construct(command.options, of_command, dict.fromkeys(of_command, COMMAND_LINE))
+        with main_rank_reports():
+            options = construct(command.options, of_command, dict.fromkeys(of_command, COMMAND_LINE))
         command.run(options, *([given] if command.more_flags else []))
 
     run.__doc__ = inspect.getdoc(command.options)

@@ -71,7 +71,7 @@ def test_english_german_from_archives_to_the_table_through_a_stop_and_damage(tmp
     assert rows["lines, newstest2014 (test)"] == ["3,003", "20", "-2,983"]
     assert rows["steps"][:2] == ["100,000", "8"]
     assert rows["checkpoints averaged"] == ["5", "5", "0"]
-    assert rows["BLEU, get-ende-bleu-quotes"][0] == "27.30"
+    assert rows["score, get-ende-bleu-quotes"][0] == "27.30"
     assert float(rows["dev perplexity a subword, last checkpoint"][1]) > 1
 
     again = recipe(*command)
@@ -101,7 +101,7 @@ def test_a_recipe_for_another_language_pair(tmp_path: Path) -> None:
     lines = (tmp_path / "corpus" / "train.en").read_text(encoding="utf-8").count("\n")
     assert rows["lines, giga-fren (train)"][1] == str(min(2000, lines) // 5)
     assert rows["checkpoints averaged"] == ["20", "20", "0"]
-    assert {cells[0] for name, cells in rows.items() if name.startswith("BLEU")} == {""}  # the paper has none
+    assert {cells[0] for name, cells in rows.items() if name.startswith("score, ")} == {""}  # the paper has none
     assert "--preset transformer_big_en_fr" in done.stderr
     assert "--subwords wordpiece" in done.stderr
     (copy / "wmt14_en_cs.json").unlink()
