@@ -60,16 +60,23 @@ class Hypothesis:
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """The state of a model between two decoding steps, one row for each of N live hypotheses."""
+    """The state of a model between two decoding steps, for N live hypotheses: W of each of A sentences in turn.
+
+    At first W is 1.
+    """
 
     def select(self, rows: Tensor) -> DecoderState:
-        """Return a new state whose row i is row `rows[i]` of this one; `rows` [N'] may repeat and leave out rows."""
+        """Return the state of the hypotheses in `rows` [A, W] of N, for A sentences with W hypotheses each.
+
+        Hypotheses may be repeated and left out; those in one row of the matrix are of the same sentence, and no
+        sentence is in two. This state must not be used any more: the new one may share its memory.
+        """
         ...
 
 
 @runtime_checkable
 class Decodable(Protocol):
-    """A model that beam search can use, or an ensemble."""
+    """A model that a search can use, or an ensemble."""
 
     vocabulary_size: int
 
@@ -78,13 +85,29 @@ class Decodable(Protocol):
         ...
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next state."""
+        """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next state.
+
+        `state` must not be used any more. The caller may change the log-probabilities in place.
+        """
         ...
 
 
 @runtime_checkable
-class Model(Decodable, Protocol):
-    """A trainable `Decodable`; also a `torch.nn.Module`."""
+class Model(Protocol):
+    """A model that can be trained; also a `torch.nn.Module`."""
+
+    vocabulary_size: int
+
+    def decodable(self, dtype: str) -> Decodable:
+        """Return the model for decoding, with the weights that it has now.
+
+        Args:
+            dtype: float32, bfloat16 or int8, for the matrix products.
+
+        Raises:
+            UsageError: the model or its device cannot use this `dtype`.
+        """
+        ...
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """The hidden states [B, T, d] of which the logits are made."""

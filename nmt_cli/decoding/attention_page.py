@@ -51,12 +51,13 @@ class AttentionPage:
     """
 
     def __init__(self, translator: Translator, name: str, warn: Callable[[str], None]) -> None:
-        if not isinstance(translator.model, ShowsAttention):
+        (model,) = translator.models
+        if not isinstance(model, ShowsAttention):
             raise UsageError(
-                f"--attention: the model of {name}, a {type(translator.model).__name__}, has no method "
-                "attention_weights; leave out --attention"
+                f"--attention: the model of {name}, a {type(model).__name__}, has no method attention_weights; leave "
+                "out --attention"
             )
-        self._model: ShowsAttention = translator.model
+        self._model: ShowsAttention = model
         self._translator, self._name, self._warn = translator, name, warn
         self._sentences: list[dict[str, Any]] = []
         self._too_many = 0

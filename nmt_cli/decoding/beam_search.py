@@ -9,7 +9,7 @@ Letters: B sentences, A of them still active, W live hypotheses of each (1 at fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,19 +58,21 @@ def beam_search(
     return _Search(model, source, limits, options or SearchOptions(), constraint).run()
 
 
-@dataclass
-class _Candidates:
+class _Candidates(NamedTuple):
     """Continuations of each active sentence's hypotheses by one token, best first: all [A, C]."""
 
     scores: Tensor  # sums of log-probabilities; -inf for a continuation that is not allowed
     tokens: Tensor
     token_scores: Tensor
-    rows: Tensor  # [A, C] of N: the hypothesis that is continued
+    rows: Tensor  # the hypothesis that is continued, of N
 
     def pick(self, columns: Tensor) -> _Candidates:
-        """Return the candidates [A, C'] at `columns` [A, C']."""
-        parts = (self.scores, self.tokens, self.token_scores, self.rows)
-        return _Candidates(*(part.gather(1, columns) for part in parts))
+        """Return the candidates at `columns` [A, C']."""
+        return _Candidates(*(part.gather(1, columns) for part in self))
+
+    def of(self, sentences: Tensor) -> _Candidates:
+        """Return the candidates of `sentences` [A']."""
+        return _Candidates(*(part[sentences] for part in self))
 
 
 class _Search:
@@ -89,11 +91,13 @@ class _Search:
         self.state = model.start(source)
         self.sentences = torch.arange(B, device=device)  # [A]
         self.limits = torch.tensor(limits, device=device)  # [A]
+        self.worst = torch.full((B,), -torch.inf, device=device)  # [A], score of the last of `nbest` finished ones
         self.scores = torch.zeros((B, 1), device=device)  # [A, W], best first
         self.tokens = torch.full((B, 1), BOS, device=device)  # [N, 1 + L]
         self.token_scores = torch.zeros((B, 0), device=device)  # [N, L]
         self.finished: list[list[Hypothesis]] = [[] for _ in limits]  # the `nbest` best of each sentence, best first
-        self.never = torch.tensor([PAD, BOS] if options.unknown else [PAD, BOS, UNK], device=device)
+        never = [PAD, BOS] if options.unknown else [PAD, BOS, UNK]
+        self.never, self.never_yet = (torch.tensor(each, device=device) for each in (never, [*never, EOS]))
 
     def run(self) -> list[list[Hypothesis]]:
         """Extend the live hypotheses by a token until every sentence is done."""
@@ -101,53 +105,59 @@ class _Search:
         while len(self.sentences):
             length += 1
             candidates = self._candidates(length)
-            ended = self._finish(candidates, length)
-            live = self._live(candidates)
+            ends = candidates.tokens == EOS
+            ended = None
+            if ends.any():
+                ended = self._finish(candidates, ends, length)
+                candidates = _without(candidates, ends)
+            live = _Candidates(*(part[:, : self.options.beam] for part in candidates))
             done = self._done(live.scores[:, 0], length)
-            self._cut(done, ended, length)
-            self._advance(live, ~done)
+            if done.any():
+                self._cut(done, ended, length)
+                live = self._leave(live, done)
+            self._advance(live)
         return self.finished
 
     def _candidates(self, length: int) -> _Candidates:
         """The 2 K best continuations of each sentence. At most K of them end, one of each row."""
         log_probabilities, self.state = self.model.step(self.tokens[:, -1], self.state)  # [N, V]
         if self.constraint is not None:
-            log_probabilities = log_probabilities.masked_fill(~self.constraint.allowed(), -torch.inf)
+            log_probabilities.masked_fill_(~self.constraint.allowed(), -torch.inf)
+        never = self.never if length > self.options.min_length else self.never_yet
+        log_probabilities.index_fill_(1, never, -torch.inf)
         K = self.options.beam
-        values, tokens = topk(log_probabilities, K + 1 + len(self.never))  # [N, C / W]
-        forbidden = torch.isin(tokens, self.never)
-        if length <= self.options.min_length:
-            forbidden |= tokens == EOS
-        # A rounding error above 0 would break the bound of early termination.
-        values = values.clamp(max=0.0).masked_fill(forbidden, -torch.inf)
-        totals = (self.scores.reshape(-1, 1) + values).view(len(self.sentences), -1)  # [A, C]
-        rows = torch.arange(len(tokens), device=tokens.device).unsqueeze(1).expand_as(tokens)
+        values, tokens = topk(log_probabilities, K + 1)  # [N, K + 1]
+        values = values.clamp_(max=0.0)  # a rounding error above 0 would break the bound of early termination
+        A, each = len(self.sentences), values.size(1)
+        totals = (self.scores.reshape(-1, 1) + values).view(A, -1)  # [A, W * (K + 1)]
         best = totals.sort(dim=1, descending=True, stable=True).indices[:, : 2 * K]
-        return _Candidates(totals, *(part.reshape(totals.shape) for part in (tokens, values, rows))).pick(best)
+        rows = (
+            best.div(each, rounding_mode="floor") + (torch.arange(A, device=best.device) * self.scores.size(1))[:, None]
+        )
+        return _Candidates(*(part.view(A, -1).gather(1, best) for part in (totals, tokens, values)), rows)
 
-    def _finish(self, candidates: _Candidates, length: int) -> Tensor:
+    def _finish(self, candidates: _Candidates, ends: Tensor, length: int) -> Tensor:
         """Finish the hypotheses whose EOS is among the K best candidates; return which of [A, W] those are."""
         K = self.options.beam
-        at_end = (candidates.tokens[:, :K] == EOS) & ~candidates.scores[:, :K].isneginf()
+        at_end = ends[:, :K] & ~candidates.scores[:, :K].isneginf()
         ended = torch.zeros(self.scores.numel(), dtype=torch.bool, device=at_end.device)
-        if at_end.any():
-            rows = candidates.rows[:, :K][at_end]
-            ended[rows] = True
-            scores = candidates.scores[:, :K][at_end] / self._penalty(length)
-            sentences = self.sentences.unsqueeze(1).expand_as(at_end)[at_end].tolist()
-            end_scores = candidates.token_scores[:, :K][at_end]
-            for sentence, hypothesis in zip(sentences, self._hypotheses(rows, scores, end_scores), strict=True):
-                self.finished[sentence].append(hypothesis)
-            for sentence in set(sentences):  # the sort is stable: of equal scores, the first to end comes first
-                self.finished[sentence].sort(key=lambda hypothesis: -hypothesis.score)
-                del self.finished[sentence][self.options.nbest :]
+        first = _Candidates(*(part[:, :K][at_end] for part in candidates))
+        ended[first.rows] = True
+        places = at_end.nonzero()[:, 0].tolist()
+        sentences = self.sentences[places].tolist()
+        hypotheses = self._hypotheses(first.rows, first.scores / self._penalty(length), first.token_scores)
+        for sentence, hypothesis in zip(sentences, hypotheses, strict=True):
+            self.finished[sentence].append(hypothesis)
+        nbest = self.options.nbest
+        for place, sentence in set(zip(places, sentences, strict=True)):
+            found = self.finished[sentence]
+            found.sort(
+                key=lambda hypothesis: -hypothesis.score
+            )  # stable: of equal scores, the first to end comes first
+            del found[nbest:]
+            if len(found) == nbest:
+                self.worst[place] = found[-1].score
         return ended.view_as(self.scores)
-
-    def _live(self, candidates: _Candidates) -> _Candidates:
-        """The K best candidates that do not end, [A, K]."""
-        ends = candidates.tokens == EOS
-        candidates.scores = candidates.scores.masked_fill(ends, -torch.inf)
-        return candidates.pick(ends.to(torch.uint8).sort(dim=1, stable=True).indices[:, : self.options.beam])
 
     def _done(self, best_live: Tensor, length: int) -> Tensor:
         """Which sentences [A] are done, given the score of the best live hypothesis of each, [A]."""
@@ -157,19 +167,16 @@ class _Search:
                 "use an earlier checkpoint"
             )
         done = best_live.isneginf() | (length > self.limits)
-        nbest = self.options.nbest
-        finished = (self.finished[sentence] for sentence in self.sentences.tolist())
-        worst = [each[-1].score if len(each) == nbest else -torch.inf for each in finished]
-        worst_finished = torch.tensor(worst, device=best_live.device)
         if self.options.beam == 1:
-            done |= worst_finished > -torch.inf
+            done |= self.worst > -torch.inf
         elif self.options.early_termination:
-            done |= best_live / length_penalty(self.limits + 1, self.options.alpha) <= worst_finished
+            done |= best_live / length_penalty(self.limits + 1, self.options.alpha) <= self.worst
         return done
 
-    def _cut(self, done: Tensor, ended: Tensor, length: int) -> None:
+    def _cut(self, done: Tensor, ended: Tensor | None, length: int) -> None:
         """Fill up the outputs of `done` sentences [A] with the hypotheses that are live but not `ended` [A, W]."""
-        cut = (done.unsqueeze(1) & ~ended & ~self.scores.isneginf()).nonzero()
+        live = done.unsqueeze(1) & ~self.scores.isneginf()
+        cut = (live if ended is None else live & ~ended).nonzero()
         nbest = self.options.nbest
         sentences = self.sentences[cut[:, 0]].tolist()
         if all(len(self.finished[sentence]) == nbest for sentence in sentences):
@@ -188,17 +195,30 @@ class _Search:
         columns = (self.tokens[rows, 1:].tolist(), scores.tolist(), token_scores.tolist())
         return [Hypothesis(*values) for values in zip(*columns, strict=True)]
 
-    def _advance(self, live: _Candidates, active: Tensor) -> None:
-        """Make `live` the hypotheses of the sentences that are `active` [A], and drop the other sentences."""
-        rows, tokens = live.rows[active].flatten(), live.tokens[active].flatten()
+    def _leave(self, live: _Candidates, done: Tensor) -> _Candidates:
+        """Drop the sentences that are `done` [A]. The last ones take their places, so that few caches move."""
+        active = (~done).nonzero().flatten()
+        kept = torch.arange(len(active), device=done.device)
+        kept[done[: len(active)]] = active[active >= len(active)]
+        self.sentences, self.limits, self.worst = self.sentences[kept], self.limits[kept], self.worst[kept]
+        return live.of(kept)
+
+    def _advance(self, live: _Candidates) -> None:
+        """Make `live` the hypotheses of the sentences that are active."""
+        rows, tokens = live.rows.flatten(), live.tokens.flatten()
         if self.options.beam > 1 or len(rows) < len(self.tokens):  # otherwise each row continues itself
-            self.state = self.state.select(rows)
+            self.state = self.state.select(live.rows)
         if self.constraint is not None:
             self.constraint = self.constraint.advance(rows, tokens)
         self.tokens = torch.cat([self.tokens[rows], tokens.unsqueeze(1)], dim=1)
-        self.token_scores = torch.cat([self.token_scores[rows], live.token_scores[active].view(-1, 1)], dim=1)
-        self.scores = live.scores[active]
-        self.sentences, self.limits = self.sentences[active], self.limits[active]
+        self.token_scores = torch.cat([self.token_scores[rows], live.token_scores.reshape(-1, 1)], dim=1)
+        self.scores = live.scores
 
-    def _penalty(self, length: int) -> Tensor:
-        return length_penalty(torch.tensor(float(length), device=self.scores.device), self.options.alpha)
+    def _penalty(self, length: int) -> float:
+        return ((5.0 + length) / 6.0) ** self.options.alpha
+
+
+def _without(candidates: _Candidates, ends: Tensor) -> _Candidates:
+    """Return the candidates with those that end last, and impossible."""
+    scores = candidates.scores.masked_fill(ends, -torch.inf)
+    return candidates._replace(scores=scores).pick(ends.to(torch.uint8).sort(dim=1, stable=True).indices)

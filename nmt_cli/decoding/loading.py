@@ -19,6 +19,7 @@ def load_translator(
     checkpoints: Sequence[Path],
     device: str = "auto",
     choices: Mapping[str, Any] | None = None,
+    dtype: str = "auto",
     say: Callable[[str], None] = lambda message: None,
 ) -> Translator:
     """Return the translator of a checkpoint, or of several as an ensemble.
@@ -27,6 +28,7 @@ def load_translator(
         checkpoints: checkpoints, or runs, whose newest checkpoint is used.
         device: auto, cpu, cuda or cuda:N.
         choices: options by name, as in `with_options`; the task gives the defaults.
+        dtype: of the matrix products: float32 (`auto`), bfloat16 or int8.
         say: called with a message when a run is given.
 
     Raises:
@@ -39,14 +41,15 @@ def load_translator(
     folders = [locate(path) for path in checkpoints]
     try:
         models, tasks = zip(*(load_model(folder, place) for folder in folders), strict=True)
+        decodables = [model.decodable("float32" if dtype == "auto" else dtype) for model in models]
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         raise NmtError(f"{', '.join(map(str, folders))}: out of memory on {place}; use another device") from error
     for folder, task in zip(folders[1:], tasks[1:], strict=True):
         _check_same_vocabularies(folders[0], tasks[0], folder, task)
-    model = models[0] if len(models) == 1 else Ensemble(models)
-    translator = Translator(tasks[0], model, place, task_options(tasks[0], choices or {}))
+    decodable = decodables[0] if len(models) == 1 else Ensemble(decodables)
+    translator = Translator(tasks[0], decodable, place, task_options(tasks[0], choices or {}), models)
     for path, folder in zip(checkpoints, folders, strict=True):
         if folder != path:
             say(f"{path}: using {folder}")

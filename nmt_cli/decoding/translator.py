@@ -15,7 +15,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Task
+from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Task
 
 LARGEST_BATCH = 128
 """Sentences in a batch; bounds the log-probabilities [128 * beam, V] of a step on short sentences."""
@@ -68,13 +68,15 @@ class Translator:
     as `beam`, `alpha`, `nbest` and `batch_tokens`; they replace those of `options` for one call.
 
     Args:
-        model: in evaluation mode, on `device`.
+        model: what the search uses, on `device`: one model or an ensemble.
+        models: the members as they were trained, in evaluation mode.
     """
 
     task: Task
     model: Decodable
     device: torch.device
     options: TranslateOptions = field(default_factory=TranslateOptions)
+    models: Sequence[Model] = ()
 
     def __post_init__(self) -> None:
         """Raise UsageError if `constrained` is set but the task has no constraint."""

@@ -10,7 +10,7 @@ from nmt_cli.data.batching import length_buckets, pad, sentence_lengths
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchOptions
-from nmt_cli.device import autocast
+from nmt_cli.device import bfloat16_products
 from nmt_cli.interfaces import EOS, Task
 
 _TOKENS = 4096
@@ -23,12 +23,12 @@ def translation_scores(
     model.eval()
     sources = corpus.raw_source()
     hypotheses = [""] * len(corpus)
-    with autocast(device, precision):
-        for indices in length_buckets(*sentence_lengths(corpus), _TOKENS):
-            rows = [[*corpus.source(int(i)).tolist(), EOS] for i in indices]
-            limits = [task.max_length(len(row) - 1) for row in rows]
-            found = beam_search(model, pad(rows).to(device), limits, SearchOptions(beam=1))
-            for i, best in zip(indices, found, strict=True):
-                hypotheses[i] = task.decode_target(best[0].tokens, sources[i])
+    decodable = model.decodable("bfloat16" if bfloat16_products(device.type, precision) else "float32")
+    for indices in length_buckets(*sentence_lengths(corpus), _TOKENS):
+        rows = [[*corpus.source(int(i)).tolist(), EOS] for i in indices]
+        limits = [task.max_length(len(row) - 1) for row in rows]
+        found = beam_search(decodable, pad(rows).to(device), limits, SearchOptions(beam=1))
+        for i, best in zip(indices, found, strict=True):
+            hypotheses[i] = task.decode_target(best[0].tokens, sources[i])
     model.train()
     return {f"validation_{name}": value for name, value in task.evaluate(hypotheses, corpus.raw_target()).items()}

@@ -1,12 +1,12 @@
-"""The Transformer (section 3): encoder, decoder, and the decoding step with cached keys and values.
+"""The Transformer (section 3): encoder and decoder. `transformer_inference.py` decodes with it.
 
-Letters: B sentences, S source length, T target length, V vocabulary, N live hypotheses, H heads.
+Letters: B sentences, S source length, T target length, V vocabulary, H heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
-from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, KeysValues, MultiHeadAttention
+from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, MultiHeadAttention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, LearnedPositions, SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward, Residual
+from nmt_cli.models.transformer_inference import TransformerInference
 from nmt_cli.models.transformer_flops import Lengths, training_flops
 from nmt_cli.registry import build, option, register
 
@@ -76,21 +77,6 @@ class EncoderLayer(nn.Module):
         return self.around_feed_forward(x, self.feed_forward)
 
 
-@dataclass
-class LayerCache:
-    """The keys and values that one decoder layer keeps between decoding steps."""
-
-    source: KeysValues  # of the encoder output
-    target: KeysValues | None = None  # of the target so far
-
-    def extend(self, new: KeysValues) -> KeysValues:
-        """Append the newest position to `target`. Earlier tensors are not changed in place."""
-        if self.target is not None:
-            new = (torch.cat([self.target[0], new[0]], dim=2), torch.cat([self.target[1], new[1]], dim=2))
-        self.target = new
-        return new
-
-
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the encoder output, a feed-forward network (section 3.1, Decoder)."""
 
@@ -108,58 +94,12 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
 
     def forward(
-        self,
-        x: Tensor,
-        encoder_output: Tensor | None,
-        target_mask: AttentionMask,
-        source_mask: AttentionMask,
-        cache: LayerCache | None = None,
+        self, x: Tensor, encoder_output: Tensor, target_mask: AttentionMask, source_mask: AttentionMask
     ) -> Tensor:
-        """[B, T, d_model] -> [B, T, d_model].
-
-        Args:
-            x: all target positions, or with a cache only the newest one.
-            encoder_output: [B, S, d_model]; not needed with a cache.
-        """
-
-        def self_attention(y: Tensor) -> Tensor:
-            if cache is None:
-                return self.self_attention(y, y, target_mask)
-            keys_values = cache.extend(self.self_attention.keys_and_values(y))
-            return self.self_attention.attend(y, keys_values, target_mask)
-
-        def cross_attention(y: Tensor) -> Tensor:
-            if cache is None:
-                return self.cross_attention(y, encoder_output, source_mask)
-            return self.cross_attention.attend(y, cache.source, source_mask)
-
-        x = self.around_self_attention(x, self_attention)
-        x = self.around_cross_attention(x, cross_attention)
+        """[B, T, d_model] and [B, S, d_model] -> [B, T, d_model]."""
+        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, target_mask))
+        x = self.around_cross_attention(x, lambda y: self.cross_attention(y, encoder_output, source_mask))
         return self.around_feed_forward(x, self.feed_forward)
-
-
-@dataclass(frozen=True)
-class TransformerState:
-    """The state of the decoder between two steps, for N live hypotheses."""
-
-    caches: list[LayerCache]
-    source_padding: Tensor  # [N, S], True where the source is padding
-    sentences: Tensor  # [N], the sentence of each row
-    length: int = 0  # target positions in the caches
-
-    def select(self, rows: Tensor) -> TransformerState:
-        """See `DecoderState`. Reordering the beams of a sentence does not copy the source side."""
-        sentences = self.sentences[rows]
-        same_sentences = torch.equal(sentences, self.sentences)
-        padding = self.source_padding if same_sentences else self.source_padding[rows]
-
-        def selected(keys_values: KeysValues) -> KeysValues:
-            return keys_values[0][rows], keys_values[1][rows]
-
-        targets = [None if cache.target is None else selected(cache.target) for cache in self.caches]
-        sources = [cache.source if same_sentences else selected(cache.source) for cache in self.caches]
-        caches = list(map(LayerCache, sources, targets))
-        return TransformerState(caches, padding, sentences, self.length)
 
 
 @register("model", "transformer", TransformerConfig)
@@ -218,7 +158,13 @@ class Transformer(nn.Module):
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits."""
-        return self._decode(target_in, self.encode(source), source == PAD)
+        encoder_output = self.encode(source)
+        # The target needs no padding mask: its padding is on the right, which no real position attends to.
+        masks = AttentionMask(causal=True), AttentionMask(padding=source == PAD)
+        x = self._embed(self.target_embedding, self.target_positions, target_in)
+        for layer in self.decoder:
+            x = layer(x, encoder_output, *masks)
+        return self.decoder_norm(x)
 
     def encode(self, source: Tensor) -> Tensor:
         """The encoder output: [B, S] ids -> [B, S, d_model]."""
@@ -228,19 +174,9 @@ class Transformer(nn.Module):
             x = layer(x, mask)
         return self.encoder_norm(x)
 
-    def start(self, source: Tensor) -> TransformerState:
-        """Encode `source` [B, S]. Its keys and values are computed once for the whole search."""
-        encoder_output = self.encode(source)
-        keys_values = [layer.cross_attention.keys_and_values(encoder_output) for layer in self.decoder]
-        caches = [LayerCache((key.contiguous(), value.contiguous())) for key, value in keys_values]
-        return TransformerState(caches, source == PAD, torch.arange(len(source), device=source.device))
-
-    def step(self, tokens: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        """One position: the last ids `tokens` [N] -> log-probabilities [N, V] of the next ones, and the next state."""
-        caches = [replace(cache) for cache in state.caches]  # extended below; those of `state` do not change
-        x = self._decode(tokens[:, None], None, state.source_padding, caches, state.length)
-        logits = F.linear(x[:, 0], self.output_weight)
-        return logits.float().log_softmax(-1), replace(state, caches=caches, length=state.length + 1)
+    def decodable(self, dtype: str = "float32") -> TransformerInference:
+        """See `Model`."""
+        return TransformerInference(self, dtype)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `ShowsAttention`."""
@@ -262,25 +198,9 @@ class Transformer(nn.Module):
         """See `CountsFlops`."""
         return training_flops(self.config, self.attention, self.vocabulary_size, source_lengths, target_lengths)
 
-    def _decode(
-        self,
-        target: Tensor,
-        encoder_output: Tensor | None,
-        source_padding: Tensor,
-        caches: Sequence[LayerCache | None] | None = None,
-        start: int = 0,
-    ) -> Tensor:
-        """The decoder's layers over `target` [B, T], whose first position is `start`: [B, T, d_model]."""
-        # The target needs no padding mask: its padding is on the right, which no real position attends to.
-        masks = AttentionMask(causal=True, offset=start), AttentionMask(padding=source_padding)
-        x = self._embed(self.target_embedding, self.target_positions, target, start)
-        for layer, cache in zip(self.decoder, caches or [None] * len(self.decoder), strict=True):
-            x = layer(x, encoder_output, *masks, cache)
-        return self.decoder_norm(x)
-
-    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, start: int = 0) -> Tensor:
+    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor) -> Tensor:
         """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings."""
-        return self.dropout(embedding(tokens) + positions(start, tokens.size(1)))
+        return self.dropout(embedding(tokens) + positions(0, tokens.size(1)))
 
     def _initialise(self) -> None:
         """Initialise attention and feed-forward layers; the paper does not say how."""

@@ -1,0 +1,91 @@
+"""Linear layers with frozen weights, in the arithmetic that decoding asks for.
+
+float32 and bfloat16 weights are laid out once for oneDNN, which on a CPU is faster than the product of training. int8
+rounds weights once, and activations on the fly: each row has its own scale, so no row depends on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt_cli.errors import UsageError
+
+DTYPES = ("float32", "bfloat16", "int8")
+
+SMALL = 1 << 18
+"""Elements of an int8 matrix up to which a product without packing is faster: it costs less per call."""
+
+Product = Callable[[Tensor], Tensor]  # [M, inputs] -> [M, outputs], both float32
+
+
+def frozen_linear(weight: Tensor, bias: Tensor | None = None, dtype: str = "float32", relu: bool = False) -> Product:
+    """Return the function x -> x weight^T + bias, then ReLU if asked for.
+
+    Args:
+        weight: [outputs, inputs]; copied.
+        dtype: one of `DTYPES`.
+
+    Raises:
+        UsageError: `weight` is on a device without int8 products.
+    """
+    weight, bias = weight.detach(), None if bias is None else bias.detach()
+    packs = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    if dtype == "int8":
+        if not packs:
+            raise UsageError(f"--dtype int8 needs a CPU with oneDNN, not {weight.device}: use bfloat16 or float32")
+        return _int8(weight, bias, relu)
+    return (_packed if packs else _plain)(weight, bias, getattr(torch, dtype), relu)
+
+
+def _plain(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, relu: bool) -> Product:
+    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+
+    def product(x: Tensor) -> Tensor:
+        y = F.linear(x.to(dtype), weight, bias).float()
+        return y.relu_() if relu else y
+
+    return product
+
+
+def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, relu: bool) -> Product:
+    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+    linear, then = torch.ops.mkldnn._linear_pointwise.default, "relu" if relu else "none"
+    if dtype == torch.float32:
+        return lambda x: linear(x, packed, bias, then, [], "")
+    return lambda x: linear(x.to(dtype), packed, bias, then, [], "").float()
+
+
+def _int8(weight: Tensor, bias: Tensor | None, relu: bool) -> Product:
+    # Without VNNI, oneDNN adds pairs of products in 16 bits, which 7-bit activations cannot overflow.
+    levels = torch.tensor(127.0 if torch.cpu._is_vnni_supported() else 63.0)
+    scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    integers = (weight / scales[:, None]).round().to(torch.int8)
+    multiply = (_small_int8 if weight.numel() <= SMALL else _large_int8)(integers, scales / levels)
+
+    def product(x: Tensor) -> Tensor:
+        largest = x.abs().amax(dim=1, keepdim=True)  # a row of zeros gives NaN below, and zeros again at the end
+        y = multiply((x * (levels / largest)).round_().to(torch.int8)).mul_(largest)
+        y = y if bias is None else y.add_(bias)
+        return y.relu_() if relu else y
+
+    return product
+
+
+def _small_int8(integers: Tensor, scales: Tensor) -> Product:
+    return lambda x: torch._int_mm(x, integers.T) * scales
+
+
+def _large_int8(integers: Tensor, scales: Tensor) -> Product:
+    packed = torch.ops.onednn.qlinear_prepack(integers, None)
+    linear, zeros = torch.ops.onednn.qlinear_pointwise.default, torch.zeros(len(integers), dtype=torch.int32)
+
+    def multiply(x: Tensor) -> Tensor:
+        shifted = x.view(torch.uint8).bitwise_xor_(128)  # adds 128
+        return linear(shifted, 1.0, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+
+    return multiply
