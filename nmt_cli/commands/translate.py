@@ -70,10 +70,10 @@ def translate(options: TranslateCommandOptions) -> None:
         if options.interactive:
             from nmt_cli.commands.interactive import converse
 
-            converse(load_translator(options.checkpoints, options.device, search, say))
+            converse(load_translator(options.checkpoints, options.device, search, say=say))
         else:
             source = stack.enter_context(open_input(options.input))
-            translator = load_translator(options.checkpoints, options.device, search, say)
+            translator = load_translator(options.checkpoints, options.device, search, say=say)
             page = stack.enter_context(_attention_page(translator, options))
             write = stack.enter_context(open_output(options.output))
             if options.input is None and sys.stdin.isatty():

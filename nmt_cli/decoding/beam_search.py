@@ -134,7 +134,8 @@ class _Search:
         rows = (
             best.div(each, rounding_mode="floor") + (torch.arange(A, device=best.device) * self.scores.size(1))[:, None]
         )
-        return _Candidates(*(part.view(A, -1).gather(1, best) for part in (totals, tokens, values)), rows)
+        scores, tokens, values = (part.view(A, -1).gather(1, best) for part in (totals, tokens, values))
+        return _Candidates(scores, tokens, values, rows)
 
     def _finish(self, candidates: _Candidates, ends: Tensor, length: int) -> Tensor:
         """Finish the hypotheses whose EOS is among the K best candidates; return which of [A, W] those are."""
@@ -151,9 +152,7 @@ class _Search:
         nbest = self.options.nbest
         for place, sentence in set(zip(places, sentences, strict=True)):
             found = self.finished[sentence]
-            found.sort(
-                key=lambda hypothesis: -hypothesis.score
-            )  # stable: of equal scores, the first to end comes first
+            found.sort(key=lambda hypothesis: -hypothesis.score)  # stable: of equal scores, the first to end leads
             del found[nbest:]
             if len(found) == nbest:
                 self.worst[place] = found[-1].score
@@ -215,7 +214,7 @@ class _Search:
         self.scores = live.scores
 
     def _penalty(self, length: int) -> float:
-        return ((5.0 + length) / 6.0) ** self.options.alpha
+        return float(((5.0 + length) / 6.0) ** self.options.alpha)
 
 
 def _without(candidates: _Candidates, ends: Tensor) -> _Candidates:

@@ -33,7 +33,7 @@ def frozen_linear(weight: Tensor, bias: Tensor | None = None, dtype: str = "floa
         UsageError: `weight` is on a device without int8 products.
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
-    packs = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    packs = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if dtype == "int8":
         if not packs:
             raise UsageError(f"--dtype int8 needs a CPU with oneDNN, not {weight.device}: use bfloat16 or float32")

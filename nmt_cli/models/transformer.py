@@ -19,8 +19,8 @@ from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, Multi
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, LearnedPositions, SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward, Residual
-from nmt_cli.models.transformer_inference import TransformerInference
 from nmt_cli.models.transformer_flops import Lengths, training_flops
+from nmt_cli.models.transformer_inference import TransformerInference
 from nmt_cli.registry import build, option, register
 
 

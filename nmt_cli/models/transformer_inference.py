@@ -1,6 +1,7 @@
 """Decoding with a Transformer: frozen weights, and one target position at a time with cached keys and values.
 
-Letters: A sentences, W hypotheses of each, N = A * W rows, S source length, C columns of the cache, H heads, V vocabulary.
+Letters: A sentences, W hypotheses of each, N = A * W rows, S source length, C columns of the cache, H heads, V
+vocabulary.
 
 The keys and values of all hypotheses of a sentence lie in one cache, a column for each hypothesis and position. A
 hypothesis sees the columns of its own past through a mask. So when the search reorders the hypotheses, the mask changes
@@ -51,7 +52,7 @@ class TransformerState:
     def extend(self) -> None:
         """Make room for the next position: W columns, each seen by its own hypothesis."""
         A, W, C = self.mask.shape
-        if C + W > self.target[0].size(2):
+        if self.target[0].size(2) < C + W:
             seen = (self.mask == 0).any(dim=1)  # [A, C]
             C = int(seen.sum(dim=1).max())
             columns = seen.sort(dim=1, descending=True, stable=True).indices[:, :C]
@@ -150,7 +151,8 @@ class _SelfAttention:
         if self.full:
             heads = _attend(query, new, None if mask is None else mask.flatten(0, 1))
         else:
-            heads = self.kernel(query, *new.split([self.d_k, new.size(3) - self.d_k], dim=3), AttentionMask(padding))
+            keys, values = new[..., : self.d_k], new[..., self.d_k :]
+            heads = self.kernel(query, keys, values, AttentionMask(padding))
         return self.merge(_rows(heads))
 
     def step(self, x: Tensor, view: _StateView, cache: Tensor) -> Tensor:
