@@ -61,11 +61,16 @@ def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, relu: bool)
 
 
 def _int8(weight: Tensor, bias: Tensor | None, relu: bool) -> Product:
-    # Without VNNI, oneDNN adds pairs of products in 16 bits, which 7-bit activations cannot overflow.
-    levels = torch.tensor(127.0 if torch.cpu._is_vnni_supported() else 63.0)
+    # Without VNNI, oneDNN adds pairs of products of unsigned activations in 16 bits, which those of 7 bits cannot
+    # overflow. `_int_mm` always takes 8.
+    vnni = torch.cpu._is_vnni_supported()
+    levels = torch.tensor(127.0 if vnni else 63.0)
     scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     integers = (weight / scales[:, None]).round().to(torch.int8)
-    multiply = (_small_int8 if weight.numel() <= SMALL else _large_int8)(integers, scales / levels)
+    if vnni and weight.numel() <= SMALL:
+        multiply = _small_int8(integers, scales / levels)
+    else:
+        multiply = _large_int8(integers, scales / levels, zero=128 if vnni else 64)
 
     def product(x: Tensor) -> Tensor:
         largest = x.abs().amax(dim=1, keepdim=True)  # a row of zeros gives NaN below, and zeros again at the end
@@ -80,12 +85,12 @@ def _small_int8(integers: Tensor, scales: Tensor) -> Product:
     return lambda x: torch._int_mm(x, integers.T) * scales
 
 
-def _large_int8(integers: Tensor, scales: Tensor) -> Product:
+def _large_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
     packed = torch.ops.onednn.qlinear_prepack(integers, None)
     linear, zeros = torch.ops.onednn.qlinear_pointwise.default, torch.zeros(len(integers), dtype=torch.int32)
 
     def multiply(x: Tensor) -> Tensor:
-        shifted = x.view(torch.uint8).bitwise_xor_(128)  # adds 128
-        return linear(shifted, 1.0, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        shifted = x.view(torch.uint8).add_(zero)
+        return linear(shifted, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
 
     return multiply
