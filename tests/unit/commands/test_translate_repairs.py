@@ -40,7 +40,7 @@ def translate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     """Run `nmt translate` on two lines with the given outputs; return standard error."""
 
     def run(*outputs: Output) -> str:
-        monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_: translator(*outputs))
+        monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator(*outputs))
         (tmp_path / "in").write_text("the cat\nthe dog\n")
         settings = command.TranslateCommandOptions(
             checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out"

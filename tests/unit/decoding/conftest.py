@@ -16,10 +16,22 @@ WIDTH = 5
 
 @dataclass
 class ToyState:
+    """Insists on what a search owes to a state: its use once only, and the hypotheses of one sentence in one line."""
+
     hidden: Tensor  # [N, WIDTH]
+    width: int = 1  # hypotheses of each sentence
+    used: bool = False
+
+    def use(self) -> None:
+        assert not self.used
+        self.used = True
 
     def select(self, rows: Tensor) -> ToyState:
-        return ToyState(self.hidden[rows])
+        self.use()
+        sentences = rows // self.width
+        assert (sentences == sentences[:, :1]).all()
+        assert len(sentences[:, 0].unique()) == len(rows)
+        return ToyState(self.hidden[rows.flatten()], rows.size(1))
 
 
 class Toy:
@@ -38,9 +50,10 @@ class Toy:
         return ToyState(torch.tanh(embedded.sum(dim=1)))
 
     def step(self, tokens: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
+        state.use()
         self.rows_seen.append(len(tokens))
         hidden = torch.tanh(state.hidden @ self.recurrent + self.embedding[tokens])
-        return (hidden @ self.output).log_softmax(dim=1).float(), ToyState(hidden)
+        return (hidden @ self.output).log_softmax(dim=1).float(), ToyState(hidden, state.width)
 
 
 @pytest.fixture(scope="session")

@@ -134,9 +134,8 @@ def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
     ended = len(output.token_scores) > len(output.ids)
     written = [*output.ids, EOS] if ended else list(output.ids)
     source = [*translator.task.encode_source("abc"), EOS]
-    expected = translator.model.attention_weights(  # type: ignore[attr-defined]
-        torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]])
-    )
+    model: Any = translator.models[0]
+    expected = model.attention_weights(torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]]))
     assert sentence["shapes"] == {kind: list(expected[kind].shape) for kind in KINDS}
     flat = torch.cat([expected[kind].flatten() for kind in KINDS])
     torch.testing.assert_close(unpacked(sentence["weights"]), flat, atol=0.005, rtol=0)
@@ -200,7 +199,7 @@ def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatc
 
 def test_a_model_without_attention_weights_is_refused(translator: Translator, toy: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"runs/a.* Toy.*attention_weights"):
-        AttentionPage(replace(translator, model=toy(12, seed=1)), "runs/a", print)
+        AttentionPage(replace(translator, models=[toy(12, seed=1)]), "runs/a", print)
 
 
 def test_the_command_writes_the_page_besides_the_translations(

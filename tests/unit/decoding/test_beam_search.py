@@ -212,7 +212,7 @@ class Uniform:
         return self
 
     def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:
-        return self.row.expand(len(tokens), -1), self
+        return self.row.repeat(len(tokens), 1), self
 
 
 def test_equal_scores_are_resolved_by_the_lower_token_and_the_earlier_end(padded: Any) -> None:

@@ -14,8 +14,9 @@ LINES = ["abc", "hgfedcba", "", "a"]
 
 def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpoint: Path) -> None:
     alone, twice = load_translator([tiny_checkpoint], "cpu"), load_translator([tiny_checkpoint] * 2, "cpu")
-    assert not alone.model.training
     assert isinstance(twice.model, Ensemble)
+    for translator, members in ((alone, 1), (twice, 2)):
+        assert [model.training for model in translator.models] == [False] * members  # type: ignore[attr-defined]
     assert twice.translate(LINES) == alone.translate(LINES)
 
 
@@ -26,12 +27,21 @@ def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
         make_checkpoint(tmp_path / f"checkpoints/step-{step:08}", seed=step)
     said: list[str] = []
     with pytest.raises(UsageError, match="--nbest"):
-        load_translator([tmp_path], "cpu", {"nbest": 99}, said.append)
+        load_translator([tmp_path], "cpu", {"nbest": 99}, say=said.append)
     run = load_translator([tmp_path], "cpu", say=said.append)
     newest = load_translator([tmp_path / "checkpoints/step-00000010"], "cpu", say=said.append)
     assert [t.outputs for t in run.translate_window(LINES)] == [t.outputs for t in newest.translate_window(LINES)]
     assert len(said) == 1
     assert "step-00000010" in said[0]
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16", "int8"])
+def test_dtype_reaches_the_products(tiny_checkpoint: Path, dtype: str) -> None:
+    exact = load_translator([tiny_checkpoint], "cpu")
+    chosen = load_translator([tiny_checkpoint], "cpu", dtype=dtype)
+    scores, expected = ([t.outputs[0].score for t in each.translate_window(["abc"])] for each in (chosen, exact))
+    assert scores == pytest.approx(expected, rel=0.02)
+    assert (scores == expected) == (dtype in ("auto", "float32"))
 
 
 def test_different_vocabularies_are_no_ensemble(
