@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli import registry
-from nmt_cli.interfaces import EOS, PAD, Batch, CountsFlops, DecoderState, Model, ShowsAttention
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import EOS, PAD, Batch, CountsFlops, Decodable, DecoderState, Model, ShowsAttention
 
 
 def variants() -> Iterator[Any]:
@@ -44,6 +45,7 @@ def close(left: Tensor, right: Tensor) -> None:
     torch.testing.assert_close(left, right, rtol=1e-4, atol=2e-5)
 
 
+@torch.no_grad()
 def test_it_implements_the_protocols(model: Any, make_batch: Callable[..., Batch]) -> None:
     assert isinstance(model, Model)
     batch = make_batch()
@@ -51,9 +53,12 @@ def test_it_implements_the_protocols(model: Any, make_batch: Callable[..., Batch
     assert hidden.shape[:2] == batch.target_in.shape
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
     close(logits, F.linear(hidden, model.output_weight))
-    state = model.start(batch.source)
+    decodable = model.decodable("float32")
+    assert isinstance(decodable, Decodable)
+    assert decodable.vocabulary_size == model.vocabulary_size
+    state = decodable.start(batch.source)
     assert isinstance(state, DecoderState)
-    log_probabilities, _ = model.step(batch.target_in[:, 0], state)
+    log_probabilities, _ = decodable.step(batch.target_in[:, 0], state)
     assert log_probabilities.dtype == torch.float32
     close(log_probabilities.exp().sum(-1), torch.ones(3))
 
@@ -108,50 +113,118 @@ def test_flops_are_optional(model: Any) -> None:
 
 @torch.no_grad()
 def test_a_cached_step_equals_the_full_pass(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """The log-probabilities belong to the caller, who may keep them and change them in place."""
+    batch, decodable = make_batch(), model.decodable("float32")
+    expected = full_pass(model, batch.source, batch.target_in)
+    for _ in range(2):
+        state, steps = decodable.start(batch.source), []
+        for tokens in batch.target_in.T:
+            log_probabilities, state = decodable.step(tokens, state)
+            steps.append(log_probabilities)
+        close(torch.stack(steps, dim=1), expected)
+        for log_probabilities in steps:
+            log_probabilities.fill_(torch.nan)
+
+
+class Rows:
+    """The hypotheses of a search: each has a source, and a random target. Compared with full passes."""
+
+    def __init__(self, model: Any, source: Tensor) -> None:
+        self.model, self.source = model, source
+        self.decodable = model.decodable("float32")
+        self.state = self.decodable.start(source)
+        self.prefix = torch.empty(len(source), 0, dtype=torch.long)
+        self.width = 1
+        self.random = torch.Generator().manual_seed(1)
+
+    def step(self) -> None:
+        new = torch.randint(EOS + 1, 30, (len(self.prefix), 1), generator=self.random)
+        self.prefix = torch.cat([self.prefix, new], dim=1)
+        log_probabilities, self.state = self.decodable.step(new[:, 0], self.state)
+        close(log_probabilities, full_pass(self.model, self.source, self.prefix)[:, -1])
+
+    def select(self, rows: Tensor) -> None:
+        self.state, self.width = self.state.select(rows), rows.size(1)
+        self.source, self.prefix = self.source[rows.flatten()], self.prefix[rows.flatten()]
+
+    def keep(self, sentences: list[int], width: int) -> None:
+        """Continue `sentences`, in this order, with `width` hypotheses of each that are chosen at random."""
+        hypotheses = torch.randint(self.width, (len(sentences), width), generator=self.random)
+        self.select(torch.tensor(sentences)[:, None] * self.width + hypotheses)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "selections",
+    [
+        [
+            [[0, 0], [1, 1], [2, 2]],
+            [[1, 0], [3, 3], [4, 5]],
+            [[4, 5], [0, 0], [3, 2]],
+            [[5, 4], [0, 0]],
+            [[3, 2]],
+            [[0]],
+        ],
+        [[[0, 0, 0], [2, 2, 2]], [[4, 5, 3], [2, 0, 0]], [[1, 2], [5, 5]], [[2], [1]], [[1], [0]], [[0]]],
+        [[[2], [0]], [[1, 1], [0, 0]], [[3, 3], [1, 0]], [[2, 3]], [[1, 0, 1]], [[2, 2, 0, 1]]],
+        [[[1]], [[0, 0]], [[1, 0]], [[0, 0]], [[1]]],
+    ],
+)
+def test_selected_rows_continue_independently(
+    model: Any, make_batch: Callable[..., Batch], selections: list[list[list[int]]]
+) -> None:
+    """Hypotheses expanded, reordered, repeated and dropped, sentences reordered and dropped."""
+    rows = Rows(model, make_batch().source)
+    for selection in [[[0], [1], [2]], *selections]:
+        rows.select(torch.tensor(selection))
+        rows.step()
+
+
+@torch.no_grad()
+def test_a_long_search(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """90 steps, with hypotheses that change places in each, and sentences and hypotheses that leave."""
+    rows = Rows(model, make_batch().source)
+    sentences, width = [0, 1, 2], 4
+    for step in range(90):
+        rows.step()
+        if step in (30, 50, 60, 75):
+            sentences, width = {30: ([2, 1, 0], 3), 50: ([0, 2], 4), 60: ([1, 0], 1), 75: ([1], 2)}[step]
+        rows.keep(sentences, width)
+        sentences = list(range(len(sentences)))
+    rows.select(torch.empty(0, width, dtype=torch.long))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.03), ("int8", 0.1)])
+def test_low_precision_is_close(model: Any, make_batch: Callable[..., Batch], dtype: str, tolerance: float) -> None:
+    """The root mean square of the error of a log-probability, relative to their standard deviation."""
     batch = make_batch()
     expected = full_pass(model, batch.source, batch.target_in)
-    state = model.start(batch.source)
+    try:
+        decodable = model.decodable(dtype)
+    except UsageError as error:
+        pytest.skip(str(error))
+    state, errors = decodable.start(batch.source), []
     for t in range(batch.target_in.size(1)):
-        log_probabilities, state = model.step(batch.target_in[:, t], state)
-        close(log_probabilities, expected[:, t])
+        log_probabilities, state = decodable.step(batch.target_in[:, t], state)
+        assert log_probabilities.dtype == torch.float32
+        close(log_probabilities.exp().sum(-1), torch.ones(3))
+        errors.append(log_probabilities - expected[:, t])
+    error = torch.stack(errors).square().mean().sqrt() / expected.std()
+    assert error < tolerance
 
 
 @torch.no_grad()
-def test_selected_rows_continue_independently(model: Any, make_batch: Callable[..., Batch]) -> None:
-    """Rows expanded to beams, reordered, repeated and dropped, each with its own continuation, against full passes."""
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_decoding_leaves_the_model_as_it_was(model: Any, make_batch: Callable[..., Batch], dtype: str) -> None:
     batch = make_batch()
-    random = torch.Generator().manual_seed(1)
-    state, source = model.start(batch.source), batch.source
-    prefix = torch.empty(3, 0, dtype=torch.long)
-    selections = [
-        [0, 0, 1, 1, 2, 2],
-        [1, 0, 3, 3, 4, 5],
-        [4, 0, 2, 1, 5, 3],
-        [5, 2, 2, 1],
-        [0, 1, 2, 3],
-        [3, 0],
-        [0],
-        [0, 0],
-        [1, 0],
-        [0],
-    ]
-    for rows in [[0, 1, 2], *selections]:
-        chosen = torch.tensor(rows)
-        state, source, prefix = state.select(chosen), source[chosen], prefix[chosen]
-        prefix = torch.cat([prefix, torch.randint(EOS + 1, 30, (len(rows), 1), generator=random)], dim=1)
-        log_probabilities, state = model.step(prefix[:, -1], state)
-        close(log_probabilities, full_pass(model, source, prefix)[:, -1])
-
-
-@torch.no_grad()
-def test_select_does_not_change_the_old_state(model: Any, make_batch: Callable[..., Batch]) -> None:
-    """A search may continue one state in two ways."""
-    batch = make_batch()
-    _, state = model.step(batch.target_in[:, 0], model.start(batch.source))
-    before, _ = model.step(batch.target_in[:, 1], state)
-    model.step(batch.target_in[[2, 0], 1], state.select(torch.tensor([2, 0])))
-    again, _ = model.step(batch.target_in[:, 1], state)
-    assert torch.equal(before, again)
+    before = full_pass(model, batch.source, batch.target_in)
+    try:
+        decodable = model.decodable(dtype)
+    except UsageError as error:
+        pytest.skip(str(error))
+    decodable.step(batch.target_in[:, 0], decodable.start(batch.source))
+    assert torch.equal(full_pass(model, batch.source, batch.target_in), before)
 
 
 def test_padding_changes_no_real_position(model: Any, make_batch: Callable[..., Batch]) -> None:
@@ -159,8 +232,9 @@ def test_padding_changes_no_real_position(model: Any, make_batch: Callable[..., 
     real = plain.target_out != PAD
     ours = full_pass(model, padded.source, padded.target_in)[:, : real.size(1)]
     close(ours[real], full_pass(model, plain.source, plain.target_in)[real])
-    steps = [model.step(plain.target_in[:, 0], model.start(batch.source))[0] for batch in (plain, padded)]
-    close(*steps)
+    decodable = model.decodable("float32")
+    with torch.no_grad():
+        close(*(decodable.step(plain.target_in[:, 0], decodable.start(b.source))[0] for b in (plain, padded)))
 
 
 def test_the_rest_of_the_batch_changes_nothing(model: Any, make_batch: Callable[..., Batch]) -> None:
@@ -202,5 +276,7 @@ def test_separate_vocabularies(
     source, target_in = torch.tensor([[5, 34, EOS]] * 3), make_batch().target_in  # 34 is no id of the target
     expected = full_pass(model, source, target_in)
     assert expected.size(-1) == model.vocabulary_size == 30
-    log_probabilities, _ = model.step(target_in[:, 0], model.start(source))
+    decodable = model.decodable("float32")
+    with torch.no_grad():
+        log_probabilities, _ = decodable.step(target_in[:, 0], decodable.start(source))
     close(log_probabilities, expected[:, 0])
