@@ -91,6 +91,7 @@ class _Search:
         self.state = model.start(source)
         self.sentences = torch.arange(B, device=device)  # [A]
         self.limits = torch.tensor(limits, device=device)  # [A]
+        self.penalties = length_penalty(self.limits + 1, options.alpha)  # [A], the greatest of each sentence
         self.worst = torch.full((B,), -torch.inf, device=device)  # [A], score of the last of `nbest` finished ones
         self.scores = torch.zeros((B, 1), device=device)  # [A, W], best first
         self.tokens = torch.full((B, 1), BOS, device=device)  # [N, 1 + L]
@@ -169,7 +170,7 @@ class _Search:
         if self.options.beam == 1:
             done |= self.worst > -torch.inf
         elif self.options.early_termination:
-            done |= best_live / length_penalty(self.limits + 1, self.options.alpha) <= self.worst
+            done |= best_live / self.penalties <= self.worst
         return done
 
     def _cut(self, done: Tensor, ended: Tensor | None, length: int) -> None:
@@ -199,7 +200,8 @@ class _Search:
         active = (~done).nonzero().flatten()
         kept = torch.arange(len(active), device=done.device)
         kept[done[: len(active)]] = active[active >= len(active)]
-        self.sentences, self.limits, self.worst = self.sentences[kept], self.limits[kept], self.worst[kept]
+        for name in ("sentences", "limits", "penalties", "worst"):
+            setattr(self, name, getattr(self, name)[kept])
         return live.of(kept)
 
     def _advance(self, live: _Candidates) -> None:

@@ -26,7 +26,7 @@ from nmt_cli.layers.sublayer import FeedForward, Residual
 if TYPE_CHECKING:
     from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
-FIRST_COLUMNS = 32
+FIRST_COLUMNS = 64
 """Columns of a new cache."""
 
 
