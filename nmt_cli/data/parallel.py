@@ -31,6 +31,51 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
+class Workers:
+    """Worker processes, which start at the first use, for the body of a `with` statement.
+
+    Args:
+        state: the first argument of every function; copied to each process once, or shared with it where the system
+            can fork.
+        remedy: what a user may try if a process dies.
+    """
+
+    def __init__(self, state: Any, processes: int, remedy: str = "fewer --workers") -> None:
+        context = multiprocessing.get_context("fork" if can_fork() else "spawn")
+        self._executor = ProcessPoolExecutor(processes, context, _start, (state,))
+        self._most_waiting = processes * _AHEAD
+        self._remedy = remedy
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for process in list((self._executor._processes or {}).values()):
+                process.terminate()
+        self._executor.shutdown(cancel_futures=True)
+
+    def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+        """Yield each item with `function(state, item)`, in order.
+
+        Raises:
+            NmtError: a worker process died, or the error that `function` raised.
+        """
+        waiting: deque[tuple[Item, Future[Result]]] = deque()
+        try:
+            for item in items:
+                waiting.append((item, self._executor.submit(_call, function, item)))
+                if len(waiting) > self._most_waiting:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            for item, future in waiting:
+                yield item, future.result()
+        except BrokenProcessPool as error:
+            raise NmtError(
+                f"a worker process died, probably out of memory; try again with {self._remedy}"
+            ) from error
+
+
 def mapped(
     function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
@@ -38,16 +83,17 @@ def mapped(
 
     Args:
         function: can be pickled.
-        state: copied to every process once.
+        state: as that of `Workers`.
 
     Raises:
-        NmtError: a worker process died, or the error that `function` raised.
+        NmtError: as `Workers.map`.
     """
     if workers <= 1:
         for item in items:
             yield item, function(state, item)
         return
-    yield from _mapped(function, state, items, workers, "fewer --workers")
+    with Workers(state, workers) as processes:
+        yield from processes.map(function, items)
 
 
 def apart(work: Callable[[], Result]) -> Result:
@@ -58,32 +104,14 @@ def apart(work: Callable[[], Result]) -> Result:
     Raises:
         NmtError: the process died, or the error that `work` raised.
     """
-    ((_, result),) = _mapped(_work, work, [None], 1, "less text")
+    with Workers(work, 1, remedy="less text") as process:
+        ((_, result),) = process.map(_work, [None])
     return result
 
 
-def _mapped(
-    function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int, remedy: str
-) -> Iterator[tuple[Item, Result]]:
-    context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
-    executor = ProcessPoolExecutor(workers, context, _start, (state,))
-    waiting: deque[tuple[Item, Future[Result]]] = deque()
-    try:
-        for item in items:
-            waiting.append((item, executor.submit(_call, function, item)))
-            if len(waiting) > workers * _AHEAD:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        for item, future in waiting:
-            yield item, future.result()
-    except BrokenProcessPool as error:
-        raise NmtError(f"a worker process died, probably out of memory; try again with {remedy}") from error
-    except BaseException:
-        for process in list(executor._processes.values()):
-            process.terminate()
-        raise
-    finally:
-        executor.shutdown(cancel_futures=True)
+def can_fork() -> bool:
+    """Return whether worker processes can share the memory of this one."""
+    return "fork" in multiprocessing.get_all_start_methods()
 
 
 def available_cores() -> int:
