@@ -71,9 +71,7 @@ class Workers:
             for item, future in waiting:
                 yield item, future.result()
         except BrokenProcessPool as error:
-            raise NmtError(
-                f"a worker process died, probably out of memory; try again with {self._remedy}"
-            ) from error
+            raise NmtError(f"a worker process died, probably out of memory; try again with {self._remedy}") from error
 
 
 def mapped(

@@ -11,14 +11,18 @@ from typing import NamedTuple
 import torch
 
 from nmt_cli.data.batching import pad
+from nmt_cli.data.parallel import Workers, mapped
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Task
 
-LARGEST_BATCH = 128
-"""Sentences in a batch; bounds the log-probabilities [128 * beam, V] of a step on short sentences."""
+LARGEST_BATCH = {"cpu": 32, "cuda": 128}
+"""Sentences in a batch. A CPU is as fast with 32 as with more; it also bounds the log-probabilities [32 * beam, V]."""
+
+SMALLEST_SHARE = 8
+"""Sentences from which on a window is cut in two batches, for two workers, whether there are workers or not."""
 
 CHARACTERS_PER_TOKEN = 100
 """A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
@@ -106,19 +110,29 @@ class Translator:
         return itertools.chain.from_iterable(map(translator.translate_window, windows))
 
     def translate_window(
-        self, lines: Sequence[str], advance: Callable[[Sequence[str]], None] = lambda lines: None
+        self,
+        lines: Sequence[str],
+        advance: Callable[[Sequence[str]], None] = lambda lines: None,
+        *,
+        workers: Workers | None = None,
     ) -> list[Translation]:
         """Translate these lines together; one result for each, in order.
 
         Args:
             advance: called with the lines translated since the last call.
+            workers: processes whose state is this translator. The translations do not depend on their number.
         """
         encoded = [self._encode(position, line) for position, line in enumerate(lines)]
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
-        for batch in self._batches([line for line in encoded if line.ids]):
-            for line, hypotheses in zip(batch, self._search(batch), strict=True):
-                outputs = [self._output(hypothesis, line.line) for hypothesis in hypotheses]
-                results[line.position] = Translation(line.line, outputs, len(line.ids), line.truncated)
+        batches = self._batches([line for line in encoded if line.ids])
+        translated = (
+            mapped(Translator.outputs, self, batches, 1)
+            if workers is None
+            else workers.map(_outputs_of_worker, batches)
+        )
+        for batch, outputs in translated:
+            for line, its_outputs in zip(batch, outputs, strict=True):
+                results[line.position] = Translation(line.line, its_outputs, len(line.ids), line.truncated)
             advance([line.line for line in batch])
         return results
 
@@ -137,10 +151,11 @@ class Translator:
 
     def _batches(self, lines: list[_Encoded]) -> Iterator[list[_Encoded]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`."""
+        most = min(LARGEST_BATCH[self.device.type], max(SMALLEST_SHARE, -(-len(lines) // 2)))
         batch: list[_Encoded] = []
         for line in sorted(lines, key=lambda line: -len(line.ids)):
             longest = len((batch or [line])[0].ids) + 1
-            full = (len(batch) + 1) * longest > self.options.batch_tokens or len(batch) == LARGEST_BATCH
+            full = (len(batch) + 1) * longest > self.options.batch_tokens or len(batch) == most
             if batch and full:
                 yield batch
                 batch = []
@@ -170,7 +185,18 @@ class Translator:
         half = len(batch) // 2
         return self._search(batch[:half]) + self._search(batch[half:])
 
+    def outputs(self, batch: list[_Encoded]) -> list[list[Output]]:
+        """Translate a batch; the outputs of each line."""
+        searched = zip(batch, self._search(batch), strict=True)
+        return [[self._output(hypothesis, line.line) for hypothesis in hypotheses] for line, hypotheses in searched]
+
     def _output(self, hypothesis: Hypothesis, source: str) -> Output:
         ids = hypothesis.tokens
         text, repairs = self.task.repaired(ids, source)
         return Output(text, hypothesis.score, self.task.target_tokens(ids), hypothesis.token_scores, repairs, ids)
+
+
+def _outputs_of_worker(translator: Translator, batch: list[_Encoded]) -> list[list[Output]]:
+    """`Translator.outputs` in one of several processes, which share the cores."""
+    torch.set_num_threads(1)
+    return translator.outputs(batch)
