@@ -1,0 +1,160 @@
+"""Products with frozen weights, compared with float64; those of int8 with integers computed here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.errors import UsageError
+from nmt_cli.layers import frozen
+from nmt_cli.layers.frozen import SMALL, frozen_linear
+
+SHAPES = {"small": (24, 40), "large": (520, 512)}  # [outputs, inputs]; int8 has one product for each
+TOLERANCES = {"float32": 1e-6, "bfloat16": 2**-7, "int8": 2**-5}
+
+
+@pytest.fixture(params=[(size, bias, relu) for size in SHAPES for bias in (True, False) for relu in (True, False)])
+def layer(request: pytest.FixtureRequest) -> tuple[Tensor, Tensor | None, bool]:
+    """The weight, bias and ReLU of a layer. Some outputs have no weights but 0."""
+    size, has_bias, relu = request.param
+    torch.manual_seed(0)
+    weight = torch.randn(SHAPES[size]) * torch.linspace(0, 3, SHAPES[size][0])[:, None]
+    return weight, torch.randn(len(weight)) if has_bias else None, relu
+
+
+def inputs(weight: Tensor, rows: int = 9) -> Tensor:
+    """Rows of different sizes, and one of zeros."""
+    x = torch.randn(rows, weight.size(1), generator=torch.Generator().manual_seed(1))
+    x *= 10.0 ** torch.linspace(-4, 4, rows)[:, None]
+    x[rows // 2] = 0.0
+    return x
+
+
+def exact(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Any:
+    y = x.double().numpy() @ weight.double().numpy().T + (0.0 if bias is None else bias.double().numpy())
+    return np.maximum(y, 0.0) if relu else y
+
+
+def by_hand(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, levels: int) -> Any:
+    """x weight^T in integers: weights of 127 levels and inputs of `levels`, and each row of both has its own scale."""
+    scale = np.maximum(np.abs(weight.numpy()).max(axis=1) / np.float32(127), np.finfo(np.float32).tiny)
+    largest = np.abs(x.numpy()).max(axis=1, keepdims=True)
+    integers = np.rint(x.numpy() * (np.float32(levels) / np.where(largest > 0, largest, 1))).astype(np.int64)
+    products = integers @ np.rint(weight.numpy() / scale[:, None]).astype(np.int64).T
+    y = products * (largest.astype(np.float64) * scale / levels) + (0.0 if bias is None else bias.double().numpy())
+    return np.maximum(y, 0.0) if relu else y
+
+
+def assert_close(found: Tensor, expected: Any, tolerance: float) -> None:
+    """The error is relative to the largest output of a row."""
+    assert found.dtype == torch.float32
+    scale = np.abs(expected).max(axis=1, keepdims=True)
+    assert (np.abs(found.double().numpy() - expected) <= tolerance * scale).all()
+
+
+def test_the_sizes_are_on_both_sides_of_the_limit() -> None:
+    small, large = (outputs * inputs for outputs, inputs in SHAPES.values())
+    assert small <= SMALL < large
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_products(layer: Any, dtype: str) -> None:
+    weight, bias, relu = layer
+    x = inputs(weight)
+    before = x.clone()
+    y = frozen_linear(weight, bias, dtype, relu)(x)
+    assert_close(y, exact(x, weight, bias, relu), TOLERANCES[dtype])
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("vnni", [True, False])
+def test_int8_is_integer_arithmetic(layer: Any, vnni: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if vnni and not torch.cpu._is_vnni_supported():
+        pytest.skip("needs a CPU with VNNI")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: vnni)
+    weight, bias, relu = layer
+    x = inputs(weight)
+    expected = by_hand(x, weight, bias, relu, levels=127 if vnni else 63)
+    assert_close(frozen_linear(weight, bias, "int8", relu)(x), expected, 1e-6)
+
+
+def test_int8_is_exact_for_integers() -> None:
+    """The largest sums, of one sign: where an overflow would be seen."""
+    levels = 127 if torch.cpu._is_vnni_supported() else 63
+    for outputs, width in SHAPES.values():
+        weight, x = torch.full((outputs, width), 127.0), torch.full((5, width), float(levels))
+        weight[1::2] *= -1
+        x[2::2] *= -1
+        assert torch.equal(frozen_linear(weight, dtype="int8")(x), x @ weight.T)
+
+
+def test_int8_without_vnni_does_not_overflow() -> None:
+    """A CPU without VNNI, which oneDNN imitates. It reads the variable once, so this needs a process of its own."""
+    code = (
+        "import torch; torch.cpu._is_vnni_supported = lambda: False; from nmt_cli.layers.frozen import frozen_linear\n"
+        f"for outputs, width in {list(SHAPES.values())}:\n"
+        "    weight, x = torch.full((outputs, width), 127.0), torch.full((5, width), 63.0)\n"
+        "    torch.testing.assert_close(frozen_linear(weight, dtype='int8')(x), x @ weight.T)\n"
+    )
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 64])
+@pytest.mark.parametrize("size", SHAPES)
+def test_a_row_of_int8_does_not_depend_on_the_others(size: str, rows: int) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(SHAPES[size])
+    product = frozen_linear(weight, torch.randn(len(weight)), "int8", relu=True)
+    x = inputs(weight, 64)
+    together = product(x)
+    for start in range(0, 64 - rows + 1, rows):
+        assert torch.equal(product(x[start : start + rows]), together[start : start + rows])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_packed_and_plain_products_agree(layer: Any, dtype: str) -> None:
+    weight, bias, relu = layer
+    x = inputs(weight)
+    results = [product(weight, bias, getattr(torch, dtype), relu)(x) for product in (frozen._packed, frozen._plain)]
+    assert_close(results[0], results[1].double().numpy(), TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_the_weights_are_frozen(layer: Any, dtype: str) -> None:
+    """The layer can be trained on, or its memory used for something else."""
+    weight, bias, relu = layer
+    weight = torch.nn.Parameter(weight.clone())
+    product = frozen_linear(weight, bias, dtype, relu)
+    x = inputs(weight.detach())
+    before = product(x)
+    assert not before.requires_grad
+    weight.data.zero_()
+    assert torch.equal(product(x), before)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("size", SHAPES)
+def test_a_value_that_is_not_a_number_stays_in_its_row(size: str, dtype: str) -> None:
+    """The search finds damaged weights by it."""
+    weight = torch.randn(SHAPES[size])
+    product = frozen_linear(weight, dtype=dtype)
+    x = inputs(weight, 3)
+    x[0, 5] = torch.nan
+    y = product(x)
+    assert y[0].isnan().all()
+    assert y[1:].isfinite().all()
+
+
+def test_int8_needs_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"--dtype int8.*oneDNN.*bfloat16 or float32"):
+        frozen_linear(torch.ones(2, 2), dtype="int8")
+    assert frozen_linear(torch.eye(2))(torch.ones(1, 2)).tolist() == [[1.0, 1.0]]
