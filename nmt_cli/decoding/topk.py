@@ -17,7 +17,7 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     N, V = scores.shape
     k = min(k, V)
-    if V <= 2 * k * BLOCK:
+    if 2 * k * BLOCK >= V:
         return torch.topk(scores, k, dim=1)
     # The k best entries are in the k blocks with the greatest maxima, or after the last whole block.
     number = V // BLOCK
