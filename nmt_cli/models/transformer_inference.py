@@ -139,7 +139,7 @@ class _SelfAttention:
 
     def __init__(self, attention: MultiHeadAttention, dtype: str) -> None:
         self.heads, self.d_k, self.kernel = attention.num_heads, attention.d_k, attention.kernel
-        self.full = isinstance(self.kernel, FullAttention)
+        self.full = type(self.kernel) is FullAttention  # a subclass may do something else
         query = attention.w_q.weight * (self.d_k**-0.5 if self.full else 1.0)
         self.queries = len(query)
         self.project = frozen_linear(torch.cat([query, _keys_values(attention)]), dtype=dtype)
