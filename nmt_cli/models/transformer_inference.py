@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +22,6 @@ from nmt_cli.interfaces import PAD
 from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
 from nmt_cli.layers.frozen import Product, frozen_linear
 from nmt_cli.layers.sublayer import FeedForward, Residual
-
-if TYPE_CHECKING:
-    from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 FIRST_COLUMNS = 64
 """Columns of a new cache."""
@@ -80,10 +77,11 @@ class TransformerInference:
     """A `Decodable` with the weights of `model`, frozen.
 
     Args:
+        model: a `Transformer`, whose file imports this one.
         dtype: of the matrix products with weights, one of `DTYPES`; all else is float32.
     """
 
-    def __init__(self, model: Transformer, dtype: str = "float32") -> None:
+    def __init__(self, model: Any, dtype: str = "float32") -> None:
         self.vocabulary_size = model.vocabulary_size
         self._model = model
         self._encoder = [_EncoderLayer(layer, dtype) for layer in model.encoder]
@@ -139,7 +137,7 @@ class _SelfAttention:
 
     def __init__(self, attention: MultiHeadAttention, dtype: str) -> None:
         self.heads, self.d_k, self.kernel = attention.num_heads, attention.d_k, attention.kernel
-        self.full = isinstance(self.kernel, FullAttention)
+        self.full = type(self.kernel) is FullAttention  # a subclass may do something else
         query = attention.w_q.weight * (self.d_k**-0.5 if self.full else 1.0)
         self.queries = len(query)
         self.project = frozen_linear(torch.cat([query, _keys_values(attention)]), dtype=dtype)
@@ -198,7 +196,7 @@ class _CrossAttention:
 
 
 class _EncoderLayer:
-    def __init__(self, layer: EncoderLayer, dtype: str) -> None:
+    def __init__(self, layer: Any, dtype: str) -> None:
         self.self_attention = _SelfAttention(layer.self_attention, dtype)
         self.feed_forward = _feed_forward(layer.feed_forward, dtype)
         self.around_self_attention = _residual(layer.around_self_attention)
@@ -210,7 +208,7 @@ class _EncoderLayer:
 
 
 class _DecoderLayer:
-    def __init__(self, layer: DecoderLayer, dtype: str) -> None:
+    def __init__(self, layer: Any, dtype: str) -> None:
         self.self_attention = _SelfAttention(layer.self_attention, dtype)
         self.cross_attention = _CrossAttention(layer.cross_attention, dtype)
         self.feed_forward = _feed_forward(layer.feed_forward, dtype)

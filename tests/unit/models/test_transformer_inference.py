@@ -1,0 +1,176 @@
+"""The caches of decoding: who sees which column, what is copied, and when the columns that nobody sees leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.interfaces import BOS
+from nmt_cli.layers.attention import AttentionMask, FullAttention, FullAttentionConfig
+from nmt_cli.layers.restricted_attention import RestrictedAttentionConfig
+from nmt_cli.models.transformer import Transformer
+from nmt_cli.models.transformer_inference import FIRST_COLUMNS, TransformerInference, TransformerState
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0], [10, 11, 12, 3, 0], [13, 3, 0, 0, 0]])
+KERNELS = [FullAttentionConfig(), RestrictedAttentionConfig(neighbourhood=2)]
+
+Made = Callable[..., Transformer]
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> Any:
+    with torch.no_grad():
+        yield
+
+
+def tokens(rows: int) -> Tensor:
+    return torch.full((rows,), BOS)
+
+
+def columns(state: TransformerState) -> list[list[list[int]]]:
+    """The columns that each hypothesis of each sentence sees."""
+    return [[(row == 0).nonzero().flatten().tolist() for row in sentence] for sentence in state.mask]
+
+
+def addresses(state: TransformerState) -> list[int]:
+    return [tensor.data_ptr() for tensor in (*state.source, *state.target)]
+
+
+@pytest.mark.parametrize("attention", KERNELS, ids=["full", "restricted"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"d_k": 3, "d_v": 5},
+        {"d_k": 5, "d_v": 2, "num_heads": 1, "norm": "pre"},
+        {"num_heads": 8, "num_layers": 1},
+        {"positions": "learned", "max_positions": 6},  # fewer than the steps below
+    ],
+    ids=str,
+)
+def test_steps_of_two_beams_equal_the_full_pass(made: Made, attention: Any, fields: dict[str, Any]) -> None:
+    model = made(attention, **fields).eval()
+    decodable = model.decodable()
+    state = decodable.start(SOURCE[:2]).select(torch.tensor([[0, 0], [1, 1]]))
+    source, prefix = SOURCE[[0, 0, 1, 1]], torch.empty(4, 0, dtype=torch.long)
+    order = torch.tensor([1, 0, 2, 2])
+    for number in range(FIRST_COLUMNS):
+        prefix = torch.cat([prefix[order], torch.tensor([[5], [6], [7], [8]]) + number % 7], dim=1)
+        log_probabilities, state = decodable.step(prefix[:, -1], state.select(order.view(2, 2)))
+        expected = model(source, prefix)[:, -1].log_softmax(-1)
+        torch.testing.assert_close(log_probabilities, expected, rtol=1e-4, atol=2e-5)
+
+
+def test_a_hypothesis_sees_its_own_past(made: Made) -> None:
+    decodable = made().eval().decodable()
+    state = decodable.start(SOURCE[:2])
+    _, state = decodable.step(tokens(2), state)
+    assert columns(state) == [[[0]], [[0]]]
+    _, state = decodable.step(tokens(4), state.select(torch.tensor([[0, 0], [1, 1]])))
+    assert columns(state) == [[[0, 1], [0, 2]], [[0, 1], [0, 2]]]
+    _, state = decodable.step(tokens(4), state.select(torch.tensor([[1, 1], [3, 2]])))
+    assert columns(state) == [[[0, 2, 3], [0, 2, 4]], [[0, 2, 3], [0, 1, 4]]]
+    _, state = decodable.step(tokens(1), state.select(torch.tensor([[3]])))
+    assert columns(state) == [[[0, 1, 4, 5]]]
+
+
+def test_columns_that_nobody_sees_leave_a_full_cache(made: Made) -> None:
+    """All hypotheses continue the same one each time, so that of the last step's columns one is seen."""
+    decodable, steps, width = made().eval().decodable(), 150, 4
+    state = decodable.start(SOURCE[:1]).select(torch.zeros(1, width, dtype=torch.long))
+    sizes = []
+    for _ in range(steps):
+        _, state = decodable.step(tokens(width), state)
+        sizes.append(state.target[0].size(2))
+        state = state.select(torch.full((1, width), 2))
+    assert sizes[0] == FIRST_COLUMNS
+    assert sizes == sorted(sizes)
+    assert sizes[-1] <= 2 * (steps + 2 * width)
+    assert len(set(sizes)) < 15
+    assert [len(seen) for seen in columns(state)[0]] == [steps] * width
+
+
+def test_reordering_hypotheses_copies_no_cache(made: Made) -> None:
+    decodable = made().eval().decodable()
+    state = decodable.start(SOURCE).select(torch.arange(4)[:, None].expand(4, 2))
+    _, state = decodable.step(tokens(8), state)
+    before, caches = addresses(state), [cache.clone() for cache in (*state.source, *state.target)]
+    state = state.select(torch.tensor([[1, 0], [3, 3], [4, 5], [7, 6]]))
+    assert addresses(state) == before
+    assert all(map(torch.equal, (*state.source, *state.target), caches))
+
+
+@pytest.mark.parametrize("kept", [[0, 3, 2], [3, 1], [0], []])
+def test_of_the_sentences_that_stay_only_those_that_move_are_copied(
+    made: Made, monkeypatch: pytest.MonkeyPatch, kept: list[int]
+) -> None:
+    decodable = made().eval().decodable()
+    _, state = decodable.step(tokens(4), decodable.start(SOURCE))
+    assert state.source_mask is not None
+    before, caches = addresses(state), [each.clone() for each in (*state.source, *state.target, state.source_mask)]
+    written: list[int] = []
+    set_item = Tensor.__setitem__
+
+    def watched(tensor: Tensor, places: Any, values: Tensor) -> None:
+        written.append(len(values))
+        set_item(tensor, places, values)
+
+    monkeypatch.setattr(Tensor, "__setitem__", watched)
+    state = state.select(torch.tensor(kept, dtype=torch.long)[:, None])
+    assert set(written) <= {sum(place != sentence for place, sentence in enumerate(kept))}
+    assert addresses(state) == before or not kept
+    assert state.source_mask is not None
+    for now, old in zip((*state.source, *state.target, state.source_mask), caches, strict=True):
+        columns_used = slice(0, 1) if now.size(2) == FIRST_COLUMNS else slice(None)
+        assert torch.equal(now[:, :, columns_used], old[kept][:, :, columns_used])
+
+
+@pytest.mark.parametrize("attention", KERNELS, ids=["full", "restricted"])
+def test_sentences_that_leave_do_not_change_the_others(made: Made, attention: Any) -> None:
+    decodable = made(attention).eval().decodable()
+    (_, all_four), (_, some) = (decodable.step(tokens(4), decodable.start(SOURCE)) for _ in range(2))
+    some = some.select(torch.tensor([[0], [3], [2]]))
+    for _ in range(5):
+        expected, all_four = decodable.step(tokens(4), all_four)
+        found, some = decodable.step(tokens(3), some)
+        torch.testing.assert_close(found, expected[[0, 3, 2]], rtol=1e-5, atol=1e-5)
+
+
+def test_the_source_has_a_mask_only_if_it_has_padding(made: Made) -> None:
+    decodable = made().eval().decodable()
+    assert decodable.start(SOURCE[:1]).source_mask is None
+    mask = decodable.start(SOURCE[:2]).source_mask
+    assert mask is not None
+    assert mask[:, 0, 0].isneginf().tolist() == (SOURCE[:2] == 0).tolist()
+
+
+def test_a_kernel_that_extends_full_attention_is_used(made: Made) -> None:
+    class Even(FullAttention):
+        def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+            return super().forward(0.0 * query, key, value, mask)
+
+    model = made().eval()
+    for layer in (*model.encoder, *model.decoder):
+        layer.self_attention.kernel = Even()
+    decodable, target = model.decodable(), torch.tensor([[BOS, 5, 6, 7]])
+    expected, state = model(SOURCE[:1], target)[0].log_softmax(-1), decodable.start(SOURCE[:1])
+    for token, row in zip(target[0], expected, strict=True):
+        log_probabilities, state = decodable.step(token[None], state)
+        torch.testing.assert_close(log_probabilities[0], row, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_dtype_reaches_every_layer(made: Made, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each layer: two products of self-attention, two of the feed-forward network, three of cross-attention."""
+    asked: list[str] = []
+
+    def watched(*arguments: Any, dtype: str = "float32", **_: Any) -> Any:
+        asked.append(arguments[2] if len(arguments) > 2 else dtype)
+        return lambda x: x
+
+    monkeypatch.setattr("nmt_cli.models.transformer_inference.frozen_linear", watched)
+    TransformerInference(made(), dtype)
+    assert asked == [dtype] * (2 * 4 + 2 * 7 + 1)
