@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from nmt_cli.commands.translate_formats import FORMATS, format_named
+from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
+from nmt_cli.config import flag
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
-from nmt_cli.files.text import read_windows
+from nmt_cli.files.text import ALL_LINES, read_windows
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.registry import argument, option
 
@@ -40,9 +42,24 @@ class TranslateCommandOptions:
     output: Path | None = option(
         None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
     )
+    shard: str | None = option(
+        None,
+        "Translate part I (from 1) of N of --input; the outputs of 1/N to N/N, joined, are the whole.",
+        metavar="I/N",
+    )
+    format: str | None = option(
+        None,
+        "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an object for each line "
+        "of input. [default: text; tsv with --nbest]",
+        choices=tuple(FORMATS),
+    )
     interactive: bool = option(False, "Translate lines as they are typed.")
     greedy: bool = option(False, "Same as --beam 1.")
-    scores: bool = option(False, "Write the score and a tab before each output.")
+    scores: bool = option(False, "In --format text, write the score and a tab before each output.")
+    score_target: Path | None = option(
+        None, "Do not search, but score the lines of this file: log-probability, number of tokens, line."
+    )
+    token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
@@ -65,36 +82,27 @@ def translate(options: TranslateCommandOptions) -> None:
     registry.discover(options.imports)
     _check(options)
     search = {**options.chosen, "beam": 1} if options.greedy else options.chosen
-    say = (lambda message: None) if options.quiet else _say
+    note = (lambda message: None) if options.quiet else say
+    if options.interactive:
+        from nmt_cli.commands.interactive import converse
+
+        converse(load_translator(options.checkpoints, options.device, search, say=note))
+        return
+    part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
-        if options.interactive:
-            from nmt_cli.commands.interactive import converse
-
-            converse(load_translator(options.checkpoints, options.device, search, say=say))
+        source = stack.enter_context(open_input(options.input))
+        target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
+        translator = load_translator(options.checkpoints, options.device, search, say=note)
+        page = stack.enter_context(_attention_page(translator, options))
+        write = stack.enter_context(open_output(options.output))
+        if options.input is None and sys.stdin.isatty():
+            note("Type lines; Ctrl-D ends.")
+        if target is None:
+            summary = _translate_stream(translator, source, write, page, options, part)
         else:
-            source = stack.enter_context(open_input(options.input))
-            translator = load_translator(options.checkpoints, options.device, search, say=say)
-            page = stack.enter_context(_attention_page(translator, options))
-            write = stack.enter_context(open_output(options.output))
-            if options.input is None and sys.stdin.isatty():
-                say("Type lines; Ctrl-D ends.")
-            _translate_stream(translator, source, write, page, options)
-
-
-def format_translation(translation: Translation, number: int, nbest: int, scores: bool) -> str:
-    """Return the output lines of input line `number`.
-
-    One best: the text, after its score and a tab if `scores`. N best: a line for each output, best first, with the
-    line's number (from 1), the score and the text, separated by tabs.
-    """
-    rows = []
-    for output in translation.outputs:
-        text = output.text.replace("\n", " ")
-        if nbest > 1:
-            rows.append(f"{number}\t{output.score:.4f}\t{text}\n")
-        else:
-            rows.append(f"{output.score:.4f}\t{text}\n" if scores else f"{text}\n")
-    return "".join(rows)
+            summary = _score_stream(translator, source, target, write, options, part)
+        for line in summary:
+            note(line)
 
 
 @dataclass
@@ -133,37 +141,55 @@ def _translate_stream(
     write: Callable[[bytes], None],
     page: AttentionPage | None,
     options: TranslateCommandOptions,
-) -> None:
+    part: range,
+) -> Iterator[str]:
+    """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
-    with _progress(source, options) as advance:
-        for window in read_windows(source, translator.options.read_ahead, _warn):
+    with _progress(source, part, options) as advance:
+        for window in read_windows(source, translator.options.read_ahead, warn, part=part):
             start = time.perf_counter()
             translations = translator.translate_window(window, advance)
             counts.seconds += time.perf_counter() - start
-            first = counts.lines + 1
+            first = part.start + counts.lines
             rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
             write("".join(rows).encode())
             for number, translation in enumerate(translations, first):
                 counts.add(translation)
                 if translation.truncated:
-                    _warn(
+                    warn(
                         f"{source.name}:{number}: longer than {translator.options.max_source_length} tokens; the rest "
                         "of the line is not translated (--max-source-length)"
                     )
                 if page is not None:
                     page.add(translation, f"{source.name}:{number}")
-    if not options.quiet:
-        for line in counts.summary():
-            _say(line)
+    return counts.summary()
+
+
+def _score_stream(
+    translator: Translator,
+    source: Input,
+    target: Input,
+    write: Callable[[bytes], None],
+    options: TranslateCommandOptions,
+    part: range,
+) -> Iterator[str]:
+    """Score the lines of `target` that are in `part`; return the lines of the summary."""
+    from nmt_cli.commands.translate_targets import check_line_counts, score_stream
+
+    if options.input and options.score_target and _identity(options.input) and _identity(options.score_target):
+        check_line_counts(options.input, options.score_target)  # before the work; pipes are compared at their end
+    with _progress(source, part, options) as advance:
+        totals = score_stream(translator, source, target, write, advance, part, options.token_scores)
+    return totals.summary()
 
 
 def _format(translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions) -> str:
-    """Return a translation as a drawing, on a terminal and if its task has one, or else as lines."""
+    """Return a translation in its format; on a terminal, unless one was chosen, as a drawing if its task has one."""
     nbest = translator.options.search.nbest
-    draws = nbest == 1 and translation.text and _to_terminal(options)
+    draws = nbest == 1 and options.format is None and translation.text and _to_terminal(options)
     drawing = translator.task.drawing(translation.text) if draws else None
     if drawing is None:
-        return format_translation(translation, number, nbest, options.scores)
+        return format_named(options.format, nbest)(translation, number, options.scores)
     console = Console(highlight=False)
     with console.capture() as captured:
         if options.scores:
@@ -177,27 +203,14 @@ def _to_terminal(options: TranslateCommandOptions) -> bool:
 
 
 @contextmanager
-def _progress(source: Input, options: TranslateCommandOptions) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Show progress on a terminal, unless the translations appear there: for a file, the share done and the time left.
-
-    Yield the function to call with the lines that have been translated.
-    """
+def _progress(
+    source: Input, part: range, options: TranslateCommandOptions
+) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Show progress on a terminal, unless the outputs appear there."""
     if options.quiet or _to_terminal(options) or not sys.stderr.isatty():
         yield lambda lines: None
         return
-    known = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
-    columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
-    start, count, length = time.monotonic(), 0, 0
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("translating" if source.size else "waiting for input", total=source.size)
-
-        def advance(lines: Sequence[str]) -> None:
-            nonlocal count, length
-            count += len(lines)
-            length += sum(len(line.encode()) + 1 for line in lines)
-            text = f"{count:,} lines translated, {count / (time.monotonic() - start):,.1f} lines/s"
-            bar.update(task, description=text, completed=source.file_position(length))
-
+    with progress(source, part, "scored" if options.score_target else "translated") as advance:
         yield advance
 
 
@@ -209,12 +222,12 @@ def _attention_page(translator: Translator, options: TranslateCommandOptions) ->
         return
     from nmt_cli.decoding.attention_page import AttentionPage
 
-    page = AttentionPage(translator, os.fspath(options.checkpoints[0]), _warn)
+    page = AttentionPage(translator, os.fspath(options.checkpoints[0]), warn)
     with open_output(options.attention) as write:
         yield page
         write(page.html())
     if not options.quiet:
-        _say(f"attention of {counted(len(page), 'sentence')}: {options.attention}; open it in a browser")
+        say(f"attention of {counted(len(page), 'sentence')}: {options.attention}; open it in a browser")
 
 
 def _check(options: TranslateCommandOptions) -> None:
@@ -224,11 +237,13 @@ def _check(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
     if options.greedy and options.chosen.get("beam", 1) != 1:
         raise UsageError("--greedy is --beam 1: leave out one of them")
+    _check_scoring(options)
+    if options.shard is not None:
+        shard_numbers(options.shard)
+        if options.input is None:
+            raise UsageError("--shard needs --input FILE: its lines are counted before they are translated")
     if options.interactive:
-        if options.input or options.output or options.attention:
-            raise UsageError("--interactive uses the terminal: leave out --input, --output and --attention")
-        if not sys.stdin.isatty():
-            raise UsageError("--interactive needs a terminal; leave it out to translate a file or a pipe")
+        _check_interactive(options)
         return
     if options.attention and len(options.checkpoints) > 1:
         raise UsageError("--attention shows one model, not an ensemble: give one checkpoint")
@@ -237,11 +252,36 @@ def _check(options: TranslateCommandOptions) -> None:
     _check_files(options)
 
 
+def _check_interactive(options: TranslateCommandOptions) -> None:
+    """Raise UsageError for a flag that does not fit --interactive, and if there is no terminal."""
+    if options.input or options.output or options.attention:
+        raise UsageError("--interactive uses the terminal: leave out --input, --output and --attention")
+    if options.format:
+        raise UsageError("--interactive has its own form of output: leave out --format")
+    if not sys.stdin.isatty():
+        raise UsageError("--interactive needs a terminal; leave it out to translate a file or a pipe")
+
+
+def _check_scoring(options: TranslateCommandOptions) -> None:
+    """Raise UsageError for a flag that means nothing with --score-target, or without it."""
+    if not options.score_target:
+        if options.token_scores:
+            raise UsageError("--token-scores needs --score-target; --format json writes the scores of output tokens")
+        return
+    given = [name for name in ("format", "interactive", "greedy", "scores", "attention") if getattr(options, name)]
+    given += sorted({*options.chosen} - {"batch_tokens", "read_ahead", "max_source_length"})
+    if given:
+        flags = " and ".join(map(flag, given))
+        raise UsageError(f"--score-target scores given lines and does not search: leave out {flags}")
+
+
 def _check_files(options: TranslateCommandOptions) -> None:
     """Raise UsageError for an output file that is the input, or is in no directory."""
-    source = _identity(sys.stdin.fileno() if options.input is None else options.input)
+    read = {
+        _identity(place) for place in (options.input or sys.stdin.fileno(), options.score_target) if place is not None
+    }
     for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
-        if place is not None and source is not None and _identity(place) == source:
+        if place is not None and _identity(place) in read - {None}:
             shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
             raise UsageError(f"{shown} is the input itself: choose another name")
         if isinstance(place, Path) and not place.parent.is_dir():
@@ -257,14 +297,6 @@ def _identity(place: Path | int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
-def _warn(message: str) -> None:
-    _say(f"warning: {message}")
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
 command = Command(
     TranslateCommandOptions,
     lambda options, chosen: translate(dataclasses.replace(options, chosen=chosen)),
@@ -275,5 +307,8 @@ command = Command(
         "nmt translate run --interactive",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",
+        "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
+        "nmt translate run --input test.en --score-target test.de",
+        "nmt translate run --input big.en.gz --shard 1/4 --output part-1",
     ],
 )

@@ -18,9 +18,7 @@ class SearchOptions:
 
     beam: int = option(4, "Beam size; 1 means greedy search.", minimum=1, maximum=10_000)
     alpha: float = option(0.6, "Exponent of the length penalty.", minimum=0.0)
-    nbest: int = option(
-        1, "Outputs for each line, best first: line number, score and text, separated by tabs.", minimum=1
-    )
+    nbest: int = option(1, "Outputs for each line, best first, in --format tsv if no other is given.", minimum=1)
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
     unknown: bool = False  # allow the unknown word in outputs
     early_termination: bool = True  # stop a search early; results do not change

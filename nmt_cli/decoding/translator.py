@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,8 +14,9 @@ from nmt_cli.data.batching import pad
 from nmt_cli.data.parallel import Workers, mapped
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import TranslateOptions, with_options
+from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.device import is_out_of_memory
-from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Task
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 128}
@@ -123,6 +124,7 @@ class Translator:
             workers: processes whose state is this translator. The translations do not depend on their number.
         """
         encoded = [self._encode(position, line) for position, line in enumerate(lines)]
+        advance([line.line for line in encoded if not line.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
         batches = self._batches([line for line in encoded if line.ids])
         translated = (
@@ -140,13 +142,74 @@ class Translator:
         """Return the ids of a line after truncation, without EOS; none if it is empty."""
         return self._encode(0, line).ids
 
+    def score_targets(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        advance: Callable[[Sequence[str]], None] = lambda sources: None,
+        place: Callable[[int], str] = lambda position: f"target {position + 1}",
+    ) -> list[TargetScore]:
+        """Return the log-probability of each target as the output of the source at the same position.
+
+        The options `batch_tokens` and `max_source_length` apply to both sides. Nothing is left out: an empty source is
+        the end of the sentence alone, and unknown words have the probability of the unknown word.
+
+        Args:
+            advance: called with the sources of the targets scored since the last call.
+            place: the name of the target at a position, for messages.
+
+        Raises:
+            UsageError: these are not two lists of strings of the same length.
+            DataError: the task cannot read a target, such as a tree with unbalanced brackets.
+            CheckpointError: a probability is NaN.
+            NmtError: one pair does not fit in memory.
+        """
+        if isinstance(sources, str) or isinstance(targets, str) or len(sources) != len(targets):
+            raise UsageError("score_targets takes two lists of lines of the same length")
+        inputs = [self._encode(position, line) for position, line in enumerate(sources)]
+        outputs = [self._encode_target(position, line, place) for position, line in enumerate(targets)]
+        log_probabilities = token_log_probabilities(
+            self.models,
+            [line.ids for line in inputs],
+            [line.ids for line in outputs],
+            self.device,
+            self.options.batch_tokens,
+            lambda positions: advance([inputs[i].line for i in positions]),
+        )
+        return [
+            TargetScore(
+                source.line,
+                target.line,
+                self.task.target_tokens(target.ids),
+                scores[:-1] if target.truncated else scores,
+                source.truncated,
+                target.truncated,
+            )
+            for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True)
+        ]
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """The model, or the members of the ensemble."""
+        members: Sequence[Any] = getattr(self.model, "members", (self.model,))
+        return members
+
     def _encode(self, position: int, line: str) -> _Encoded:
+        return self._encoded(position, line, self.task.encode_source)
+
+    def _encode_target(self, position: int, line: str, place: Callable[[int], str]) -> _Encoded:
+        try:
+            return self._encoded(position, line, self.task.encode_target)
+        except DataError as error:
+            raise DataError(f"{place(position)}: {error}") from error
+
+    def _encoded(self, position: int, line: str, encode: Callable[[str], list[int]]) -> _Encoded:
         if not isinstance(line, str):
-            raise UsageError(f"translate takes lines of text, not {type(line).__name__}: {line!r}")
+            raise UsageError(f"expected lines of text, not {type(line).__name__}: {line!r}")
         limit = self.options.max_source_length
         line = line.encode("utf-8", "replace").decode()  # half a surrogate pair becomes "?"
         text = line.strip()
-        ids = self.task.encode_source(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
+        ids = encode(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
         return _Encoded(position, line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
 
     def _batches(self, lines: list[_Encoded]) -> Iterator[list[_Encoded]]:

@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -23,6 +24,9 @@ LONGEST_LINE = 1 << 26
 
 LONGEST_CUT_LINE = 1 << 20
 """Bytes. In lenient mode, the rest of a longer line is left out."""
+
+ALL_LINES = range(1, sys.maxsize)
+"""Line numbers start at 1."""
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REPLACEMENT = "\ufffd"
@@ -49,15 +53,16 @@ def read_lines(
 
 
 def read_windows(
-    stream: Input, lines: int, warn: Callable[[str], None], characters: int = 1 << 22
+    stream: Input, lines: int, warn: Callable[[str], None], characters: int = 1 << 22, *, part: range = ALL_LINES
 ) -> Iterator[list[str]]:
     """Yield groups of at most `lines` lines; shorter where they reach `characters` or where the input pauses.
 
     So a file comes in groups large enough to sort, and a line that is typed comes at once. Lines are read leniently.
+    `part` is as in `decoded_lines`.
     """
     window: list[str] = []
     held = 0
-    for line in decoded_lines(stream, warn):
+    for line in decoded_lines(stream, warn, part=part):
         if line is not None:
             window.append(line)
             held += len(line)
@@ -69,9 +74,9 @@ def read_windows(
 
 
 def decoded_lines(
-    stream: Input, warn: Callable[[str], None] | None = None, *, keep_mark: bool = False
+    stream: Input, warn: Callable[[str], None] | None = None, *, keep_mark: bool = False, part: range = ALL_LINES
 ) -> Iterator[str | None]:
-    """Yield the lines of `stream`, and None where the input pauses.
+    """Yield the lines of `stream` whose numbers are in `part`, and None where the input pauses.
 
     Strict without `warn`: invalid UTF-8 and lines of more than `LONGEST_LINE` bytes raise. Lenient with it: each
     invalid byte becomes U+FFFD, the rest of a line after `LONGEST_CUT_LINE` bytes is left out, and `warn` is called
@@ -91,11 +96,28 @@ def decoded_lines(
             number += 1
             if number == 1:
                 line = _without_mark(line, stream.name, keep_mark)
-            yield _decoded(line, f"{stream.name}:{number}", limit, warn)
+            if number in part:
+                yield _decoded(line, f"{stream.name}:{number}", limit, warn)
+            elif number >= part.stop:
+                return
         if len(rest) > limit:
             if warn is None:
                 raise _too_long(f"{stream.name}:{number + 1}")
             rest = rest[: limit + 1]
+
+
+def count_lines(path: Path) -> int:
+    """Return the number of lines of a file, plain or gzip, as `decoded_lines` counts them.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    count, last = 0, b"\n"
+    with open_input(path) as stream:
+        while block := stream.read():
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
 
 
 def read_parallel(
@@ -111,11 +133,16 @@ def read_parallel(
         if source_line is None or target_line is None:
             shorter, longer = number - 1, number + sum(1 for _ in (targets if source_line is None else sources))
             counts = (shorter, longer) if source_line is None else (longer, shorter)
-            raise DataError(
-                f"{source} has {counts[0]} lines but {target} has {counts[1]}; line n of one file must be the "
-                "translation of line n of the other"
-            )
+            raise not_parallel(str(source), counts[0], str(target), counts[1])
         yield source_line, target_line, f"{source}:{number}"
+
+
+def not_parallel(source: str, source_lines: int, target: str, target_lines: int) -> DataError:
+    """Return the error of two files whose numbers of lines differ."""
+    return DataError(
+        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file must be the "
+        "translation of line n of the other"
+    )
 
 
 def find_file(prefix: str, ending: str) -> Path:

@@ -125,9 +125,15 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
 
 
 def line_tree(line: str) -> Tree:
-    """Return the one tree of a line that `tree_line` wrote."""
-    (placed,) = parse_trees([line], "tree")
-    return placed.tree
+    """Return the one tree of a line that `tree_line` wrote.
+
+    Raises:
+        DataError: as `parse_trees`; or the line has no tree, or several.
+    """
+    placed = list(parse_trees([line], "tree"))
+    if len(placed) != 1:
+        raise DataError(f"expected one tree on the line, found {len(placed)}")
+    return placed[0].tree
 
 
 def clean(tree: Tree) -> Tree | None:
@@ -208,7 +214,7 @@ def retagged(test: str, gold: str) -> str | None:
     """
     try:
         tested, right = (line_tree(line) for line in (test, gold))
-    except (DataError, ValueError):
+    except DataError:
         return None
     if tested.words == right.words:
         return tree_line(tested.with_tags(right.tags))

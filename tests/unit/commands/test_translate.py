@@ -22,8 +22,7 @@ import pytest
 
 from nmt_cli import registry
 from nmt_cli.cli import main
-from nmt_cli.commands.translate import TranslateCommandOptions, format_translation, translate
-from nmt_cli.decoding.translator import Output, Translation
+from nmt_cli.commands.translate import TranslateCommandOptions, translate
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 
 NMT = (sys.executable, "-m", "nmt_cli", "translate")
@@ -87,10 +86,21 @@ def test_n_best_and_scores(settings: TranslateCommandOptions) -> None:
     assert [rows[0][1], rows[3][1]] == [scored[0].split("\t")[0], scored[2].split("\t")[0]]
 
 
-def test_an_output_is_one_line() -> None:
-    outputs = [Output("a\nb", -0.5, [], []), Output("c", -1.25, [], [])]
-    translation = Translation("x", outputs, 1, truncated=False)
-    assert format_translation(translation, 7, 2, scores=False) == "7\t-0.5000\ta b\n7\t-1.2500\tc\n"
+@pytest.mark.parametrize("format", ["text", "tsv", "moses", "json"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_the_outputs_of_the_parts_joined_are_those_of_the_whole(
+    settings: TranslateCommandOptions, format: str, pack: Callable[[bytes], bytes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    content = pack(b"\xef\xbb\xbfabc\n\nhg\nde\xff\nabcdefgh\nab")
+    chosen = {**settings.chosen, "nbest": 2, "max_source_length": 7, "batch_tokens": 1}  # batches of one: no rounding
+    formatted = replace(settings, format=format, chosen=chosen)
+    whole = run(formatted, content)
+    warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
+    assert [w.split(": ")[1].rpartition(":")[2] for w in warnings] == ["4", "5"]
+    for count in (1, 2, 4, 9):
+        parts = [run(replace(formatted, shard=f"{number}/{count}"), content) for number in range(1, count + 1)]
+        assert [line for part in parts for line in part] == whole
+        assert [w for w in capfd.readouterr().err.split("\n") if w.startswith("warning")] == warnings
 
 
 def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path) -> None:
@@ -131,9 +141,13 @@ def test_a_full_disk_names_the_output(settings: TranslateCommandOptions, capfd: 
     assert "/dev/full: No space left" in capfd.readouterr().err
 
 
-def test_interactive_needs_a_terminal(settings: TranslateCommandOptions) -> None:
+def test_flags_that_interactive_does_not_take(settings: TranslateCommandOptions) -> None:
     with pytest.raises(UsageError, match="--input"):
         translate(replace(settings, interactive=True))
+    with pytest.raises(UsageError, match="--format"):
+        translate(replace(settings, interactive=True, input=None, output=None, format="json"))
+    with pytest.raises(UsageError, match="--shard needs --input"):
+        translate(replace(settings, input=None, shard="1/2"))
 
 
 @pytest.mark.parametrize(
@@ -146,6 +160,9 @@ def test_interactive_needs_a_terminal(settings: TranslateCommandOptions) -> None
         (["--beam", "0"], "--beam"),
         (["--beam", "100000000000"], "--beam"),
         (["--greedy", "--beam", "4"], "--greedy"),
+        (["--format", "xml"], "--format"),
+        (["--shard", "3/2"], "--shard"),
+        (["--token-scores"], "--score-target"),
         (["--output", "/absent/x"], "--output /absent/x"),
     ],
 )

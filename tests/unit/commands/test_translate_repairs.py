@@ -64,6 +64,8 @@ def test_a_drawing_is_complete_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPa
     shown = command._format(translator(output(DEEP)), translation, 1, command.TranslateCommandOptions(checkpoints=()))
     assert shown.count("S\n") == 20
     assert shown.endswith("VBZ sleeps\n")
+    plain = command.TranslateCommandOptions(checkpoints=(), format="text")
+    assert command._format(translator(output(DEEP)), translation, 1, plain) == f"{DEEP}\n"
 
 
 def conversation(made: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:

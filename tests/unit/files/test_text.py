@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError
@@ -21,6 +22,8 @@ from nmt_cli.files.opening import Input
 from nmt_cli.files.text import (
     LONGEST_CUT_LINE,
     check_regular,
+    count_lines,
+    decoded_lines,
     find_file,
     fingerprint,
     read_lines,
@@ -148,6 +151,34 @@ def test_windows_are_bounded_and_nothing_more_is_read() -> None:
     for number, window in enumerate(islice(read_windows(stream, 25, print), 100), start=1):
         assert len(window) == 25
         assert stream.count == -(-number * 25 // 10)
+
+
+@given(st.binary(max_size=60) | st.text("a\n\ufeff", max_size=9).map(str.encode), st.integers(1, 9), st.integers(0, 9))
+def test_a_part_is_those_lines_and_no_others(content: bytes, start: int, length: int) -> None:
+    part = range(start, start + length)
+
+    def warnings_and_lines(**options: range) -> tuple[list[str], list[str | None]]:
+        warnings: list[str] = []
+        blocks = Blocks(content[i : i + 7] for i in range(0, len(content), 7))
+        return warnings, list(decoded_lines(blocks, warnings.append, **options))
+
+    assume(not content.startswith((b"\xff\xfe", b"\xfe\xff")))
+    warnings, lines = warnings_and_lines()
+    expected = [warning for warning in warnings if int(warning.split(":")[1]) in part]
+    assert warnings_and_lines(part=part) == (expected, lines[start - 1 : start - 1 + length])
+
+
+def test_no_more_is_read_after_a_part() -> None:
+    stream = Blocks([b"a\n"] * 10)
+    assert list(read_windows(stream, 9, print, part=range(2, 4))) == [["a", "a"]]
+    assert stream.count == 4
+
+
+@given(st.text("ab\n\r\ufeff", max_size=12), st.sampled_from([bytes, gzip.compress]))
+def test_lines_are_counted_as_they_are_read(content: str, pack: Callable[[bytes], bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(Path(folder), pack(content.encode()))
+        assert count_lines(path) == len(list(read_lines(path)))
 
 
 @pytest.mark.timeout(30)

@@ -15,6 +15,7 @@ from nmt_cli.parsing.trees import (
     Open,
     Tree,
     clean,
+    line_tree,
     line_words,
     parse_trees,
     read_clean_trees,
@@ -36,6 +37,14 @@ def cleaned(text: str) -> str:
     tree = clean(parsed(text)[0])
     assert tree is not None
     return tree_line(tree)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "  ", "(TOP (NN a)) (TOP (NN b))", "(TOP (NN a)", "(TOP (NN a)))", "a", "()", "(NN)"]
+)
+def test_a_line_that_is_not_one_tree_is_an_error(line: str) -> None:
+    with pytest.raises(DataError):
+        line_tree(line)
 
 
 @pytest.mark.parametrize(

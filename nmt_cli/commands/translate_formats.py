@@ -1,0 +1,77 @@
+"""The output formats of `nmt translate`: each is a function in `FORMATS`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it imports torch, which `nmt translate --help` must not
+    from nmt_cli.decoding.translator import Translation
+
+Format = Callable[["Translation", int, bool], str]
+"""From a translation, the number of its line in the input (from 1), and whether scores were asked for: the text."""
+
+_MOSES_BAR = "&#124;"
+"""How Moses escapes a vertical bar."""
+
+
+def text(translation: Translation, number: int, scores: bool) -> str:
+    """A line an output: the text, after its score and a tab if `scores`."""
+    if scores:
+        return "".join(f"{output.score:.4f}\t{column(output.text)}\n" for output in translation.outputs)
+    return "".join(f"{one_line(output.text)}\n" for output in translation.outputs)
+
+
+def tsv(translation: Translation, number: int, scores: bool) -> str:
+    """A line an output: line number (from 1), score and text, separated by tabs."""
+    return "".join(f"{number}\t{output.score:.4f}\t{column(output.text)}\n" for output in translation.outputs)
+
+
+def moses(translation: Translation, number: int, scores: bool) -> str:
+    """A line an output, as in Moses' n-best lists: line number (from 0), text, features and score, between ` ||| `.
+
+    The features are the sum of the log-probabilities and the number of tokens of which they are.
+    """
+    rows = []
+    for output in translation.outputs:
+        escaped = one_line(output.text).replace("|||", 3 * _MOSES_BAR)
+        features = f"LogProb= {sum(output.token_scores):.4f} Length= {len(output.token_scores)}"
+        rows.append(f"{number - 1} ||| {escaped} ||| {features} ||| {output.score:.4f}\n")
+    return "".join(rows)
+
+
+def as_json(translation: Translation, number: int, scores: bool) -> str:
+    """A JSON object for each line of input, on one line."""
+    outputs = [
+        {
+            "text": output.text,
+            "score": round(output.score, 4),
+            "tokens": output.tokens,
+            "token_scores": [round(score, 4) for score in output.token_scores],
+            "repairs": dict(output.repairs),
+        }
+        for output in translation.outputs
+    ]
+    line = {"line": number, "source": translation.source, "truncated": translation.truncated, "outputs": outputs}
+    return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+FORMATS: dict[str, Format] = {"text": text, "tsv": tsv, "moses": moses, "json": as_json}
+"""By the name that `--format` takes."""
+
+
+def format_named(name: str | None, nbest: int) -> Format:
+    """Return the format `name`; where none is given, text for one best and tsv for n best."""
+    return FORMATS[name or ("text" if nbest == 1 else "tsv")]
+
+
+def one_line(content: str) -> str:
+    """Return `content` with a space in place of each line break."""
+    return re.sub(r"[\n\r]", " ", content)
+
+
+def column(content: str) -> str:
+    """Return `content` with a space in place of each line break and tab."""
+    return re.sub(r"[\n\r\t]", " ", content)

@@ -1,0 +1,80 @@
+"""The streams of `nmt translate`: the part of the input to read, its progress, and messages."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from nmt_cli.errors import UsageError
+from nmt_cli.files.opening import Input
+from nmt_cli.files.text import ALL_LINES, check_regular, count_lines
+
+
+def shard_numbers(shard: str) -> tuple[int, int]:
+    """Return I and N of `I/N`.
+
+    Raises:
+        UsageError: it is something else, or I is not from 1 to N.
+    """
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard)
+    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= count:
+        raise UsageError(f"--shard must be I/N with I from 1 to N, such as 1/4 for the first of 4 parts, not {shard!r}")
+    return number, count
+
+
+def part_of(path: Path, shard: str) -> range:
+    """Return the line numbers of a part of the file: the parts 1/N to N/N are all its lines, in order.
+
+    Raises:
+        UsageError: as `shard_numbers`.
+        DataError: the file cannot be read, or is a pipe, which cannot be read twice.
+    """
+    number, count = shard_numbers(shard)
+    check_regular(path)
+    lines = count_lines(path)
+    return range(1 + lines * (number - 1) // count, 1 + lines * number // count)
+
+
+@contextmanager
+def progress(source: Input, part: range, work: str) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Show progress on stderr: for a file or a part of it, the share done and the time left.
+
+    Args:
+        part: the numbers of the lines that are read.
+        work: "translated" or "scored".
+
+    Yield the function to call with the lines that are done.
+    """
+    total = source.size if part == ALL_LINES else len(part)
+    known = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
+    columns = (TextColumn("{task.description}"), *(known if total else (SpinnerColumn(),)))
+    start, count, length = time.monotonic(), 0, 0
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting" if total else "waiting for input", total=total)
+
+        def advance(lines: Sequence[str]) -> None:
+            nonlocal count, length
+            count += len(lines)
+            length += sum(len(line.encode()) + 1 for line in lines)
+            text = f"{count:,} lines {work}, {count / (time.monotonic() - start):,.1f} lines/s"
+            bar.update(task, description=text, completed=source.file_position(length) if part == ALL_LINES else count)
+
+        yield advance
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    say(f"warning: {message}")
+
+
+def say(message: str) -> None:
+    """Print a message on stderr."""
+    print(message, file=sys.stderr, flush=True)

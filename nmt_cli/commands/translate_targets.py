@@ -1,0 +1,119 @@
+"""`nmt translate --score-target`: the log-probabilities of given targets."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli.commands.translate_formats import column
+from nmt_cli.commands.translate_streams import warn
+from nmt_cli.decoding.scoring import TargetScore
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.errors import counted
+from nmt_cli.files.opening import Input
+from nmt_cli.files.text import ALL_LINES, count_lines, decoded_lines, not_parallel, read_windows
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
+from nmt_cli.training.validation import perplexity
+
+
+@dataclass
+class Totals:
+    """Figures of the summary; the time excludes waiting for input."""
+
+    lines: int = 0
+    tokens: int = 0
+    log_probability: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, score: TargetScore) -> None:
+        """Count a line."""
+        self.lines += 1
+        self.tokens += len(score.token_scores)
+        self.log_probability += score.score
+
+    def summary(self) -> Iterator[str]:
+        """Yield the lines to show at the end."""
+        seconds = max(self.seconds, 1e-6)
+        yield (
+            f"scored {counted(self.lines, 'line')} in {self.seconds:.1f} s: "
+            f"{self.lines / seconds:,.1f} lines/s, {self.tokens / seconds:,.0f} target tokens/s"
+        )
+        if self.tokens:
+            yield (
+                f"perplexity {perplexity(-self.log_probability / self.tokens):,.4f} on "
+                f"{counted(self.tokens, 'target token')}, ends of sentences included"
+            )
+
+
+def score_stream(
+    translator: Translator,
+    source: Input,
+    target: Input,
+    write: Callable[[bytes], None],
+    advance: Callable[[Sequence[str]], None],
+    part: range = ALL_LINES,
+    token_scores: bool = False,
+) -> Totals:
+    """Score the lines of `target` that are in `part`, and write a line for each.
+
+    Raises:
+        DataError: one of the two has more lines.
+    """
+    totals = Totals()
+    for sources, targets in _windows(source, target, translator.options.read_ahead, part):
+        start = time.perf_counter()
+        first = part.start + totals.lines
+        places = [f"{target.name}:{number}" for number in range(first, first + len(targets))]
+        scores = translator.score_targets(sources, targets, advance, places.__getitem__)
+        totals.seconds += time.perf_counter() - start
+        write("".join(format_score(score, token_scores) for score in scores).encode())
+        for number, score in enumerate(scores, first):
+            totals.add(score)
+            for cut, name in ((score.source_truncated, source.name), (score.target_truncated, target.name)):
+                if cut:
+                    warn(
+                        f"{name}:{number}: longer than {translator.options.max_source_length} tokens; the rest of the "
+                        "line is left out of the score (--max-source-length)"
+                    )
+    return totals
+
+
+def format_score(score: TargetScore, token_scores: bool) -> str:
+    """Return the output line: log-probability, number of tokens, each token's log-probability if asked for, target."""
+    columns = [f"{score.score:.4f}", str(len(score.token_scores))]
+    if token_scores:
+        tokens = [*score.tokens, SPECIAL_SYMBOLS[EOS]]  # without the last if the target was cut
+        pairs = zip(tokens, score.token_scores, strict=not score.target_truncated)
+        columns.append(" ".join(f"{_without_spaces(token)}:{value:.4f}" for token, value in pairs))
+    return "\t".join([*columns, column(score.target)]) + "\n"
+
+
+def check_line_counts(source: Path, target: Path) -> None:
+    """Raise DataError unless two files have the same number of lines."""
+    counts = count_lines(source), count_lines(target)
+    if counts[0] != counts[1]:
+        raise not_parallel(str(source), counts[0], str(target), counts[1])
+
+
+def _windows(source: Input, target: Input, lines: int, part: range) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield groups of lines of both, as `read_windows`."""
+    windows = read_windows(source, lines, warn, part=part)
+    targets = (line for line in decoded_lines(target, warn, part=part) if line is not None)
+    count = 0
+    for window in windows:
+        matching = list(itertools.islice(targets, len(window)))
+        if len(matching) < len(window):
+            longer = count + len(window) + sum(map(len, windows))
+            raise not_parallel(source.name, longer, target.name, count + len(matching))
+        yield window, matching
+        count += len(window)
+    if rest := sum(1 for _ in targets):
+        raise not_parallel(source.name, count, target.name, count + rest)
+
+
+def _without_spaces(token: str) -> str:
+    return re.sub(r"\s", "\u2581", token)

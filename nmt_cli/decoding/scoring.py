@@ -1,0 +1,124 @@
+"""Log-probabilities of given targets: one pass over whole sentences, as in training, in place of a search.
+
+Letters: B sentences, T target length, V vocabulary, M models, d their width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt_cli.data.batching import collate, length_buckets
+from nmt_cli.device import is_out_of_memory
+from nmt_cli.errors import CheckpointError, NmtError
+from nmt_cli.interfaces import PAD, Batch, Model
+
+ROWS = 512
+"""Rows of the logits [ROWS, V] that exist at a time."""
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class TargetScore:
+    """The log-probability (natural) of a given target. An empty target has one token, the end of the sentence."""
+
+    source: str
+    target: str
+    tokens: list[str]  # the subwords of the target
+    token_scores: list[float]  # log-probability of each, and of EOS unless the target was cut
+    source_truncated: bool  # the line was longer than `max_source_length`
+    target_truncated: bool
+
+    @property
+    def score(self) -> float:
+        """The sum over the tokens, not normalised by their number."""
+        return math.fsum(self.token_scores)
+
+
+@torch.inference_mode()
+def token_log_probabilities(
+    models: Sequence[Model],
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    device: torch.device,
+    batch_tokens: int,
+    advance: Callable[[Sequence[int]], None] = lambda positions: None,
+) -> list[list[float]]:
+    """Return the log-probability of each token of each target, and of the end of the sentence after them.
+
+    The probabilities of several models are averaged at each token, as in `Ensemble`. The result of a pair does not
+    depend on the others, up to rounding.
+
+    Args:
+        models: in evaluation mode, on `device`.
+        sources, targets: ids without BOS and EOS; both may be empty.
+        batch_tokens: maximum source tokens, and target tokens, in a batch, padding included.
+        advance: called with the positions of the pairs scored since the last call.
+
+    Raises:
+        CheckpointError: a probability is NaN.
+        NmtError: one pair does not fit in memory.
+    """
+    results: list[list[float]] = [[] for _ in targets]
+    for bucket in reversed(length_buckets(_lengths(sources), _lengths(targets), batch_tokens)):  # the longest first
+        positions = bucket.tolist()
+        found = _scores(models, [sources[i] for i in positions], [targets[i] for i in positions], device)
+        for i, scores in zip(positions, found, strict=True):
+            results[i] = scores
+        advance(positions)
+    return results
+
+
+def _lengths(side: Sequence[Ids]) -> NDArray[np.int64]:
+    return np.array([len(ids) + 1 for ids in side], dtype=np.int64)
+
+
+def _scores(
+    models: Sequence[Model], sources: Sequence[Ids], targets: Sequence[Ids], device: torch.device
+) -> list[list[float]]:
+    """Score a batch; if it does not fit in memory, in halves."""
+    try:
+        arrays = ([np.array(ids, dtype=np.int64) for ids in side] for side in (sources, targets))
+        return _batch_scores(models, collate(*arrays).to(device))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(sources) == 1:
+            raise NmtError(
+                f"out of memory on a source of {len(sources[0])} and a target of {len(targets[0])} tokens: use a "
+                "smaller max_source_length"
+            ) from error
+    half = len(sources) // 2
+    return _scores(models, sources[:half], targets[:half], device) + _scores(
+        models, sources[half:], targets[half:], device
+    )
+
+
+def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
+    real = batch.target_out != PAD  # [B, T]
+    each = torch.stack([_real_token_scores(model, batch, real) for model in models])  # [M, tokens]
+    mean = each.logsumexp(dim=0) - math.log(len(models))
+    if mean.isnan().any():
+        raise CheckpointError(
+            "the model's probabilities are not numbers (NaN): its weights are damaged, or training diverged; "
+            "use an earlier checkpoint"
+        )
+    return [scores.tolist() for scores in torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())]
+
+
+def _real_token_scores(model: Model, batch: Batch, real: Tensor) -> Tensor:
+    """The log-probabilities [tokens] of the `real` [B, T] tokens of `target_out`, sentence after sentence."""
+    hidden = model.decoder_output(batch.source, batch.target_in)[real]  # [tokens, d]
+    parts = []
+    for rows, ids in zip(torch.split(hidden, ROWS), torch.split(batch.target_out[real], ROWS), strict=True):
+        logits = F.linear(rows, model.output_weight).float()  # [ROWS, V]
+        parts.append(logits.gather(1, ids.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=1))
+    return torch.cat(parts)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nmt_cli
+from nmt_cli.commands.translate import TranslateCommandOptions, translate
+from nmt_cli.commands.translate_targets import format_score
+from nmt_cli.decoding.scoring import TargetScore
+from nmt_cli.errors import DataError
+
+SOURCE = ["abc", "", "hgfedcba", "ab", "fed", "a", "cab"]
+TARGET = ["hg", "ab", "abc", "", "de fa", "h", "xyz"]
+
+
+@pytest.fixture
+def options(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
+    for name, lines in (("source", SOURCE), ("target", TARGET)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return TranslateCommandOptions(
+        checkpoints=(tiny_checkpoint,),
+        input=tmp_path / "source",
+        score_target=tmp_path / "target",
+        output=tmp_path / "out",
+        device="cpu",
+    )
+
+
+def run(options: TranslateCommandOptions, **changes: Any) -> list[list[str]]:
+    """Return the columns of each line."""
+    changed = replace(options, **changes)
+    translate(changed)
+    assert changed.output is not None
+    content = changed.output.read_text()
+    assert content.endswith("\n") or not content
+    return [line.split("\t") for line in content.split("\n")[:-1]]
+
+
+def test_a_line_for_each_line_and_the_perplexity(
+    options: TranslateCommandOptions, tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(options)
+    expected = nmt_cli.load(tiny_checkpoint, device="cpu").score_targets(SOURCE, TARGET)
+    assert [float(row[0]) for row in rows] == pytest.approx([each.score for each in expected], abs=1e-3)
+    assert [row[1:] for row in rows] == [[str(len(each.tokens) + 1), each.target] for each in expected]
+    out, err = capfd.readouterr()
+    assert out == ""
+    tokens = sum(int(row[1]) for row in rows)
+    found = re.search(r"scored 7 lines in .*\nperplexity ([\d.,]+) on (\d+) target tokens", err)
+    assert found is not None
+    perplexity = math.exp(-sum(float(row[0]) for row in rows) / tokens)
+    assert float(found[1].replace(",", "")) == pytest.approx(perplexity, rel=1e-3)
+    assert int(found[2]) == tokens
+
+
+def test_windows_and_batches_change_nothing(options: TranslateCommandOptions) -> None:
+    whole = run(options)
+    small = run(options, chosen={"read_ahead": 2, "batch_tokens": 5})
+    assert [row[1:] for row in small] == [row[1:] for row in whole]
+    assert [float(row[0]) for row in small] == pytest.approx([float(row[0]) for row in whole], abs=2e-4)
+
+
+def test_the_tokens_and_their_scores(options: TranslateCommandOptions) -> None:
+    for row, plain in zip(run(options, token_scores=True), run(options), strict=True):
+        assert [row[0], row[1], row[3]] == plain
+        pairs = [pair.rpartition(":") for pair in row[2].split()]
+        assert len(pairs) == int(row[1])
+        assert pairs[-1][0] == "</s>"
+        assert sum(float(value) for _, _, value in pairs) == pytest.approx(float(row[0]), abs=1e-3)
+
+
+def test_no_text_and_no_token_breaks_the_columns() -> None:
+    score = TargetScore("s", "a\tb\rc", ["a b", "\t", ":"], [-0.25, -0.5, -0.125, -1.0], False, False)
+    assert format_score(score, token_scores=True) == (
+        "-1.8750\t4\ta▁b:-0.2500 ▁:-0.5000 ::-0.1250 </s>:-1.0000\ta b c\n"
+    )
+    cut = TargetScore("s", "ab", ["a"], [-0.25], False, target_truncated=True)
+    assert format_score(cut, token_scores=True) == "-0.2500\t1\ta:-0.2500\tab\n"
+
+
+def test_the_parts_joined_are_the_whole(options: TranslateCommandOptions, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress((tmp_path / "target").read_bytes()))
+    single = replace(options, score_target=packed, chosen={"batch_tokens": 1})  # batches of one: no rounding
+    whole = run(single)
+    for count in (2, 3, 9):
+        parts = [run(single, shard=f"{number}/{count}") for number in range(1, count + 1)]
+        assert [row for part in parts for row in part] == whole
+
+
+def test_long_lines_are_named(options: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
+    run(options, chosen={"max_source_length": 4, "read_ahead": 2})
+    warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
+    assert [warning.split(": ")[1] for warning in warnings] == [f"{options.input}:3", f"{options.score_target}:5"]
+
+
+@pytest.mark.parametrize(("source", "target"), [(7, 5), (4, 7), (7, 0), (0, 7)])
+@pytest.mark.parametrize("piped", [False, True])
+def test_different_numbers_of_lines(
+    options: TranslateCommandOptions, tmp_path: Path, source: int, target: int, piped: bool
+) -> None:
+    """Files are compared before the work, a pipe when one side ends."""
+    for name, lines, count in (("source", SOURCE, source), ("target", TARGET, target)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[:count]))
+    name = "standard input" if piped else str(options.input)
+    message = f"{name} has {source} lines but {options.score_target} has {target}; line n of one file must be the"
+    if not piped:
+        (tmp_path / "out").write_text("precious")
+        with pytest.raises(DataError, match=re.escape(message)):
+            translate(options)
+        assert (tmp_path / "out").read_text() == "precious"
+        return
+    command = [sys.executable, "-m", "nmt_cli", "translate", *map(str, options.checkpoints), "--device", "cpu"]
+    command += ["--score-target", str(options.score_target), "--read-ahead", "2"]
+    given = (tmp_path / "source").read_bytes()
+    done = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert message in done.stderr.decode()
+    assert b"perplexity" not in done.stderr
+
+
+def test_nothing_to_score(options: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in (options.input, options.score_target):
+        assert path is not None
+        path.write_text("")
+    assert run(options) == []
+    assert capfd.readouterr().err.startswith("scored 0 lines")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--beam", "2"],
+        ["--alpha", "0"],
+        ["--nbest", "1"],
+        ["--min-length", "1"],
+        ["--max-length-offset", "1"],
+        ["--constrained"],
+        ["--greedy"],
+        ["--scores"],
+        ["--interactive"],
+        ["--attention", "page.html"],
+        ["--format", "json"],
+        ["--beam", "2", "--scores"],
+    ],
+)
+def test_flags_of_the_search_are_refused_by_name(
+    nmt: Callable[..., tuple[int, str, str]], options: TranslateCommandOptions, flags: list[str]
+) -> None:
+    code, out, err = nmt("translate", *options.checkpoints, "--score-target", options.score_target, *flags)
+    assert (code, out) == (2, "")
+    named = err.partition("leave out ")[2].split()
+    assert sorted(named[::2]) == sorted(flag for flag in flags if flag.startswith("--"))
+
+
+def test_the_targets_are_not_overwritten(options: TranslateCommandOptions, nmt: Callable[..., Any]) -> None:
+    target = options.score_target
+    code, _, err = nmt("translate", *options.checkpoints, "-i", options.input, "--score-target", target, "-o", target)
+    assert code == 2
+    assert "is the input itself" in err
+
+
+def test_a_damaged_tree_is_named(
+    options: TranslateCommandOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task's error about a target has the file and the line."""
+
+    def encode(line: str) -> list[int]:
+        raise DataError("expected one tree on the line, found 2")
+
+    def load(*arguments: Any) -> Any:
+        translator = nmt_cli.load(options.checkpoints, device="cpu", read_ahead=2)
+        monkeypatch.setattr(translator.task, "encode_target", lambda line: encode(line) if line == "de fa" else [])
+        return translator
+
+    monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", load)
+    with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}/target:5: expected one tree"):
+        translate(options)

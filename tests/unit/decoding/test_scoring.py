@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nmt_cli.decoding import scoring
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.scoring import token_log_probabilities
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.errors import CheckpointError, DataError, NmtError, UsageError
+from nmt_cli.interfaces import BOS, EOS, UNK
+
+CPU = torch.device("cpu")
+PAIRS = [([4, 5, 6], [7, 8]), ([], [9]), ([10], []), ([], []), ([4] * 9, [UNK, 12] * 6), ([11], [5])]
+Pairs = Sequence[tuple[list[int], list[int]]]
+
+
+@pytest.fixture(scope="module")
+def translators(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> list[Translator]:
+    """Of two models, and of both together."""
+    folder = tmp_path_factory.mktemp("scoring")
+    paths = [make_checkpoint(folder / str(seed), seed=seed) for seed in (3, 4)]
+    return [load_translator(chosen, "cpu") for chosen in (paths[:1], paths[1:], paths)]
+
+
+def scored(models: Sequence[Any], pairs: Pairs, batch_tokens: int = 4096) -> list[list[float]]:
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    return token_log_probabilities(models, sources, targets, CPU, batch_tokens)
+
+
+def by_cross_entropy(model: Any, source: list[int], target: list[int]) -> Tensor:
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+    return -F.cross_entropy(logits[0], torch.tensor([*target, EOS]), reduction="none")
+
+
+def flat(scores: list[list[float]]) -> list[float]:
+    return [value for each in scores for value in each]
+
+
+def test_scores_are_the_cross_entropy_of_the_model(translators: list[Translator]) -> None:
+    (model,) = translators[0].models
+    found = scored([model], PAIRS)
+    assert [len(scores) for scores in found] == [len(target) + 1 for _, target in PAIRS]
+    for scores, pair in zip(found, PAIRS, strict=True):
+        assert scores == pytest.approx(by_cross_entropy(model, *pair).tolist(), abs=1e-5)
+
+
+def test_an_ensemble_averages_the_probability_of_each_token(translators: list[Translator]) -> None:
+    both = translators[2].models
+    assert len(both) == 2
+    for scores, pair in zip(scored(both, PAIRS), PAIRS, strict=True):
+        mean = torch.stack([by_cross_entropy(model, *pair).exp() for model in both]).mean(dim=0).log()
+        assert scores == pytest.approx(mean.tolist(), abs=1e-5)
+
+
+IDS = st.lists(st.integers(EOS + 1, 12) | st.just(UNK), max_size=9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(pairs=st.lists(st.tuples(IDS, IDS), max_size=12), batch_tokens=st.integers(1, 60))
+def test_batches_change_nothing(translators: list[Translator], pairs: Pairs, batch_tokens: int) -> None:
+    alone = [scored(translators[0].models, [pair])[0] for pair in pairs]
+    together = scored(translators[0].models, pairs, batch_tokens)
+    assert [len(scores) for scores in together] == [len(scores) for scores in alone]
+    assert flat(together) == pytest.approx(flat(alone), abs=1e-5)
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_the_outputs_of_a_greedy_search_have_the_scores_that_the_search_gave(
+    translators: list[Translator], which: int
+) -> None:
+    lines = ["abc", "hgfedcba", "a", "bad", "ace" * 5]
+    found = list(translators[which].translate_detailed(lines, beam=1, alpha=0.0, max_length_offset=2))
+    outputs = [translation.outputs[0] for translation in found]
+    pairs = [
+        (translators[which].source_ids(line), list(output.ids)) for line, output in zip(lines, outputs, strict=True)
+    ]
+    for scores, output in zip(scored(translators[which].models, pairs), outputs, strict=True):
+        assert sum(output.token_scores) == pytest.approx(output.score, abs=1e-4)
+        assert scores[: len(output.token_scores)] == pytest.approx(output.token_scores, abs=1e-4)
+
+
+def test_few_logits_exist_at_a_time(translators: list[Translator], monkeypatch: pytest.MonkeyPatch) -> None:
+    (model,) = translators[0].models
+    expected = scored([model], PAIRS)
+    rows: list[int] = []
+
+    def linear(x: Tensor, weight: Tensor) -> Tensor:
+        rows.append(len(x))
+        return x @ weight.T
+
+    class Watched:
+        output_weight = model.output_weight
+        decoder_output = staticmethod(model.decoder_output)
+
+    class Functions:
+        linear: Any
+
+    functions = Functions()
+    functions.linear = linear
+    monkeypatch.setattr(scoring, "F", functions)
+    monkeypatch.setattr(scoring, "ROWS", 4)
+    assert flat(scored([Watched()], PAIRS)) == pytest.approx(flat(expected), abs=1e-5)
+    assert max(rows) == 4
+    assert sum(rows) == len(flat(expected))
+
+
+class Small(nn.Module):
+    """A model whose memory holds two sentences."""
+
+    def __init__(self, model: Any, largest: int = 2) -> None:
+        super().__init__()
+        self.model, self.largest = model, largest
+
+    @property
+    def output_weight(self) -> Tensor:
+        return self.model.output_weight  # type: ignore[no-any-return]
+
+    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
+        if len(source) > self.largest:
+            raise torch.OutOfMemoryError("too much")
+        return self.model.decoder_output(source, target_in)  # type: ignore[no-any-return]
+
+
+def test_a_batch_that_does_not_fit_in_memory_is_halved(translators: list[Translator]) -> None:
+    (model,) = translators[0].models
+    assert flat(scored([Small(model)], PAIRS)) == pytest.approx(flat(scored([model], PAIRS)), abs=1e-5)
+    with pytest.raises(NmtError, match="source of 9 and a target of 12 tokens"):
+        scored([Small(model, 0)], PAIRS[4:5])
+
+
+def test_probabilities_that_are_not_numbers_are_an_error(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    (model,) = load_translator([make_checkpoint(tmp_path / "nan")], "cpu").models
+    with torch.no_grad():
+        model.output_weight[7] = math.nan
+    with pytest.raises(CheckpointError, match="NaN"):
+        scored([model], [([4], [5])])
+
+
+def test_lines_are_scored_in_order_with_their_tokens(translators: list[Translator]) -> None:
+    translator = translators[0]
+    seen: list[str] = []
+    sources, targets = ["abc", "", "de", "ab"], ["hg", "a", " ", "ax\ud800"]
+    scores = translator.score_targets(sources, targets, seen.extend)
+    assert [(each.source, each.target) for each in scores] == [("abc", "hg"), ("", "a"), ("de", " "), ("ab", "ax?")]
+    assert sorted(seen) == sorted(sources)
+    assert [len(each.token_scores) - len(each.tokens) for each in scores] == [1] * 4
+    assert "".join(scores[0].tokens).replace("\u2581", "") == "hg"
+    assert scores[2].tokens == []
+    assert "<unk>" in scores[3].tokens
+    for each in scores:
+        assert each.score == pytest.approx(sum(each.token_scores))
+        ids = translator.source_ids(each.source), translator.task.encode_target(each.target.strip())
+        assert each.token_scores == pytest.approx(by_cross_entropy(translator.models[0], *ids).tolist(), abs=1e-5)
+
+
+def test_long_lines_are_cut_on_either_side(translators: list[Translator]) -> None:
+    limited = replace(translators[0], options=replace(translators[0].options, max_source_length=3))
+    whole, long_source, long_target = limited.score_targets(["ab", "abcdef", "ab"], ["ab", "ab", "abcdef"])
+    assert [(each.source_truncated, each.target_truncated) for each in (whole, long_source, long_target)] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+    assert long_source.token_scores == pytest.approx(whole.token_scores, abs=1e-5)
+    assert len(long_target.token_scores) == len(long_target.tokens) == 3  # the end of the sentence was not reached
+    assert long_target.token_scores == pytest.approx(whole.token_scores[:3], abs=1e-5)
+
+
+def test_what_cannot_be_scored_is_named(translators: list[Translator]) -> None:
+    wrong: list[Any] = [(["a"], []), ("a", ["a"]), (["a"], "b"), (["a"], [3]), ([b"a"], ["a"])]
+    for sources, targets in wrong:
+        with pytest.raises(UsageError):
+            translators[0].score_targets(sources, targets)
+    assert translators[0].score_targets([], []) == []
+
+    class Trees:
+        encode_source = translators[0].task.encode_source
+
+        def encode_target(self, line: str) -> list[int]:
+            raise DataError("unbalanced")
+
+    with pytest.raises(DataError, match=r"^target 2: unbalanced"):
+        replace(translators[0], task=Trees()).score_targets(["a", "b"], [" ", "(S"])  # type: ignore[arg-type]
