@@ -143,8 +143,8 @@ class Constraint(Protocol):
     EOS is a token like any other: if it is never allowed, hypotheses end at the length limit.
     """
 
-    def allowed(self) -> Tensor:
-        """Return [N, V], true where the token may follow.
+    def restrict(self, scores: Tensor) -> None:
+        """Set `scores` [N, V] to -inf, in place, where a token may not follow; leave the others as they are.
 
         A hypothesis without any allowed token is dropped, or cut short if its sentence has no other.
         """

@@ -112,7 +112,8 @@ class _Search:
         """The 2 K best continuations of each sentence. At most K of them end, one of each row."""
         log_probabilities, self.state = self.model.step(self.tokens[:, -1], self.state)  # [N, V]
         if self.constraint is not None:
-            log_probabilities = log_probabilities.masked_fill(~self.constraint.allowed(), -torch.inf)
+            log_probabilities = log_probabilities.clone()
+            self.constraint.restrict(log_probabilities)
         K = self.options.beam
         values, tokens = topk(log_probabilities, K + 1 + len(self.never))  # [N, C / W]
         forbidden = torch.isin(tokens, self.never)

@@ -207,10 +207,10 @@ def test_constrained_outputs_keep_the_constraint_of_the_task(translator: Transla
         def __init__(self, rows: int) -> None:
             self.rows = rows
 
-        def allowed(self) -> Tensor:
-            mask = torch.zeros(self.rows, LetterTask.target_vocabulary_size, dtype=torch.bool)
-            mask[:, [EOS, EOS + 1]] = True
-            return mask
+        def restrict(self, scores: Tensor) -> None:
+            assert scores.shape == (self.rows, LetterTask.target_vocabulary_size)
+            forbidden = [i for i in range(scores.shape[1]) if i not in (EOS, EOS + 1)]
+            scores[:, forbidden] = -torch.inf
 
         def advance(self, rows: Tensor, tokens: Tensor) -> OnlyFirstLetter:
             return OnlyFirstLetter(len(rows))
