@@ -159,6 +159,13 @@ class Constraint(Protocol):
         ...
 
 
+class Prefix(NamedTuple):
+    """How an output must begin: with `ids`, then with any tokens whose text begins with `rest`."""
+
+    ids: list[int]
+    rest: str  # "" if any token may follow the ids
+
+
 class Example(NamedTuple):
     """A pair of raw lines and its place for messages, such as `train.en:17`."""
 
@@ -251,6 +258,17 @@ class Task(ABC):
     @abstractmethod
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a target line, without EOS."""
+
+    def encode_prefix(self, line: str) -> Prefix:
+        """Return how an output begins that must begin with the text `line`: by default, with all its ids."""
+        return Prefix(self.encode_target(line), "")
+
+    def continuations(self, rest: str) -> Mapping[int, str]:
+        """Return the target ids that may come next where `rest` must follow, each with what then is left of `rest`.
+
+        Needed by tasks whose `encode_prefix` returns a `rest`.
+        """
+        return {}
 
     @abstractmethod
     def source_tokens(self, ids: Sequence[int]) -> list[str]:

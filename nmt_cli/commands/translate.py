@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
+from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import read_windows
@@ -40,6 +41,7 @@ class TranslateCommandOptions:
     output: Path | None = option(
         None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
     )
+    prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
     greedy: bool = option(False, "Same as --beam 1.")
     scores: bool = option(False, "Write the score and a tab before each output.")
@@ -73,12 +75,13 @@ def translate(options: TranslateCommandOptions) -> None:
             converse(load_translator(options.checkpoints, options.device, search, say))
         else:
             source = stack.enter_context(open_input(options.input))
+            prefixes = stack.enter_context(open_prefixes(options.prefix))
             translator = load_translator(options.checkpoints, options.device, search, say)
             page = stack.enter_context(_attention_page(translator, options))
             write = stack.enter_context(open_output(options.output))
             if options.input is None and sys.stdin.isatty():
                 say("Type lines; Ctrl-D ends.")
-            _translate_stream(translator, source, write, page, options)
+            _translate_stream(translator, source, prefixes, write, page, options)
 
 
 def format_translation(translation: Translation, number: int, nbest: int, scores: bool) -> str:
@@ -130,6 +133,7 @@ class _Counts:
 def _translate_stream(
     translator: Translator,
     source: Input,
+    prefixes: PrefixFile | None,
     write: Callable[[bytes], None],
     page: AttentionPage | None,
     options: TranslateCommandOptions,
@@ -137,10 +141,11 @@ def _translate_stream(
     counts = _Counts()
     with _progress(source, options) as advance:
         for window in read_windows(source, translator.options.read_ahead, _warn):
-            start = time.perf_counter()
-            translations = translator.translate_window(window, advance)
-            counts.seconds += time.perf_counter() - start
             first = counts.lines + 1
+            beginnings = prefixes.take(len(window), source.name) if prefixes else None
+            start = time.perf_counter()
+            translations = translator.translate_window(window, advance, first=first, prefixes=beginnings)
+            counts.seconds += time.perf_counter() - start
             rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
             write("".join(rows).encode())
             for number, translation in enumerate(translations, first):
@@ -152,6 +157,8 @@ def _translate_stream(
                     )
                 if page is not None:
                     page.add(translation, f"{source.name}:{number}")
+    if prefixes:
+        prefixes.end(source.name)
     if not options.quiet:
         for line in counts.summary():
             _say(line)
@@ -224,9 +231,11 @@ def _check(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
     if options.greedy and options.chosen.get("beam", 1) != 1:
         raise UsageError("--greedy is --beam 1: leave out one of them")
+    if options.greedy and options.chosen.get("sample"):
+        raise UsageError("--sample draws outputs and --greedy searches for them: leave out one of them")
     if options.interactive:
-        if options.input or options.output or options.attention:
-            raise UsageError("--interactive uses the terminal: leave out --input, --output and --attention")
+        if options.input or options.output or options.attention or options.prefix:
+            raise UsageError("--interactive uses the terminal: leave out --input, --output, --prefix and --attention")
         if not sys.stdin.isatty():
             raise UsageError("--interactive needs a terminal; leave it out to translate a file or a pipe")
         return
@@ -241,9 +250,11 @@ def _check_files(options: TranslateCommandOptions) -> None:
     """Raise UsageError for an output file that is the input, or is in no directory."""
     source = _identity(sys.stdin.fileno() if options.input is None else options.input)
     for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
+        shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
         if place is not None and source is not None and _identity(place) == source:
-            shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
             raise UsageError(f"{shown} is the input itself: choose another name")
+        if place is not None and options.prefix and _identity(place) == _identity(options.prefix) is not None:
+            raise UsageError(f"{shown} is the file of --prefix: choose another name")
         if isinstance(place, Path) and not place.parent.is_dir():
             raise UsageError(f"{name} {place}: there is no directory {place.parent}")
 
@@ -268,11 +279,19 @@ def _say(message: str) -> None:
 command = Command(
     TranslateCommandOptions,
     lambda options, chosen: translate(dataclasses.replace(options, chosen=chosen)),
-    lambda imports: MoreFlags([Panel("search", SearchOptions), Panel("batches", TranslateOptions)]),
+    lambda imports: MoreFlags(
+        [
+            Panel("search", SearchOptions),
+            Panel("sampling", SamplingOptions),
+            Panel("batches and limits", TranslateOptions),
+        ]
+    ),
     examples=[
         "nmt translate run < test.en > test.translated",
         "nmt translate run/averaged --input test.en.gz --output test.out --beam 8",
         "nmt translate run --interactive",
+        "nmt translate run --prefix typed.de < test.en",
+        "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",
     ],
