@@ -166,8 +166,8 @@ class Constraint(Protocol):
     EOS is a token like any other: if it is never allowed, hypotheses end at the length limit.
     """
 
-    def allowed(self) -> Tensor:
-        """Return [N, V], true where the token may follow.
+    def restrict(self, scores: Tensor) -> None:
+        """Set `scores` [N, V] to -inf, in place, where a token may not follow; leave the others as they are.
 
         A hypothesis without any allowed token is dropped, or cut short if its sentence has no other.
         """
@@ -180,6 +180,13 @@ class Constraint(Protocol):
         its beam with such hypotheses, and drops them.
         """
         ...
+
+
+class Prefix(NamedTuple):
+    """How an output must begin: with `ids`, then with any tokens whose text begins with `rest`."""
+
+    ids: list[int]
+    rest: str  # "" if any token may follow the ids
 
 
 class Example(NamedTuple):
@@ -274,6 +281,17 @@ class Task(ABC):
     @abstractmethod
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a target line, without EOS."""
+
+    def encode_prefix(self, line: str) -> Prefix:
+        """Return how an output begins that must begin with the text `line`: by default, with all its ids."""
+        return Prefix(self.encode_target(line), "")
+
+    def continuations(self, rest: str) -> Mapping[int, str]:
+        """Return the target ids that may come next where `rest` must follow, each with what then is left of `rest`.
+
+        Needed by tasks whose `encode_prefix` returns a `rest`.
+        """
+        return {}
 
     @abstractmethod
     def source_tokens(self, ids: Sequence[int]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections import Counter
 
@@ -21,14 +22,15 @@ def converse(translator: Translator) -> None:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (gives `input` its editing and history)
     console = Console(highlight=False)
-    search = translator.options.search
-    console.print(f"[dim]Type a line; Ctrl-D ends. Beam {search.beam}, alpha {search.alpha}.[/dim]")
+    search, sampling = translator.options.search, translator.options.sampling
+    how = "Outputs are samples" if sampling.sample else f"Beam {search.beam}, alpha {search.alpha}"
+    console.print(f"[dim]Type a line; Ctrl-D ends. {how}.[/dim]")
     try:
-        while True:
+        for number in itertools.count(1):
             line = _ask(console)
             if line.strip():
                 start = time.perf_counter()
-                (translation,) = translator.translate_window([line])
+                (translation,) = translator.translate_window([line], first=number)
                 _show(console, translator.task, translation, time.perf_counter() - start)
     except EOFError:
         return

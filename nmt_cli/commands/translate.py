@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
@@ -53,6 +54,7 @@ class TranslateCommandOptions:
         "of input. [default: text; tsv with --nbest]",
         choices=tuple(FORMATS),
     )
+    prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
     greedy: bool = option(False, "Same as --beam 1.")
     scores: bool = option(False, "In --format text, write the score and a tab before each output.")
@@ -92,13 +94,14 @@ def translate(options: TranslateCommandOptions) -> None:
     with ExitStack() as stack:
         source = stack.enter_context(open_input(options.input))
         target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
+        prefixes = stack.enter_context(open_prefixes(options.prefix))
         translator = load_translator(options.checkpoints, options.device, search, say=note)
         page = stack.enter_context(_attention_page(translator, options))
         write = stack.enter_context(open_output(options.output))
         if options.input is None and sys.stdin.isatty():
             note("Type lines; Ctrl-D ends.")
         if target is None:
-            summary = _translate_stream(translator, source, write, page, options, part)
+            summary = _translate_stream(translator, source, prefixes, write, page, options, part)
         else:
             summary = _score_stream(translator, source, target, write, options, part)
         for line in summary:
@@ -138,6 +141,7 @@ class _Counts:
 def _translate_stream(
     translator: Translator,
     source: Input,
+    prefixes: PrefixFile | None,
     write: Callable[[bytes], None],
     page: AttentionPage | None,
     options: TranslateCommandOptions,
@@ -145,12 +149,15 @@ def _translate_stream(
 ) -> Iterator[str]:
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
+    if prefixes:
+        prefixes.take(part.start - ALL_LINES.start, source.name)
     with _progress(source, part, options) as advance:
         for window in read_windows(source, translator.options.read_ahead, warn, part=part):
-            start = time.perf_counter()
-            translations = translator.translate_window(window, advance)
-            counts.seconds += time.perf_counter() - start
             first = part.start + counts.lines
+            beginnings = prefixes.take(len(window), source.name) if prefixes else None
+            start = time.perf_counter()
+            translations = translator.translate_window(window, advance, first=first, prefixes=beginnings)
+            counts.seconds += time.perf_counter() - start
             rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
             write("".join(rows).encode())
             for number, translation in enumerate(translations, first):
@@ -162,6 +169,8 @@ def _translate_stream(
                     )
                 if page is not None:
                     page.add(translation, f"{source.name}:{number}")
+    if prefixes and part == ALL_LINES:
+        prefixes.end(source.name)
     return counts.summary()
 
 
@@ -237,6 +246,8 @@ def _check(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
     if options.greedy and options.chosen.get("beam", 1) != 1:
         raise UsageError("--greedy is --beam 1: leave out one of them")
+    if options.greedy and options.chosen.get("sample"):
+        raise UsageError("--sample draws outputs and --greedy searches for them: leave out one of them")
     _check_scoring(options)
     if options.shard is not None:
         shard_numbers(options.shard)
@@ -254,8 +265,8 @@ def _check(options: TranslateCommandOptions) -> None:
 
 def _check_interactive(options: TranslateCommandOptions) -> None:
     """Raise UsageError for a flag that does not fit --interactive, and if there is no terminal."""
-    if options.input or options.output or options.attention:
-        raise UsageError("--interactive uses the terminal: leave out --input, --output and --attention")
+    if options.input or options.output or options.attention or options.prefix:
+        raise UsageError("--interactive uses the terminal: leave out --input, --output, --prefix and --attention")
     if options.format:
         raise UsageError("--interactive has its own form of output: leave out --format")
     if not sys.stdin.isatty():
@@ -268,7 +279,8 @@ def _check_scoring(options: TranslateCommandOptions) -> None:
         if options.token_scores:
             raise UsageError("--token-scores needs --score-target; --format json writes the scores of output tokens")
         return
-    given = [name for name in ("format", "interactive", "greedy", "scores", "attention") if getattr(options, name)]
+    searching = ("format", "interactive", "greedy", "scores", "attention", "prefix")
+    given = [name for name in searching if getattr(options, name)]
     given += sorted({*options.chosen} - {"batch_tokens", "read_ahead", "max_source_length"})
     if given:
         flags = " and ".join(map(flag, given))
@@ -281,9 +293,11 @@ def _check_files(options: TranslateCommandOptions) -> None:
         _identity(place) for place in (options.input or sys.stdin.fileno(), options.score_target) if place is not None
     }
     for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
+        shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
         if place is not None and _identity(place) in read - {None}:
-            shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
             raise UsageError(f"{shown} is the input itself: choose another name")
+        if place is not None and options.prefix and _identity(place) == _identity(options.prefix) is not None:
+            raise UsageError(f"{shown} is the file of --prefix: choose another name")
         if isinstance(place, Path) and not place.parent.is_dir():
             raise UsageError(f"{name} {place}: there is no directory {place.parent}")
 
@@ -300,11 +314,19 @@ def _identity(place: Path | int) -> tuple[int, int] | None:
 command = Command(
     TranslateCommandOptions,
     lambda options, chosen: translate(dataclasses.replace(options, chosen=chosen)),
-    lambda imports: MoreFlags([Panel("search", SearchOptions), Panel("batches", TranslateOptions)]),
+    lambda imports: MoreFlags(
+        [
+            Panel("search", SearchOptions),
+            Panel("sampling", SamplingOptions),
+            Panel("batches and limits", TranslateOptions),
+        ]
+    ),
     examples=[
         "nmt translate run < test.en > test.translated",
         "nmt translate run/averaged --input test.en.gz --output test.out --beam 8",
         "nmt translate run --interactive",
+        "nmt translate run --prefix typed.de < test.en",
+        "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",

@@ -103,8 +103,8 @@ def apart(work: Callable[[], Result]) -> Result:
         NmtError: the process died, or the error that `work` raised.
     """
     with Workers(work, 1, remedy="less text") as process:
-        ((_, result),) = process.map(_work, [None])
-    return result
+        results: list[tuple[None, Result]] = list(process.map(_work, [None]))
+    return results[0][1]
 
 
 def can_fork() -> bool:

@@ -16,13 +16,14 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.data.continuations import Continuations
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Prefix
 
 KINDS = ("bpe", "unigram", "wordpiece", "none")
 UNKNOWN_TEXT = " \u2047 "
@@ -32,6 +33,7 @@ SPACE = "\u2581"
 _RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer skips a line with the latter
 _LONGEST_CACHED_WORD = 64
 _LARGEST_CACHE = 1 << 18
+_LONGEST_OPEN_TEXT = 32
 _TRAINER_THREADS = 4  # fixed, because the unigram model's sums depend on it
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
@@ -66,9 +68,34 @@ class Vocabulary(ABC):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the written form of each id."""
 
+    @property
+    @abstractmethod
+    def texts(self) -> list[str]:
+        """The text that each id adds to a line, spaces as U+2581; "" for special symbols and single bytes."""
+
     @abstractmethod
     def serialise(self) -> bytes:
         """Return the content of the vocabulary's file."""
+
+    def encode_prefix(self, text: str) -> Prefix:
+        """Return how the ids of a line begin that begins with `text`, which does not begin with a space.
+
+        The words before the last space are encoded. What follows it may be the beginning of a word: its pieces are left
+        open, because `Ha` is often not the first piece of `Haus`. Of a long or unknown word, the last letters are.
+        """
+        words, _, beginning = text.rpartition(" ")
+        rest = SPACE + beginning
+        if len(rest) <= _LONGEST_OPEN_TEXT and self.continuations.of(rest):
+            return Prefix(self.encode(words), rest)
+        ids, rest = self.encode(text), ""
+        while ids and (piece := self.texts[ids[-1]]) and len(piece + rest) <= _LONGEST_OPEN_TEXT:
+            ids, rest = ids[:-1], piece + rest
+        return Prefix(ids, rest)
+
+    @cached_property
+    def continuations(self) -> Continuations:
+        """The ids that continue a text."""
+        return Continuations(self.texts)
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """Return the ids as Python integers; raise DataError if one is out of range."""
@@ -99,6 +126,11 @@ class SentencePieces(Vocabulary):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._processor.id_to_piece(i)) for i in self._checked(ids)]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        ids = range(len(self))
+        return ["" if i <= EOS or self._processor.is_byte(i) else self._processor.id_to_piece(i) for i in ids]
 
     def serialise(self) -> bytes:
         return bytes(self._processor.serialized_model_proto())
@@ -151,6 +183,10 @@ class WordPieces(_Listed):
             ids.extend(match(SPACE + word))
         return ids
 
+    @cached_property
+    def texts(self) -> list[str]:
+        return ["" if i <= EOS or i in self._bytes else piece for i, piece in enumerate(self._pieces)]
+
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self._texts(self._checked(ids))).removeprefix(SPACE).replace(SPACE, " ")
 
@@ -192,6 +228,10 @@ class WholeTokens(_Listed):
 
     def encode(self, text: str) -> list[int]:
         return [self._ids.get(token, UNK) for token in text.split(" ") if token]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return ["" if i <= EOS else SPACE + token for i, token in enumerate(self._pieces)]
 
     def decode(self, ids: Sequence[int]) -> str:
         shown = (i for i in self._checked(ids) if i not in (PAD, BOS, EOS))

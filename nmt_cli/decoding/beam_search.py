@@ -123,7 +123,7 @@ class _Search:
         """The 2 K best continuations of each sentence. At most K of them end, one of each row."""
         log_probabilities, self.state = self.model.step(self.tokens[:, -1], self.state)  # [N, V]
         if self.constraint is not None:
-            log_probabilities.masked_fill_(~self.constraint.allowed(), -torch.inf)
+            self.constraint.restrict(log_probabilities)
         never = self.never if length > self.options.min_length else self.never_yet
         log_probabilities.index_fill_(1, never, -torch.inf)
         K = self.options.beam

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nmt_cli.config import check_values
+from nmt_cli.config import check_values, flag
 from nmt_cli.errors import UsageError, nearest
 from nmt_cli.registry import option
 
@@ -25,8 +25,25 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.nbest > self.beam:
-            raise UsageError(f"--nbest {self.nbest} needs a beam of at least {self.nbest}, not {self.beam}")
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """Options of sampling."""
+
+    sample: bool = option(False, "Draw outputs at random, by their probability; --nbest N draws N for each line.")
+    temperature: float | None = option(None, "Divide log-probabilities by X. [default: 1]", minimum=0.001)
+    top_k: int | None = option(None, "Draw each token from the N most probable ones.", minimum=1)
+    top_p: float | None = option(
+        None, "Draw each token from the fewest whose probabilities sum to X.", minimum=0.001, maximum=1.0
+    )
+    seed: int | None = option(None, "Seed of the random numbers. [default: 1]", minimum=0)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        for name in ("temperature", "top_k", "top_p", "seed"):
+            if getattr(self, name) is not None and not self.sample:
+                raise UsageError(f"{flag(name)} is an option of sampling: add --sample, or leave it out")
 
 
 @dataclass(frozen=True)
@@ -34,28 +51,43 @@ class TranslateOptions:
     """Options of translation."""
 
     search: SearchOptions = field(default_factory=SearchOptions)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
     batch_tokens: int = option(4096, "Source tokens in a batch, padding included.", minimum=1)
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
     max_source_length: int = option(1024, "Source tokens translated of a line; the rest is left out.", minimum=1)
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )
+    max_length: int | None = option(None, "Maximum output length, whatever the source's.", minimum=1)
+    no_repeat_ngram: int | None = option(None, "Never repeat a sequence of N tokens within an output.", minimum=1)
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
 
     def __post_init__(self) -> None:
         check_values(self)
+        search = self.search
+        if search.nbest > search.beam and not self.sampling.sample:
+            raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {search.beam}")
+        if self.max_length is not None and search.min_length > self.max_length:
+            raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
 
 
 def with_options(defaults: TranslateOptions, chosen: Mapping[str, Any]) -> TranslateOptions:
-    """Return `defaults` with the options `chosen` by name, of `TranslateOptions` or `SearchOptions`.
+    """Return `defaults` with the options `chosen` by name, of any of the classes above.
 
     Raises:
-        UsageError: an option is unknown, or its value is out of range.
+        UsageError: an option is unknown, its value is out of range, or it does not fit another one.
     """
-    of_search = {field.name for field in dataclasses.fields(SearchOptions)}
-    known = of_search | {field.name for field in dataclasses.fields(TranslateOptions)} - {"search"}
+    parts: dict[str, Any] = {"search": defaults.search, "sampling": defaults.sampling}
+    fields = {name: {field.name for field in dataclasses.fields(part)} for name, part in parts.items()}
+    known = {field.name for field in dataclasses.fields(TranslateOptions)}.union(*fields.values()) - parts.keys()
     if unknown := sorted(chosen.keys() - known):
         raise UsageError(f"unknown option {unknown[0]!r}. {nearest(unknown[0], known)}")
-    search = {name: value for name, value in chosen.items() if name in of_search}
-    rest = {name: value for name, value in chosen.items() if name not in of_search}
-    return dataclasses.replace(defaults, search=dataclasses.replace(defaults.search, **search), **rest)
+    changed = {
+        name: dataclasses.replace(part, **{key: chosen[key] for key in fields[name] & chosen.keys()})
+        for name, part in parts.items()
+    }
+    rest = {key: chosen[key] for key in chosen.keys() - set().union(*fields.values())}
+    options = dataclasses.replace(defaults, **changed, **rest)
+    if options.sampling.sample and "beam" in chosen:
+        raise UsageError("--sample draws outputs and --beam searches for them: leave out one of them")
+    return options

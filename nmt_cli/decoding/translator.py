@@ -6,18 +6,20 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from nmt_cli.data.batching import pad
 from nmt_cli.data.parallel import Workers, mapped
 from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.constraints import FREE, constraint_of
 from nmt_cli.decoding.options import TranslateOptions, with_options
+from nmt_cli.decoding.sampling import sample
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Task
+from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Prefix, Task
 
 LARGEST_BATCH = {"cpu": 32, "cuda": 128}
 """Sentences in a batch. A CPU is as fast with 32 as with more; it also bounds the log-probabilities [32 * beam, V]."""
@@ -57,11 +59,13 @@ class Translation:
 
 
 class _Encoded(NamedTuple):
-    """A line as ids, and its position among the lines translated together."""
+    """A line as ids, with all that its translation depends on."""
 
-    position: int
+    position: int  # among the lines translated together
+    number: int  # in the whole input, from 1
     line: str
     ids: list[int]
+    prefix: Prefix
     truncated: bool
 
 
@@ -88,42 +92,53 @@ class Translator:
         if self.options.constrained and self.task.constraint([], [], self.device) is None:
             raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
 
-    def translate(self, lines: Sequence[str], **options: int | float | bool) -> list[str]:
+    def translate(
+        self, lines: Sequence[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool
+    ) -> list[str]:
         """Return the best output of each line, in order. An empty line gives an empty output.
 
+        Args:
+            prefixes: the text that each output must begin with; "" for none.
+
         Raises:
-            UsageError: an option is unknown or out of range, or `lines` are not strings.
+            UsageError: an option is unknown or out of range, `lines` are not strings, or there are more or fewer
+                prefixes than lines.
+            DataError: a prefix has more than `max_source_length` tokens, or the task cannot read it.
             NmtError: the search of one line runs out of memory.
         """
-        return [translation.text for translation in self.translate_detailed(lines, **options)]
+        return [translation.text for translation in self.translate_detailed(lines, prefixes=prefixes, **options)]
 
-    def translate_detailed(self, lines: Iterable[str], **options: int | float | bool) -> Iterator[Translation]:
+    def translate_detailed(
+        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool
+    ) -> Iterator[Translation]:
         """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines` may be endless.
 
-        Raises:
-            UsageError, NmtError: as `translate`.
+        Args and errors: as `translate`.
         """
         if isinstance(lines, str) or not isinstance(lines, Iterable):
             raise UsageError(f"translate takes a list of lines, not {type(lines).__name__}; for one line, write [line]")
         translator = dataclasses.replace(self, options=with_options(self.options, options))
-        rest = iter(lines)
-        windows = iter(lambda: list(itertools.islice(rest, translator.options.read_ahead)), [])
-        return itertools.chain.from_iterable(map(translator.translate_window, windows))
+        return translator._translated(lines, prefixes)
 
     def translate_window(
         self,
         lines: Sequence[str],
         advance: Callable[[Sequence[str]], None] = lambda lines: None,
         *,
+        first: int = 1,
+        prefixes: Sequence[str] | None = None,
         workers: Workers | None = None,
     ) -> list[Translation]:
         """Translate these lines together; one result for each, in order.
 
         Args:
             advance: called with the lines translated since the last call.
+            first: the number of the first line in the whole input; samples depend on it.
+            prefixes: the text that each output must begin with; "" for none.
             workers: processes whose state is this translator. The translations do not depend on their number.
         """
-        encoded = [self._encode(position, line) for position, line in enumerate(lines)]
+        pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
+        encoded = [self._encode(n, first + n, line, prefix) for n, (line, prefix) in enumerate(pairs)]
         advance([line.line for line in encoded if not line.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
         batches = self._batches([line for line in encoded if line.ids])
@@ -140,7 +155,7 @@ class Translator:
 
     def source_ids(self, line: str) -> list[int]:
         """Return the ids of a line after truncation, without EOS; none if it is empty."""
-        return self._encode(0, line).ids
+        return self._encode(0, 1, line).ids
 
     def score_targets(
         self,
@@ -166,7 +181,7 @@ class Translator:
         """
         if isinstance(sources, str) or isinstance(targets, str) or len(sources) != len(targets):
             raise UsageError("score_targets takes two lists of lines of the same length")
-        inputs = [self._encode(position, line) for position, line in enumerate(sources)]
+        inputs = [self._encode(position, position + 1, line) for position, line in enumerate(sources)]
         outputs = [self._encode_target(position, line, place) for position, line in enumerate(targets)]
         log_probabilities = token_log_probabilities(
             self.models,
@@ -188,29 +203,47 @@ class Translator:
             for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True)
         ]
 
-    @property
-    def models(self) -> Sequence[Model]:
-        """The model, or the members of the ensemble."""
-        members: Sequence[Any] = getattr(self.model, "members", (self.model,))
-        return members
+    def _translated(self, lines: Iterable[str], prefixes: Iterable[str] | None) -> Iterator[Translation]:
+        rest, beginnings = iter(lines), None if prefixes is None else iter(prefixes)
+        first, size = 1, self.options.read_ahead
+        while window := list(itertools.islice(rest, size)):
+            theirs = None if beginnings is None else list(itertools.islice(beginnings, len(window)))
+            if theirs is not None and len(theirs) < len(window):
+                read = first - 1 + len(theirs)
+                raise UsageError(f"there are more lines than prefixes ({read}): give one for each line")
+            yield from self.translate_window(window, first=first, prefixes=theirs)
+            first += len(window)
+        if beginnings is not None and list(itertools.islice(beginnings, 1)):
+            raise UsageError(f"there are more prefixes than lines ({first - 1}): give one for each line")
 
-    def _encode(self, position: int, line: str) -> _Encoded:
-        return self._encoded(position, line, self.task.encode_source)
+    def _encode(self, position: int, number: int, line: str, prefix: str = "") -> _Encoded:
+        line, ids, truncated = self._ids(line, self.task.encode_source)
+        prefix = _plain(prefix)
+        beginning = self._prefix(number, prefix) if ids and prefix.strip() else FREE
+        return _Encoded(position, number, line, ids, beginning, truncated)
 
     def _encode_target(self, position: int, line: str, place: Callable[[int], str]) -> _Encoded:
         try:
-            return self._encoded(position, line, self.task.encode_target)
+            line, ids, truncated = self._ids(line, self.task.encode_target)
         except DataError as error:
             raise DataError(f"{place(position)}: {error}") from error
+        return _Encoded(position, position + 1, line, ids, FREE, truncated)
 
-    def _encoded(self, position: int, line: str, encode: Callable[[str], list[int]]) -> _Encoded:
-        if not isinstance(line, str):
-            raise UsageError(f"expected lines of text, not {type(line).__name__}: {line!r}")
+    def _ids(self, line: str, encode: Callable[[str], list[int]]) -> tuple[str, list[int], bool]:
+        """The line, its ids, and whether they are only the first `max_source_length`."""
+        line = _plain(line)
         limit = self.options.max_source_length
-        line = line.encode("utf-8", "replace").decode()  # half a surrogate pair becomes "?"
         text = line.strip()
         ids = encode(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
-        return _Encoded(position, line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
+        return line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN
+
+    def _prefix(self, number: int, text: str) -> Prefix:
+        limit = self.options.max_source_length
+        if len(text) <= limit * CHARACTERS_PER_TOKEN:
+            prefix = self.task.encode_prefix(text)
+            if len(prefix.ids) <= limit:
+                return prefix
+        raise DataError(f"the prefix of line {number} has more than {limit} tokens (--max-source-length); shorten it")
 
     def _batches(self, lines: list[_Encoded]) -> Iterator[list[_Encoded]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`."""
@@ -228,22 +261,27 @@ class Translator:
 
     def _search(self, batch: list[_Encoded]) -> list[list[Hypothesis]]:
         """Search a batch; if it does not fit in memory, in halves."""
-        options = self.options
-        offset = options.max_length_offset
-        lengths = [len(line.ids) for line in batch]
-        limits = [self.task.max_length(n) if offset is None else n + offset for n in lengths]
+        options, search = self.options, self.options.search
+        limits = [self._limit(line) for line in batch]
+        prefixes = [line.prefix for line in batch]
+        if any(prefix != FREE for prefix in prefixes):  # the constraint decides about the unknown word
+            search = dataclasses.replace(search, unknown=True)
         try:
             source = pad([[*line.ids, EOS] for line in batch]).to(self.device)
             lines = [line.line for line in batch]
-            constraint = self.task.constraint(lines, limits, self.device) if options.constrained else None
-            return beam_search(self.model, source, limits, options.search, constraint)
+            constraint = constraint_of(self.task, lines, limits, prefixes, options, self.device)
+            if options.sampling.sample:
+                numbers = [line.number for line in batch]
+                return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
+            return beam_search(self.model, source, limits, search, constraint)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
+                width = f"{search.nbest} samples" if options.sampling.sample else f"a beam of {search.beam}"
                 raise NmtError(
-                    f"out of memory on a line of {lengths[0]} tokens, with a beam of {options.search.beam} and up to "
-                    f"{limits[0]} tokens of output: use a smaller beam, max_length_offset or max_source_length"
+                    f"out of memory on a line of {len(batch[0].ids)} tokens, with {width} and up to {limits[0]} tokens "
+                    "of output: use a smaller beam, nbest, max_length_offset or max_source_length"
                 ) from error
         half = len(batch) // 2
         return self._search(batch[:half]) + self._search(batch[half:])
@@ -252,6 +290,15 @@ class Translator:
         """Translate a batch; the outputs of each line."""
         searched = zip(batch, self._search(batch), strict=True)
         return [[self._output(hypothesis, line.line) for hypothesis in hypotheses] for line, hypotheses in searched]
+
+    def _limit(self, line: _Encoded) -> int:
+        """The maximum output length of a line, which is not less than that of its prefix."""
+        options, length = self.options, len(line.ids)
+        offset = options.max_length_offset
+        limit = self.task.max_length(length) if offset is None else length + offset
+        if options.max_length is not None:
+            limit = min(limit, options.max_length)
+        return max(limit, len(line.prefix.ids) + len(line.prefix.rest))
 
     def _output(self, hypothesis: Hypothesis, source: str) -> Output:
         ids = hypothesis.tokens
@@ -263,3 +310,10 @@ def _outputs_of_worker(translator: Translator, batch: list[_Encoded]) -> list[li
     """`Translator.outputs` in one of several processes, which share the cores."""
     torch.set_num_threads(1)
     return translator.outputs(batch)
+
+
+def _plain(text: str) -> str:
+    """Return the text with "?" for half a surrogate pair; raise UsageError if it is no text."""
+    if not isinstance(text, str):
+        raise UsageError(f"expected lines of text, not {type(text).__name__}: {text!r}")
+    return text.encode("utf-8", "replace").decode()

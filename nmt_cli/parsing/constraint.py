@@ -44,8 +44,8 @@ class TreeConstraint:
     masks: SymbolMasks
     states: Sequence[GrammarState | None]
 
-    def allowed(self) -> Tensor:
-        """Return [N, V], true where the symbol may follow."""
+    def restrict(self, scores: Tensor) -> None:
+        """Set `scores` [N, V] to -inf where the symbol may not follow."""
         kinds, closers = [], []
         for row, state in enumerate(self.states):
             if state is None:
@@ -59,7 +59,7 @@ class TreeConstraint:
         if closers:
             places = torch.tensor(closers, device=mask.device)
             mask[places[:, 0], places[:, 1]] = True
-        return mask
+        scores.masked_fill_(~mask, -torch.inf)
 
     def advance(self, rows: Tensor, tokens: Tensor) -> TreeConstraint:
         """Return the constraint whose row i is this one's row `rows[i]` after `tokens[i]`."""

@@ -16,7 +16,7 @@ from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LearningOptions, Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.text import find_file, read_parallel
-from nmt_cli.interfaces import Example
+from nmt_cli.interfaces import Example, Prefix
 from nmt_cli.registry import option, register
 from nmt_cli.tasks.base import VocabularyTask
 
@@ -163,6 +163,16 @@ class TranslationTask(VocabularyTask):
 
     def encode_target(self, line: str) -> list[int]:
         return self.vocabularies()[1].encode(self._normalised(line, 1))
+
+    def encode_prefix(self, line: str) -> Prefix:
+        """Return how an output begins that must begin with `line`; a space at its end ends its last word."""
+        text = self._normalised(line.lstrip(), 1)
+        if self.config.moses and line.endswith(" "):  # the tokeniser strips lines
+            text += " "
+        return self.vocabularies()[1].encode_prefix(text)
+
+    def continuations(self, rest: str) -> Mapping[int, str]:
+        return self.vocabularies()[1].continuations.of(rest)
 
     def source_tokens(self, ids: Sequence[int]) -> list[str]:
         return self.vocabularies()[0].pieces(ids)

@@ -108,6 +108,16 @@ def test_ids_are_words_of_the_vocabularies(made: Made) -> None:
         assert len(made.task.target_tokens(ids)) == len(ids)
 
 
+def test_an_output_can_begin_with_a_target(made: Made) -> None:
+    for source, target in made.pairs:
+        ids, rest = made.task.encode_prefix(target)
+        while rest:
+            token, rest = next(iter(made.task.continuations(rest).items()))
+            ids = [*ids, token]
+        assert ids_are_words(ids, made.task.target_vocabulary_size)
+        assert not made.lossless or made.task.decode_target(ids, source).startswith(target)
+
+
 def test_any_text_has_ids_of_the_vocabulary(made: Made) -> None:
     """Unknown characters have an id, so no line can make an embedding fail."""
     for line in ("", " ", "Ж 漢字 🙂 \u2028 <s> </s> <pad>", "x" * 2000):
@@ -196,5 +206,6 @@ def test_adopted_vocabularies_give_the_same_ids(made: Made) -> None:
 
 def test_tasks_can_be_pickled(made: Made) -> None:
     made.task.encode_source("fill the caches")
+    made.task.continuations(made.task.encode_prefix(made.pairs[0][1]).rest)
     copy = pickle.loads(pickle.dumps(made.task))
     assert copy.encode_source(made.pairs[0][0]) == made.task.encode_source(made.pairs[0][0])

@@ -163,6 +163,11 @@ def test_flags_that_interactive_does_not_take(settings: TranslateCommandOptions)
         (["--format", "xml"], "--format"),
         (["--shard", "3/2"], "--shard"),
         (["--token-scores"], "--score-target"),
+        (["--greedy", "--sample"], "--greedy"),
+        (["--sample", "--beam", "4"], "--beam"),
+        (["--top-k", "4"], "--sample"),
+        (["--min-length", "4", "--max-length", "3"], "--max-length 3"),
+        (["--no-repeat-ngram-size", "3"], "use --no-repeat-ngram"),
         (["--output", "/absent/x"], "--output /absent/x"),
     ],
 )
@@ -190,6 +195,45 @@ def test_flags_reach_the_search(settings: TranslateCommandOptions, capfd: pytest
     assert len(out("--max-length-offset", "0", "--min-length", "99").split("\n")[1]) <= 3
     assert len(out("--nbest", "4").split("\n")) == 9
     assert out("--alpha", "0", "--scores") != out("--alpha", "2", "--scores")
+
+
+def test_outputs_begin_with_the_lines_of_the_prefix_file(settings: TranslateCommandOptions, tmp_path: Path) -> None:
+    lines, prefixes = ["abc", "hg", "", "de", "fgh"], ["ba", "", "c", "hhh ", "g"]
+    free = run(settings, "\n".join(lines).encode())
+    (tmp_path / "prefixes").write_bytes(gzip.compress("\n".join(prefixes).encode()))
+    forced = replace(settings, prefix=tmp_path / "prefixes", chosen={**settings.chosen, "read_ahead": 2})
+    out = run(forced, "\n".join(lines).encode())
+    assert [out[i].startswith(prefixes[i].strip()) for i in (0, 3, 4)] == [True] * 3
+    assert [out[1], out[2]] == [free[1], ""]
+
+
+@pytest.mark.parametrize(("count", "message"), [(2, "2 lines but .*in has more"), (4, "4 lines but .*in has 3")])
+def test_a_prefix_file_of_another_length_is_an_error(
+    settings: TranslateCommandOptions, tmp_path: Path, count: int, message: str
+) -> None:
+    (tmp_path / "prefixes").write_text("a\n" * count)
+    with pytest.raises(DataError, match=f"prefixes has {message}"):
+        run(replace(settings, prefix=tmp_path / "prefixes"), b"abc\nde\nf\n")
+
+
+def test_bad_prefix_files_are_named(settings: TranslateCommandOptions, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="missing: cannot read"):
+        run(replace(settings, prefix=tmp_path / "missing"), b"abc\n")
+    (tmp_path / "latin").write_bytes(b"a\n\xff\n")
+    with pytest.raises(DataError, match="latin:2: not valid UTF-8"):
+        run(replace(settings, prefix=tmp_path / "latin"), b"abc\nde\n")
+    with pytest.raises(UsageError, match="is the file of --prefix"):
+        run(replace(settings, prefix=tmp_path / "latin", output=tmp_path / "latin"), b"abc\n")
+    assert (tmp_path / "latin").read_bytes() == b"a\n\xff\n"
+
+
+def test_samples_do_not_depend_on_windows_and_batches(settings: TranslateCommandOptions) -> None:
+    text = b"abc\nhg\n\nabc\nabcdefgh\nabc\n" * 3
+    chosen = {"sample": True, "nbest": 3, "temperature": 2.0, "seed": 7, "max_length_offset": 3}
+    whole = run(replace(settings, chosen=chosen), text)
+    assert whole == run(replace(settings, chosen={**chosen, "read_ahead": 2, "batch_tokens": 9}), text)
+    assert whole != run(replace(settings, chosen={**chosen, "seed": 8}), text)
+    assert len({row.split("\t")[2] for row in whole if row.split("\t")[0] in ("1", "4", "6")}) > 3
 
 
 def start(checkpoint: Path, *flags: str, **streams: Any) -> subprocess.Popen[bytes]:

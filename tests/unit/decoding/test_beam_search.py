@@ -287,10 +287,11 @@ class Counting(Constraint):
     def __init__(self, wanted: Tensor, vocabulary_size: int) -> None:
         self.wanted, self.vocabulary_size = wanted, vocabulary_size
 
-    def allowed(self) -> Tensor:
+    def restrict(self, scores: Tensor) -> None:
         even = torch.arange(self.vocabulary_size) % 2 == 0
         end = torch.arange(self.vocabulary_size) == EOS
-        return torch.where(self.wanted.unsqueeze(1) > 0, even, end & (self.wanted.unsqueeze(1) == 0))
+        allowed = torch.where(self.wanted.unsqueeze(1) > 0, even, end & (self.wanted.unsqueeze(1) == 0))
+        scores.masked_fill_(~allowed, -torch.inf)
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Counting:
         return Counting(self.wanted[rows] - 1, self.vocabulary_size)
@@ -325,8 +326,9 @@ def test_a_constrained_search_is_exhaustive_over_what_is_allowed(toy: Callable[.
 
 def test_hypotheses_without_an_allowed_token_are_cut(toy: Callable[..., Any], padded: Any) -> None:
     class DeadEnd(Counting):
-        def allowed(self) -> Tensor:
-            return super().allowed() & (torch.arange(self.vocabulary_size) != EOS)
+        def restrict(self, scores: Tensor) -> None:
+            super().restrict(scores)
+            scores[:, EOS] = -torch.inf
 
         def advance(self, rows: Tensor, tokens: Tensor) -> DeadEnd:
             return DeadEnd(self.wanted[rows] - 1, self.vocabulary_size)

@@ -31,8 +31,36 @@ def test_choices_of_the_user_replace_the_defaults_of_the_task() -> None:
         ("read_ahead", 0),
         ("max_source_length", 0),
         ("max_length_offset", -1),
+        ("max_length", 0),
+        ("no_repeat_ngram", 0),
+        ("seed", 3),
+        ("top_k", 5),
+        ("top_p", 0.5),
+        ("temperature", 0.7),
     ],
 )
 def test_a_wrong_choice_is_named(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=name.replace("_", "[-_]")):
         with_options(TranslateOptions(), {name: value})
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"sample": True, "top_p": 1.5}, "--top-p"),
+        ({"sample": True, "top_k": 0}, "--top-k"),
+        ({"sample": True, "temperature": 0.0}, "--temperature"),
+        ({"sample": True, "seed": -1}, "--seed"),
+        ({"sample": True, "beam": 4}, "--sample .* --beam"),
+        ({"min_length": 5, "max_length": 4}, "--min-length 5 .* --max-length 4"),
+    ],
+    ids=str,
+)
+def test_choices_that_do_not_fit_are_named(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        with_options(TranslateOptions(), choices)
+
+
+def test_samples_need_no_beam() -> None:
+    options = task_options(ParsingTask(ParsingConfig()), {"sample": True, "nbest": 100, "top_k": 5, "max_length": 4})
+    assert (options.search.nbest, options.sampling.top_k, options.max_length) == (100, 5, 4)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, Translation, Translator
-from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK, Task
 
 ALPHABET = "abcdefgh"
@@ -27,8 +27,10 @@ class LetterTask(Task):
     def encode_source(self, line: str) -> list[int]:
         return [ALPHABET.find(letter) + EOS + 1 if letter in ALPHABET else UNK for letter in line]
 
+    encode_target = encode_source
+
     def target_tokens(self, ids: Sequence[int]) -> list[str]:
-        return [ALPHABET[i - EOS - 1] for i in ids]
+        return ["?" if i == UNK else ALPHABET[i - EOS - 1] for i in ids]
 
     def decode_target(self, ids: Sequence[int], source: str) -> str:
         return "".join(self.target_tokens(ids))
@@ -129,6 +131,89 @@ def test_output_limit(translator: Translator, toy: Callable[..., Any]) -> None:
     assert [len(text) for text in endless.translate(["abc", "a"], max_length_offset=0)] == [3, 1]
 
 
+@pytest.mark.parametrize("how", [{"beam": 1}, {"beam": 4}, {"sample": True}], ids=str)
+def test_limits_at_their_boundaries(translator: Translator, how: dict[str, Any]) -> None:
+    lines = ["abc", "abcdefgh", "a", "cab"] * 5
+
+    def lengths(**options: Any) -> list[int]:
+        return [len(text) for text in translator.translate(lines, **how, **options)]
+
+    free = lengths()
+    assert max(free) > 3
+    assert max(lengths(max_length=3)) == 3
+    assert lengths(max_length=1000) == free
+    assert [min(n, 2) for n in lengths(max_length=2)] == lengths(max_length=2)
+    assert max(lengths(max_length=3, max_length_offset=0)) <= 3  # of 8 + 0
+    assert max(lengths(max_length=100, max_length_offset=0)[2::4]) <= 1  # of 1 + 0
+    assert set(lengths(max_length=3, min_length=3)) == {3}
+    assert min(lengths(min_length=4)) >= 4
+
+
+@pytest.mark.parametrize("how", [{"beam": 1}, {"beam": 4, "nbest": 3}, {"sample": True, "nbest": 3}], ids=str)
+def test_outputs_begin_with_their_prefixes(translator: Translator, how: dict[str, Any]) -> None:
+    prefixes, lines = ["hg", "", "bb", "?", "hgfedcbahgfedcba"], ["abc", "abcd", "", "c", "a"]
+    found = list(translator.translate_detailed(lines, prefixes=prefixes, **how))
+    free = list(translator.translate_detailed(lines, **how))
+    for line, prefix, translation in zip(lines, prefixes, found, strict=True):
+        for output in translation.outputs:
+            assert output.text.startswith(prefix) or not line
+            assert "?" not in output.text[1:]
+    assert found[1].outputs[0].text == free[1].outputs[0].text
+    assert [output.text for output in found[2].outputs] == [""]  # an empty line stays empty
+    assert len(found[4].text) == len(prefixes[4])  # more than the limit of 1 + 4
+
+
+def test_prefixes_are_read_in_step_with_the_lines(translator: Translator) -> None:
+    lines, prefixes = ["abc", "hg"] * 5, ["a", "b", "c", "d", "e"] * 2
+    found = with_options(translator, read_ahead=3).translate(lines, prefixes=iter(prefixes))
+    assert [text[0] for text in found] == prefixes
+    for theirs, message in (
+        (prefixes[:7], r"more lines than prefixes \(7\)"),
+        (["a"] * 11, r"more prefixes than lines \(10\)"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            with_options(translator, read_ahead=3).translate(lines, prefixes=theirs)
+    with pytest.raises(DataError, match="line 2 has more than 8 tokens"):
+        with_options(translator, max_source_length=8).translate(["abc", "abc"], prefixes=["a" * 8, "a" * 9])
+    with pytest.raises(DataError, match="line 1 has more than 8 tokens"):
+        with_options(translator, max_source_length=8).translate(["abc"], prefixes=["a" * 10_000])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    lines=st.lists(st.text("abcdefgh ", max_size=12), min_size=1, max_size=20),
+    batch_tokens=st.integers(1, 100),
+    read_ahead=st.integers(1, 12),
+)
+def test_samples_depend_on_the_line_and_its_number_only(
+    translator: Translator, lines: list[str], batch_tokens: int, read_ahead: int
+) -> None:
+    options = {"search": SearchOptions(nbest=2), "sampling": SamplingOptions(sample=True, seed=5)}
+    sampler = with_options(translator, **options)
+    small = with_options(translator, **options, batch_tokens=batch_tokens, read_ahead=read_ahead)
+    alone = [sampler.translate_window([line], first=number)[0] for number, line in enumerate(lines, 1)]
+    together = detailed(small, lines)
+    assert [[o.text for o in t.outputs] for t in together] == [[o.text for o in t.outputs] for t in alone]
+
+
+def test_equal_lines_have_different_samples(translator: Translator, toy: Callable[..., Any]) -> None:
+    flat = replace(translator, model=toy(LetterTask.target_vocabulary_size, 5, 0.5))
+    outputs = flat.translate(["abc"] * 20, sample=True)
+    assert len(set(outputs)) > 5
+    assert outputs == flat.translate(["abc"] * 20, sample=True, seed=1)
+    assert outputs != flat.translate(["abc"] * 20, sample=True, seed=2)
+
+
+def test_no_output_repeats_an_ngram(translator: Translator) -> None:
+    lines = ["abc", "hgfedcba", "a", "cab"]
+    free = translator.translate(lines, max_length=30)
+    assert any(len(set(text)) < len(text) for text in free)
+    held = translator.translate(lines, max_length=30, no_repeat_ngram=1)
+    assert all(len(set(text)) == len(text) for text in held)
+    forced = translator.translate(lines, no_repeat_ngram=1, prefixes=["aa"] * 4)  # the user's own repetition
+    assert all(text.startswith("aa") and text.count("a") == 2 for text in forced)
+
+
 def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translator: Translator) -> None:
     model: Any = translator.model
     shapes = []
@@ -207,10 +292,10 @@ def test_constrained_outputs_keep_the_constraint_of_the_task(translator: Transla
         def __init__(self, rows: int) -> None:
             self.rows = rows
 
-        def allowed(self) -> Tensor:
-            mask = torch.zeros(self.rows, LetterTask.target_vocabulary_size, dtype=torch.bool)
-            mask[:, [EOS, EOS + 1]] = True
-            return mask
+        def restrict(self, scores: Tensor) -> None:
+            assert scores.shape == (self.rows, LetterTask.target_vocabulary_size)
+            forbidden = [i for i in range(scores.shape[1]) if i not in (EOS, EOS + 1)]
+            scores[:, forbidden] = -torch.inf
 
         def advance(self, rows: Tensor, tokens: Tensor) -> OnlyFirstLetter:
             return OnlyFirstLetter(len(rows))

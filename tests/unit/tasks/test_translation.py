@@ -63,6 +63,15 @@ def test_moses_is_undone_in_the_output(escape: bool) -> None:
     assert task.decode_target(task.encode_target(target), "") == target
 
 
+def test_a_prefix_is_tokenised_like_a_target() -> None:
+    task = learned(moses=True, lowercase=True, subwords="none")
+    words = task.encode_target("Das ist")
+    assert task.encode_prefix(" Das  ist EIN Hu") == ([*words, *task.encode_target("ein")], "▁hu")
+    assert task.encode_prefix("Das ist ") == (words, "▁")
+    assert task.encode_prefix("Das ist") == (words[:1], "▁ist")
+    assert task.target_tokens(list(task.continuations("▁hu"))) == ["hund", "hunde"]
+
+
 def test_lower_case() -> None:
     task = learned(moses=True, lowercase=True, subwords="none")
     assert task.source_tokens(task.encode_source("A DOG runs")) == ["a", "dog", "runs"]

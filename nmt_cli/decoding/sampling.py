@@ -1,0 +1,187 @@
+"""Outputs drawn at random from a model's distribution, for any `Decodable`.
+
+Letters: B sentences, A of them not at their end, n samples of each, M = B * n samples, N rows of the state, L the
+    length limit, V vocabulary, C candidates.
+
+The random numbers of a sample depend on the seed, the number of its line and its own number only, so the other lines of
+a batch do not change an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.beam_search import length_penalty
+from nmt_cli.decoding.options import SamplingOptions, SearchOptions
+from nmt_cli.decoding.topk import topk
+from nmt_cli.errors import CheckpointError
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
+
+DEFAULT_SEED = 1
+
+_NUCLEUS = 64
+"""Candidates that are tried first for top-p; for most distributions they are enough."""
+
+
+@torch.inference_mode()
+def sample(
+    model: Decodable,
+    source: Tensor,
+    limits: Sequence[int],
+    search: SearchOptions,
+    sampling: SamplingOptions,
+    lines: Sequence[int],
+    constraint: Constraint | None = None,
+) -> list[list[Hypothesis]]:
+    """Return `search.nbest` independent samples of each sentence, in the order of their numbers.
+
+    A sample ends with EOS. It is cut at its limit, or where the constraint allows no token; then its `token_scores`
+    have no entry for EOS. Scores are those of the model, as in beam search, before temperature, top-k and top-p.
+
+    Args:
+        source: [B, S], padded, each row ends in EOS.
+        limits: the maximum number of tokens, without EOS, of each sentence's output.
+        lines: the number of each sentence in the whole input.
+        constraint: the tokens that are allowed next, for B rows.
+
+    Raises:
+        CheckpointError: the model's probabilities are NaN.
+    """
+    if not len(source):
+        return []
+    sampler = _Sampler(model, source, limits, search, sampling, lines, constraint)
+    while len(sampler.live):
+        sampler.step()
+    hypotheses = sampler.hypotheses()
+    return [hypotheses[first : first + search.nbest] for first in range(0, len(hypotheses), search.nbest)]
+
+
+def uniforms(seed: int, line: int, number: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return `count` numbers of [0, 1), one for each token of sample `number` of a line."""
+    key = np.random.SeedSequence(seed, spawn_key=(line, number))
+    return np.random.Generator(np.random.Philox(key)).random(count)
+
+
+def draw(scores: Tensor, random: Tensor, options: SamplingOptions) -> Tensor:
+    """Return a token [N] for each row: the one where the cumulative distribution passes `random` [N].
+
+    The order is temperature, top-k, top-p; the probabilities of what is left are normalised again.
+
+    Args:
+        scores: log-probabilities [N, V]; they need not be normalised. -inf is never drawn.
+    """
+    columns = None
+    scores = (scores / (options.temperature or 1.0)).log_softmax(dim=1)
+    if options.top_k is not None:
+        scores, columns = topk(scores, options.top_k)
+        scores = scores.log_softmax(dim=1)
+    if options.top_p is not None:
+        scores, within = _nucleus(scores, options.top_p)
+        columns = within if columns is None else columns.gather(1, within)
+    cumulative = scores.double().exp().cumsum(dim=1)  # [N, C]
+    total = cumulative[:, -1]
+    point = torch.minimum(random * total, total.nextafter(torch.zeros_like(total)))  # below the total, if rounded
+    place = torch.searchsorted(cumulative, point.unsqueeze(1), right=True).clamp(max=scores.shape[1] - 1)
+    return (place if columns is None else columns.gather(1, place)).squeeze(1)
+
+
+def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """The most probable tokens [N, C], best first, until their probabilities sum to `share`; -inf after that.
+
+    Holtzman et al. 2020, section 3.1. Returns log-probabilities and columns.
+    """
+    size = _NUCLEUS
+    while True:
+        best, columns = topk(scores, size)
+        sums = best.double().exp().cumsum(dim=1)
+        if size >= scores.shape[1] or not (sums[:, -1] < share).any():
+            break
+        size *= 8
+    before = sums - best.double().exp()
+    return best.masked_fill(before >= share, -torch.inf), columns
+
+
+class _Sampler:
+    """The samples of one batch. A sentence leaves the batch when all of its samples have ended."""
+
+    def __init__(
+        self,
+        model: Decodable,
+        source: Tensor,
+        limits: Sequence[int],
+        search: SearchOptions,
+        sampling: SamplingOptions,
+        lines: Sequence[int],
+        constraint: Constraint | None,
+    ) -> None:
+        B, n, device = len(source), search.nbest, source.device
+        seed = DEFAULT_SEED if sampling.seed is None else sampling.seed
+        most = max(limits) + 1
+        random = [uniforms(seed, line, number, most) for line in lines for number in range(n)]
+        self.model, self.search, self.sampling, self.constraint = model, search, sampling, constraint
+        self.state = model.start(source)
+        self.last = torch.full((B,), BOS, device=device)  # [N]; one row for each sentence, at first
+        self.live = torch.arange(B * n, device=device).view(B, n)  # [A, n] of M
+        self.rows = torch.arange(B, device=device).unsqueeze(1).expand(B, n)  # [A, n] of N: the rows of the state
+        self.limits = torch.tensor(limits, device=device).repeat_interleave(n)  # [M]
+        self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1]
+        self.tokens = torch.zeros_like(self.random, dtype=torch.long)  # [M, L + 1]
+        self.token_scores = torch.zeros_like(self.random, dtype=torch.float32)  # [M, L + 1]
+        self.lengths = torch.zeros_like(self.limits)  # [M], EOS included
+        self.ended = torch.zeros_like(self.limits, dtype=torch.bool)  # [M]
+        self.length = 0
+        self.never = [PAD, BOS] if search.unknown else [PAD, BOS, UNK]
+
+    def step(self) -> None:
+        """Draw the next token of every sample, and drop the sentences whose samples have all ended."""
+        own, allowed = self._log_probabilities()
+        rows, samples = self.rows.flatten(), self.live.flatten()
+        possible = ~allowed.isneginf().all(dim=1)[rows]
+        tokens = draw(allowed[rows], self.random[samples, self.length], self.sampling)
+        self.length += 1
+        ends = possible & (tokens == EOS)
+        cut = ~possible | ~ends & (self.length > self.limits[samples])
+        drawn = ~cut & ~self.ended[samples]
+        self.tokens[samples[drawn], self.length - 1] = tokens[drawn]
+        self.token_scores[samples[drawn], self.length - 1] = own[rows, tokens][drawn]
+        self.lengths[samples[drawn]] = self.length
+        self.ended[samples] |= ends | cut
+        self._advance(tokens.view_as(self.live), ~self.ended[self.live].all(dim=1))
+
+    def hypotheses(self) -> list[Hypothesis]:
+        """The M samples."""
+        scores = self.token_scores.sum(dim=1) / length_penalty(self.lengths.float(), self.search.alpha)
+        columns = (self.lengths.tolist(), self.tokens.tolist(), scores.tolist(), self.token_scores.tolist())
+        return [
+            Hypothesis([token for token in tokens[:length] if token != EOS], score, token_scores[:length])
+            for length, tokens, score, token_scores in zip(*columns, strict=True)
+        ]
+
+    def _log_probabilities(self) -> tuple[Tensor, Tensor]:
+        """The model's log-probabilities [N, V], and the same with -inf for tokens that may not follow."""
+        own, self.state = self.model.step(self.last, self.state)
+        if own.isnan().any():
+            raise CheckpointError(
+                "the model's probabilities are not numbers (NaN): its weights are damaged, or training diverged; "
+                "use an earlier checkpoint"
+            )
+        allowed = own.clone()
+        if self.constraint is not None:
+            self.constraint.restrict(allowed)
+        allowed[:, self.never] = -torch.inf
+        if self.length < self.search.min_length:
+            allowed[:, EOS] = -torch.inf
+        return own, allowed
+
+    def _advance(self, tokens: Tensor, lives: Tensor) -> None:
+        """Keep the sentences that are true in `lives` [A], after `tokens` [A, n]."""
+        rows, self.live, self.last = self.rows[lives], self.live[lives], tokens[lives].flatten()
+        self.rows = torch.arange(rows.numel(), device=rows.device).view_as(rows)
+        if len(rows):
+            self.state = self.state.select(rows)
+            if self.constraint is not None:
+                self.constraint = self.constraint.advance(rows.flatten(), self.last)

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.constraints import NoRepeatedNgrams
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.options import SamplingOptions, SearchOptions
+from nmt_cli.decoding.sampling import draw, sample, uniforms
+from nmt_cli.errors import CheckpointError
+from nmt_cli.interfaces import BOS, EOS, UNK
+
+SOURCES = [[4, 5], [6], [4, 4, 5, 6, 5], [5, 6, 4], [6, 6]]
+LINES = [7, 8, 9, 10, 11]
+
+
+def sampling(**options: Any) -> SamplingOptions:
+    return SamplingOptions(sample=True, **options)
+
+
+def distribution(model: Any, source: Tensor, tokens: list[int]) -> list[float]:
+    """The probability of each token after `tokens`, by running the model on this one sequence."""
+    state = model.start(source)
+    for token in [BOS, *tokens]:
+        log_probabilities, state = model.step(torch.tensor([token]), state)
+    return log_probabilities[0].double().exp().tolist()
+
+
+def filtered(
+    probabilities: list[float], temperature: float = 1, top_k: int = 10**9, top_p: float = 1
+) -> dict[int, float]:
+    """The definition, in lists: the share of each token that may be drawn."""
+    words = {token: p ** (1 / temperature) for token, p in enumerate(probabilities) if token >= EOS}
+    ranked = sorted(words, key=lambda token: -words[token])[:top_k]
+    total = sum(words[token] for token in ranked)
+    kept, share = [], 0.0
+    while len(kept) < len(ranked) and share < top_p * total - 1e-12:
+        kept.append(ranked[len(kept)])
+        share += words[kept[-1]]
+    return {token: words[token] / share for token in kept}
+
+
+def outcomes(model: Any, source: Tensor, limit: int, **options: Any) -> dict[tuple[int, ...], float]:
+    """The probability of each output of at most `limit` tokens."""
+    found: dict[tuple[int, ...], float] = {}
+    live = {(): 1.0}
+    for _ in range(limit + 1):
+        following = {}
+        for tokens, p in live.items():
+            shares = filtered(distribution(model, source, list(tokens)), **options)
+            ends = 1.0 if len(tokens) == limit else shares.pop(EOS, 0.0)
+            found[tokens] = p * ends
+            following.update({(*tokens, token): p * share for token, share in shares.items()})
+        live = following
+    return {tokens: p for tokens, p in found.items() if p}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_k": 3},
+        {"top_p": 0.85},
+        {"temperature": 0.5},
+        {"temperature": 3.0},
+        {"temperature": 1.5, "top_k": 4, "top_p": 0.8},
+    ],
+    ids=str,
+)
+def test_outputs_are_as_frequent_as_they_are_probable(
+    toy: Callable[..., Any], padded: Any, options: dict[str, Any]
+) -> None:
+    model, source, count = toy(8, 5, 0.4), padded([[4, 5]]), 6000
+    expected = outcomes(model, source, 2, **options)
+    assert sum(expected.values()) == pytest.approx(1)
+    assert len(expected) > 3
+    (found,) = sample(model, source, [2], SearchOptions(nbest=count), sampling(**options), [1])
+    drawn = Counter(tuple(h.tokens) for h in found)
+    assert drawn.keys() <= expected.keys()
+    chi_square = sum((drawn[tokens] - count * p) ** 2 / (count * p) for tokens, p in expected.items())
+    freedom = len(expected) - 1
+    assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_a_large_vocabulary_has_the_same_nucleus_as_its_definition() -> None:
+    probabilities = torch.rand(3, 5000, generator=torch.Generator().manual_seed(1)).softmax(dim=1)
+    for share in (0.001, 0.5, 0.9999):
+        for row in probabilities:
+            kept = filtered([0.0] * EOS + row.tolist(), top_p=share)
+            drawn = draw(row.log().expand(400, -1), torch.linspace(0, 1, 401).double()[:400], sampling(top_p=share))
+            assert {token + EOS for token in drawn.tolist()} <= kept.keys()
+            assert len(set(drawn.tolist())) >= min(len(kept), 400) - 1
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), limit=st.integers(0, 8), sharpness=st.sampled_from([0.3, 2.0]))
+def test_top_k_1_is_greedy_search(
+    toy: Callable[..., Any], padded: Any, seed: int, limit: int, sharpness: float
+) -> None:
+    model, limits = toy(9, seed, sharpness), [limit] * 5
+    greedy = beam_search(model, padded(SOURCES), limits, SearchOptions(beam=1))
+    for options in ({"top_k": 1}, {"top_p": 0.001}):
+        found = sample(model, padded(SOURCES), limits, SearchOptions(), sampling(**options), LINES)
+        for (h,), (expected,) in zip(found, greedy, strict=True):
+            assert h.tokens == expected.tokens
+            assert h.token_scores == pytest.approx(expected.token_scores, abs=1e-5)
+            assert h.score == pytest.approx(expected.score, abs=1e-5)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 4),
+    extra=st.integers(0, 3),
+    order=st.permutations(range(5)),
+    options=st.sampled_from([{}, {"top_k": 3}, {"top_p": 0.8, "temperature": 2.0}]),
+)
+def test_a_line_has_the_same_samples_alone_and_in_any_batch(
+    toy: Callable[..., Any], padded: Any, seed: int, n: int, extra: int, order: list[int], options: dict[str, Any]
+) -> None:
+    model, search, limits = toy(9, seed), SearchOptions(nbest=n), [3, 9, 4, 12, 1]
+    alone = [
+        sample(model, padded([row]), [limit], search, sampling(**options), [line])[0]
+        for row, limit, line in zip(SOURCES, limits, LINES, strict=True)
+    ]
+    rows, lines = [SOURCES[i] for i in order], [LINES[i] for i in order]
+    shuffled = [limits[i] for i in order]
+    together = sample(model, padded(rows, extra), shuffled, search, sampling(**options), lines)
+    assert [[h.tokens for h in s] for s in together] == [[h.tokens for h in alone[i]] for i in order]
+    first = sample(model, padded(rows), shuffled, SearchOptions(), sampling(**options), lines)
+    assert [s[0].tokens for s in first] == [s[0].tokens for s in together]
+
+
+def test_seeds_lines_and_samples_have_numbers_of_their_own() -> None:
+    keys = [(1, 1, 0), (2, 1, 0), (1, 2, 0), (1, 1, 1), (2**40, 1, 0)]
+    drawn = [tuple(uniforms(*key, 5)) for key in keys]
+    assert len(set(drawn)) == len(keys)
+    assert drawn == [tuple(uniforms(*key, 5)) for key in keys]
+    assert tuple(uniforms(1, 1, 0, 9)[:5]) == drawn[0]
+
+
+def test_the_seed_changes_the_samples(toy: Callable[..., Any], padded: Any) -> None:
+    model, limits = toy(30, 1, 0.3), [8] * 5
+    one, again, two = (
+        sample(model, padded(SOURCES), limits, SearchOptions(), sampling(seed=seed), LINES) for seed in (None, 1, 2)
+    )
+    assert one == again
+    assert one != two
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 4), limit=st.integers(0, 8), alpha=st.sampled_from([0.0, 0.6]))
+def test_scores_are_those_of_the_model(
+    toy: Callable[..., Any], padded: Any, seed: int, n: int, limit: int, alpha: float
+) -> None:
+    model = toy(8, seed, 1.0)
+    options = sampling(temperature=2.0, top_k=3)
+    results = sample(model, padded(SOURCES), [limit] * 5, SearchOptions(nbest=n, alpha=alpha), options, LINES)
+    for source, found in zip(SOURCES, results, strict=True):
+        assert len(found) == n
+        for h in found:
+            ended = len(h.token_scores) == len(h.tokens) + 1
+            assert ended or len(h.tokens) == limit
+            tokens = [*h.tokens, EOS] if ended else h.tokens
+            own = [math.log(distribution(model, padded([source]), tokens[:k])[token]) for k, token in enumerate(tokens)]
+            assert h.token_scores == pytest.approx(own, abs=1e-4)
+            assert h.score == pytest.approx(sum(own) / ((5 + len(tokens)) / 6) ** alpha, abs=1e-4)
+
+
+def test_min_length_and_the_tokens_that_are_never_drawn(toy: Callable[..., Any], padded: Any) -> None:
+    model = toy(7, 2, 0.2)
+    options = SearchOptions(nbest=50, min_length=3)
+    for found, unknown in [(options, False), (SearchOptions(nbest=50, min_length=3, unknown=True), True)]:
+        results = sample(model, padded(SOURCES), [5] * 5, found, sampling(), LINES)
+        drawn = [h.tokens for s in results for h in s]
+        assert min(map(len, drawn)) == 3
+        assert max(map(len, drawn)) == 5
+        words = {token for tokens in drawn for token in tokens}
+        assert words == ({UNK, 4, 5, 6} if unknown else {4, 5, 6})
+
+
+def test_finished_samples_leave_the_batch(toy: Callable[..., Any], padded: Any) -> None:
+    model = toy(9, 1)
+    model.rows_seen.clear()
+    (a, b) = sample(model, padded(SOURCES[:2]), [9, 9], SearchOptions(nbest=20), sampling(), LINES[:2])
+    lengths = [min(len(h.tokens) + 1, 10) for h in a + b]
+    assert model.rows_seen == [2, *(sum(length > step for length in lengths) for step in range(1, max(lengths)))]
+
+
+def test_constraints_and_ensembles(toy: Callable[..., Any], padded: Any) -> None:
+    model = Ensemble([toy(9, 1), toy(9, 2)])
+    nothing = torch.zeros((5, 0), dtype=torch.long)
+    search = SearchOptions(nbest=10)
+    results = sample(model, padded(SOURCES), [20] * 5, search, sampling(), LINES, NoRepeatedNgrams(1, nothing))
+    for h in (h for s in results for h in s):
+        assert len(set(h.tokens)) == len(h.tokens)
+    assert len({tuple(h.tokens) for h in results[0]}) > 3
+
+
+def test_a_sample_without_an_allowed_token_is_cut(padded: Any, toy: Callable[..., Any]) -> None:
+    class Dead:
+        def __init__(self, length: int = 0) -> None:
+            self.length = length
+
+        def restrict(self, scores: Tensor) -> None:
+            scores[:, EOS if self.length < 2 else slice(None)] = -torch.inf
+
+        def advance(self, rows: Tensor, tokens: Tensor) -> Dead:
+            return Dead(self.length + 1)
+
+    for options in ({}, {"top_k": 3}, {"top_p": 0.5}):
+        (found,) = sample(toy(9, 1), padded([[4]]), [9], SearchOptions(nbest=3), sampling(**options), [1], Dead())
+        assert [(len(h.tokens), len(h.token_scores)) for h in found] == [(2, 2)] * 3
+
+
+def test_impossible_tokens_are_not_drawn_at_either_end_of_the_interval() -> None:
+    scores = torch.tensor([[-torch.inf, -1.0, -torch.inf, -2.0, -torch.inf]] * 2)
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    for options in ({}, {"top_k": 5}, {"top_p": 1.0}, {"top_k": 4, "top_p": 1.0}):
+        assert draw(scores, ends, sampling(**options)).tolist() == [1, 3]
+
+
+def test_no_sentences_and_nan(toy: Callable[..., Any], padded: Any) -> None:
+    assert sample(toy(8, 0), torch.zeros((0, 3), dtype=torch.long), [], SearchOptions(), sampling(), []) == []
+    broken = toy(8, 0)
+    broken.output *= math.nan
+    with pytest.raises(CheckpointError, match="not numbers"):
+        sample(broken, padded([[4]]), [5], SearchOptions(), sampling(), [1])
