@@ -1,0 +1,157 @@
+"""Reports of benchmarks: the machine, Markdown tables and figures, and their place in a page of the documentation."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.samples import Spread
+
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
+"""The processor's features that decide how fast matrix products are."""
+WIDTH = 116
+COLOURS = ("#3b82c4", "#d97a2b", "#3f9e5a", "#c2554f", "#8b6fc0", "#a08030", "#4aa5a5")
+"""Readable on a light and on a dark page."""
+GREY = "#808080"
+
+
+def machine() -> str:
+    """Return a sentence about this machine: processor, features, cores, memory, system."""
+    fields = proc_fields("/proc/cpuinfo")
+    have = set((fields.get("flags") or fields.get("Features") or "").split())
+    processor = fields.get("model name") or platform.processor() or platform.machine()
+    features = ", ".join(flag for flag in FLAGS if flag in have) or "none of interest"
+    memory = int(proc_fields("/proc/meminfo").get("MemTotal", "0 kB").split()[0]) / 2**20
+    return f"{processor} ({features}), {cores()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def proc_fields(path: str) -> dict[str, str]:
+    """Return the first value of each field of a file such as /proc/cpuinfo; nothing if there is no such file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    fields: dict[str, str] = {}
+    for name, value in re.findall(r"^([^:\n]+?)\s*:[ \t]*(.*)$", text, re.MULTILINE):
+        fields.setdefault(name, value)
+    return fields
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; all columns but the first are aligned to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def digits(value: float) -> str:
+    """Return a number of three digits or more: 0.123, 12.3, 1,230."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def shown(values: Spread | None) -> str:
+    """Return the median, and the quartiles in brackets."""
+    return f"{digits(values.median)} ({digits(values.low)}-{digits(values.high)})" if values else ""
+
+
+@dataclass
+class Report:
+    """The report of a benchmark, which becomes `DIRECTORY/NAME.md` with its figures beside it.
+
+    Args:
+        name: of the benchmark, and of its marks in a page.
+        method: a sentence or more about what was measured.
+    """
+
+    name: str
+    method: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    parts: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)  # matplotlib's, by file name
+
+    def add(self, *parts: str) -> None:
+        """Add paragraphs, titles or tables."""
+        self.parts += parts
+
+    def add_figure(self, name: str, about: str, figure: Any) -> None:
+        """Add a figure, `NAME.svg`, described by `about`."""
+        self.figures[f"{name}.svg"] = figure
+        self.parts.append(f"![{about}]({name}.svg)")
+
+    def text(self, when: datetime.date | None = None, command: Sequence[str] = sys.orig_argv[1:]) -> str:
+        """Return the Markdown: date, machine, versions, command, method, and the parts."""
+        versions = "; ".join(f"{name} {version}" for name, version in self.versions.items())
+        paragraphs = [
+            f"{when or datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. {versions}.",
+            self.method,
+        ]
+        words = f"python {' '.join(command)}"
+        lines = textwrap.wrap(words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        joined = " \\\n".join(lines)
+        return "\n\n".join([*map(paragraph, paragraphs), f"```\n{joined}\n```", *self.parts]) + "\n"
+
+    def write(self, folder: Path, page: Path | None = None) -> None:
+        """Write the report to `folder`; also into `page`, with its figures in a directory of the page's name."""
+        text = self.text()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.name}.md").write_text(text, encoding="utf-8")
+        for name, figure in self.figures.items():
+            figure.savefig(folder / name, transparent=True, bbox_inches="tight", metadata={"Date": None})
+        if page is None:
+            return
+        beside = page.with_suffix("")
+        beside.mkdir(exist_ok=True)
+        for name in self.figures:
+            shutil.copy(folder / name, beside / name)
+        linked = re.sub(r"\]\((?=[\w-]+\.svg\))", f"]({beside.name}/", text)
+        page.write_text(inserted(page.read_text(encoding="utf-8"), self.name, linked), encoding="utf-8")
+
+
+def inserted(page: str, name: str, text: str) -> str:
+    """Return `page` with `text` between the marks `<!-- NAME -->` and `<!-- end of NAME -->`.
+
+    Raises:
+        ValueError: the page has no such marks.
+    """
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if start not in page or end not in page:
+        raise ValueError(f"the page has no line {start} followed by {end}")
+    before, rest = page.split(start, 1)
+    return f"{before}{start}\n\n{text}\n{end}{rest.split(end, 1)[1]}"
+
+
+def paragraph(text: str) -> str:
+    """Return `text` in lines that fit in a page."""
+    return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def figure(columns: int = 1, rows: int = 1, width: float = 7.5, height: float = 3.0) -> tuple[Any, Any]:
+    """Return a figure of matplotlib and its axes, [rows, columns]; its colours suit light and dark pages.
+
+    Raises:
+        SystemExit: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise SystemExit("error: the figures need matplotlib: pip install -e '.[bench]', or give --no-figures") from error
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    grey = {f"{part}.color": GREY for part in ("text", "xtick", "ytick")}
+    pyplot.rcParams.update({**grey, "axes.edgecolor": GREY, "axes.labelcolor": GREY, "grid.color": GREY})
+    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "nmt", "grid.alpha": 0.3, "font.size": 9})
+    return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
