@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,6 @@ from benchmarks.samples import Spread
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
 """The processor's features that decide how fast matrix products are."""
 WIDTH = 116
-COLOURS = ("#3b82c4", "#d97a2b", "#3f9e5a", "#c2554f", "#8b6fc0", "#a08030", "#4aa5a5")
-"""Readable on a light and on a dark page."""
-GREY = "#808080"
 
 
 def machine() -> str:
@@ -78,7 +75,7 @@ class Report:
 
     name: str
     method: str
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     parts: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)  # matplotlib's, by file name
 
@@ -99,7 +96,9 @@ class Report:
             self.method,
         ]
         words = f"python {' '.join(command)}"
-        lines = textwrap.wrap(words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        lines = textwrap.wrap(
+            words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
         joined = " \\\n".join(lines)
         return "\n\n".join([*map(paragraph, paragraphs), f"```\n{joined}\n```", *self.parts]) + "\n"
 
@@ -136,22 +135,3 @@ def inserted(page: str, name: str, text: str) -> str:
 def paragraph(text: str) -> str:
     """Return `text` in lines that fit in a page."""
     return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
-
-
-def figure(columns: int = 1, rows: int = 1, width: float = 7.5, height: float = 3.0) -> tuple[Any, Any]:
-    """Return a figure of matplotlib and its axes, [rows, columns]; its colours suit light and dark pages.
-
-    Raises:
-        SystemExit: matplotlib is not installed.
-    """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise SystemExit("error: the figures need matplotlib: pip install -e '.[bench]', or give --no-figures") from error
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    grey = {f"{part}.color": GREY for part in ("text", "xtick", "ytick")}
-    pyplot.rcParams.update({**grey, "axes.edgecolor": GREY, "axes.labelcolor": GREY, "grid.color": GREY})
-    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "nmt", "grid.alpha": 0.3, "font.size": 9})
-    return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")

@@ -90,6 +90,4 @@ def save_model(folder: Path, size: Size, steps: int) -> Path:
 def random_sources(count: int, shortest: int, longest: int, vocabulary: int, seed: int = 1) -> list[list[int]]:
     """Return sources of `shortest` to `longest` words, without the end of the sentence."""
     draw = random.Random(seed)
-    return [
-        [draw.randrange(FIRST, vocabulary) for _ in range(draw.randint(shortest, longest))] for _ in range(count)
-    ]
+    return [[draw.randrange(FIRST, vocabulary) for _ in range(draw.randint(shortest, longest))] for _ in range(count)]

@@ -51,7 +51,7 @@ class Worker:
 
     def __init__(self, system: System, python: str, setup: Mapping[str, Any]) -> None:
         self.system = system
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115: closed by `close`
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         environment = {**os.environ, "OMP_NUM_THREADS": str(setup["cores"]), "HF_HUB_OFFLINE": "1"}
         try:
             self.process = subprocess.Popen(
@@ -90,7 +90,9 @@ class Worker:
         outputs: list[list[int]] = self.ask({"translate": sources})["outputs"]
         return outputs
 
-    def sample(self, case: Mapping[str, Any], number: int, sources: Sequence[Any], batch: int, seconds: float) -> Sample:
+    def sample(
+        self, case: Mapping[str, Any], number: int, sources: Sequence[Any], batch: int, seconds: float
+    ) -> Sample:
         """Return a sample of at least `seconds`, in sentences; `number` is that of the round."""
         time.sleep(PAUSE)
         reply = self.ask({"sources": sources, "batch": batch, "seconds": seconds})

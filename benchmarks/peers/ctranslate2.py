@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from typing import Any
 
 import ctranslate2
 import numpy as np
@@ -52,8 +53,11 @@ def converted(setup: Setup, weights: Weights) -> TransformerSpec:
     for side, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         stack.position_encodings.encodings = sinusoids(POSITIONS, setup.width)
         for number, layer in enumerate(stack.layer):
-            own = {name[len(f"{side}.{number}.") :]: array for name, array in weights.items()
-                   if name.startswith(f"{side}.{number}.")}
+            own = {
+                name[len(f"{side}.{number}.") :]: array
+                for name, array in weights.items()
+                if name.startswith(f"{side}.{number}.")
+            }
             attention(layer.self_attention, own, "self_attention", ["qkv", "o"])
             if side == "decoder":
                 attention(layer.attention, own, "cross_attention", ["q", "kv", "o"])
@@ -64,14 +68,14 @@ def converted(setup: Setup, weights: Weights) -> TransformerSpec:
     return spec
 
 
-def attention(spec: object, own: Weights, name: str, products: list[str]) -> None:
+def attention(spec: Any, own: Weights, name: str, products: list[str]) -> None:
     """Set an attention's products, each of which joins some of q, k, v and o, and the norm after it."""
-    for linear, letters in zip(spec.linear, products):
+    for linear, letters in zip(spec.linear, products, strict=True):
         linear.weight = np.concatenate([own[f"{name}.w_{letter}.weight"] for letter in letters])
     norm(spec.layer_norm, own, name)
 
 
-def norm(spec: object, own: Weights, name: str) -> None:
+def norm(spec: Any, own: Weights, name: str) -> None:
     """Set the layer norm around the sub-layer `name`."""
     spec.gamma, spec.beta = own[f"around_{name}.norm.weight"], own[f"around_{name}.norm.bias"]
 

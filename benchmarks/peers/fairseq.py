@@ -11,17 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-# fairseq's dataclasses have defaults that Python 3.11 refuses: this restores the older, weaker check.
-_field_rule = inspect.getsource(dataclasses._get_field).replace(
-    "f.default.__class__.__hash__ is None", "isinstance(f.default, (list, dict, set))"
-)
-exec(_field_rule, dataclasses.__dict__)
-
-import fairseq
-from fairseq.data import Dictionary
-from fairseq.models.transformer import TransformerModel, base_architecture
-from fairseq.sequence_generator import SequenceGenerator
-
 from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.peers.weights import fairseq_layers, read, sinusoids
 
@@ -30,7 +19,19 @@ THEIRS = [1, 3, 0, 2]
 POSITIONS = 1024
 
 
+def restore_field_rule() -> None:
+    """Accept the defaults of fairseq's dataclasses, which Python 3.11 refuses."""
+    source = inspect.getsource(dataclasses._get_field)  # type: ignore[attr-defined]
+    older = source.replace("f.default.__class__.__hash__ is None", "isinstance(f.default, (list, dict, set))")
+    exec(older, dataclasses.__dict__)
+
+
 def build(setup: Setup) -> System:
+    restore_field_rule()
+    import fairseq
+    from fairseq.data import Dictionary
+    from fairseq.sequence_generator import SequenceGenerator
+
     torch.set_num_threads(setup.cores)
     words = Dictionary()
     for number in range(len(THEIRS), setup.vocabulary):
@@ -57,8 +58,10 @@ def build(setup: Setup) -> System:
     return System(f"{fairseq.__version__}, torch {torch.__version__}", translate)
 
 
-def load(setup: Setup, words: Dictionary) -> Any:
-    """Return the model with nmt's weights."""
+def load(setup: Setup, words: Any) -> Any:
+    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
+    from fairseq.models.transformer import TransformerModel, base_architecture
+
     sizes = {
         "embed_dim": setup.width,
         "ffn_embed_dim": setup.inner,

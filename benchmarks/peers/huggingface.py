@@ -20,7 +20,9 @@ def build(setup: Setup) -> System:
     embedding, positions = weights["target_embedding.weight"], sinusoids(POSITIONS, setup.width)
     arrays = {f"model.{name}": array for name, array in fairseq_layers(weights)}
     arrays |= {f"model.{side}.embed_positions.weight": positions for side in ("encoder", "decoder")}
-    arrays |= {name: embedding for name in model.state_dict() if name.endswith(("shared.weight", "embed_tokens.weight"))}
+    arrays |= {
+        name: embedding for name in model.state_dict() if name.endswith(("shared.weight", "embed_tokens.weight"))
+    }
     arrays["lm_head.weight"] = embedding
     arrays["final_logits_bias"] = model.final_logits_bias.numpy()
     model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})

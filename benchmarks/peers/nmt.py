@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nmt_cli
 import torch
-from nmt_cli.decoding.loading import load_translator
 
+import nmt_cli
 from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.synthetic import line
+from nmt_cli.decoding.loading import load_translator
 
 
 def build(setup: Setup) -> System:

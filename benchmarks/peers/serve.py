@@ -10,9 +10,10 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, List, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-Ids = List[List[int]]
+Ids = list[list[int]]
 Translate = Callable[[Ids], Ids]
 
 
@@ -59,9 +60,7 @@ def serve(build: Callable[[Setup], System]) -> None:
             reply(**sample(system.translate, setup.steps, **request))
 
 
-def sample(
-    translate: Translate, steps: int, sources: Ids, batch: int, seconds: float
-) -> dict[str, float]:
+def sample(translate: Translate, steps: int, sources: Ids, batch: int, seconds: float) -> dict[str, float]:
     """Translate batches of `sources`, in turn, for at least `seconds`.
 
     A sentence before brings the weights back into the processor's cache. Raises ValueError if an output is too short.

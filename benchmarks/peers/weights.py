@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any
 
 import numpy as np
 
-Weights = Dict[str, Any]  # arrays of float32
+Weights = dict[str, Any]  # arrays of float32
 
 FAIRSEQ_NAMES = {
     "encoder.": "encoder.layers.",
@@ -41,7 +42,7 @@ def read(checkpoint: str) -> Weights:
     return weights
 
 
-def fairseq_layers(weights: Weights) -> Iterator[Tuple[str, Any]]:
+def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
     """Yield the weights of the layers by fairseq's names, with biases of 0 for the attention, which has none here."""
     for name, array in weights.items():
         if not name.startswith(("encoder.", "decoder.")):
