@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import platform
@@ -105,7 +106,6 @@ class Report:
     def write(self, folder: Path, page: Path | None = None) -> None:
         """Write the report to `folder`; also into `page`, with its figures in a directory of the page's name."""
         text = self.text()
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{self.name}.md").write_text(text, encoding="utf-8")
         for name, figure in self.figures.items():
             figure.savefig(folder / name, transparent=True, bbox_inches="tight", metadata={"Date": None})
@@ -117,6 +117,28 @@ class Report:
             shutil.copy(folder / name, beside / name)
         linked = re.sub(r"\]\((?=[\w-]+\.svg\))", f"]({beside.name}/", text)
         page.write_text(inserted(page.read_text(encoding="utf-8"), self.name, linked), encoding="utf-8")
+
+
+def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Add the options of every benchmark."""
+    parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"samples of each; default: {rounds}")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
+    parser.add_argument("--page", type=Path, metavar="FILE.md", help="also insert the report into this page")
+
+
+def add_speed_options(parser: argparse.ArgumentParser, rounds: int, seconds: float) -> None:
+    """Add the options of benchmarks of speed."""
+    add_options(parser, rounds)
+    parser.add_argument("--seconds", type=float, default=seconds, metavar="X", help="least time of a sample")
+    parser.add_argument("--cores", type=int, default=cores(), metavar="N", help="default: all")
+
+
+def new_file(folder: Path, name: str) -> Path:
+    """Return the path of the samples of the benchmark `name`; an older file of that name is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    path.unlink(missing_ok=True)
+    return path
 
 
 def inserted(page: str, name: str, text: str) -> str:

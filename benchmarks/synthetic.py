@@ -18,6 +18,8 @@ from nmt_cli.training.settings import TrainingConfig
 
 FIRST = len(SPECIAL_SYMBOLS)
 """The id of the first word."""
+ALPHA = 0.6
+"""The exponent of the length penalty. Outputs have one length, so it changes nothing."""
 
 
 @dataclass(frozen=True)

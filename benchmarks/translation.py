@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import figures, report
 from benchmarks.samples import Sample, Spread, append, rates, ratio, spread
-from benchmarks.synthetic import SIZES, random_sources, save_model
+from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
 from benchmarks.workers import System, Worker, WorkerError, started, take_turns
 from nmt_cli.errors import counted
 
@@ -29,7 +29,6 @@ SYSTEMS = (
     *("huggingface:float32", "fairseq:float32"),
 )
 STEPS = 30
-ALPHA = 0.6
 SOURCES = (128, 18, 30)
 """Number of sources, words of the shortest and of the longest."""
 COMPARED = 16
@@ -63,7 +62,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     add("--models", nargs="+", choices=SIZES, default=list(SIZES))
     add("--beams", nargs="+", type=int, default=[4, 1], metavar="N")
     add("--batches", nargs="+", type=int, default=[1, 32, 64], metavar="N", help="sentences in a call")
-    add_common(parser, rounds=7, seconds=2.0)
+    report.add_speed_options(parser, rounds=7, seconds=2.0)
     options = parser.parse_args(words)
     for system in options.systems:
         if system.peer not in PEERS:
@@ -74,15 +73,6 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
             parser.error(f"--python takes PEER=PATH, with one of {', '.join(PEERS)}, not {peer!r}")
     options.pythons = {**dict.fromkeys(PEERS, sys.executable), **{peer: path for peer, _, path in pairs}}
     return options
-
-
-def add_common(parser: argparse.ArgumentParser, rounds: int, seconds: float) -> None:
-    """Add the options of all benchmarks of speed."""
-    parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"default: {rounds}")
-    parser.add_argument("--seconds", type=float, default=seconds, metavar="X", help="least time of a sample")
-    parser.add_argument("--cores", type=int, default=report.cores(), metavar="N", help="default: all")
-    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
-    parser.add_argument("--page", type=Path, metavar="FILE.md", help="also insert the report into this page")
 
 
 @dataclass(frozen=True)
@@ -163,9 +153,7 @@ def section(measured: Measured, model: str, beam: int, batches: Sequence[int]) -
 
 def main() -> None:
     options = arguments()
-    options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / "translation.jsonl"
-    path.unlink(missing_ok=True)
+    path = report.new_file(options.out, "translation")
     result = report.Report("translation", METHOD)
     for model in options.models:
         panels = {}
