@@ -96,7 +96,7 @@ class Report:
             f"{when or datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. {versions}.",
             self.method,
         ]
-        words = f"python {' '.join(command)}"
+        words = " ".join(["python", *(re.sub(r"(^|=)/\S*/", r"\1", word) for word in command)])  # not where they are
         lines = textwrap.wrap(
             words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
         )

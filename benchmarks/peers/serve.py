@@ -68,7 +68,7 @@ def sample(translate: Translate, steps: int, sources: Ids, batch: int, seconds: 
     translate(sources[:1])
     sentences, elapsed = 0, 0.0
     began = time.perf_counter()
-    while elapsed < seconds:
+    while not sentences or elapsed < seconds:
         outputs = translate([sources[(sentences + i) % len(sources)] for i in range(batch)])
         sentences += batch
         elapsed = time.perf_counter() - began
