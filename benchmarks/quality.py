@@ -8,7 +8,6 @@ The time is that of the whole command.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import operator
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import NamedTuple
 
 from benchmarks import report
 from benchmarks.samples import Sample, append, rates, spread
-from nmt_cli import __version__, score
+from nmt_cli import score
 
 METHOD = """
 `nmt translate CHECKPOINT --dtype TYPE`, beam 4, alpha 0.6, the whole command with its start; the types take turns.
@@ -93,8 +92,7 @@ def main() -> None:
     options = arguments()
     path = report.new_file(options.out, "quality")
     rows = [row for test in options.tests for row in measure(options, test, path)]
-    versions = {"nmt": __version__, "torch": importlib.metadata.version("torch")}
-    result = report.Report("quality", METHOD, versions)
+    result = report.Report("quality", METHOD)
     result.add(report.table(["", options.metric, "other outputs", "seconds", "sentences/s"], rows))
     result.write(options.out, options.page)
     print(options.out / "quality.md")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.metadata
 import os
 import platform
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.samples import Spread
+from nmt_cli import __version__
 
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
 """The processor's features that decide how fast matrix products are."""
@@ -65,6 +67,11 @@ def shown(values: Spread | None) -> str:
     return f"{digits(values.median)} ({digits(values.low)}-{digits(values.high)})" if values else ""
 
 
+def own_version() -> dict[str, str]:
+    """Return the versions of nmt and PyTorch, as nmt's."""
+    return {"nmt": f"{__version__}, torch {importlib.metadata.version('torch')}"}
+
+
 @dataclass
 class Report:
     """The report of a benchmark, which becomes `DIRECTORY/NAME.md` with its figures beside it.
@@ -76,7 +83,7 @@ class Report:
 
     name: str
     method: str
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=own_version)  # by program
     parts: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)  # matplotlib's, by file name
 
