@@ -156,7 +156,7 @@ def section(measured: Measured, model: str, beam: int, batches: Sequence[int]) -
             ],
         )
     if measured.absent:
-        yield "Not measured: " + "; ".join(measured.absent.values()) + "."
+        yield report.paragraph(f"Not measured: {'; '.join(measured.absent.values())}.")
 
 
 def main() -> None:

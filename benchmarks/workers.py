@@ -64,7 +64,7 @@ class Worker:
                 text=True,
             )
         except OSError as error:
-            raise WorkerError(f"{python}: {error.strerror}") from error
+            raise WorkerError(f"{system.name}: cannot start its interpreter: {error.strerror}") from error
         try:
             self.version = str(self.ask({**setup, "dtype": system.dtype})["version"])
         except WorkerError:
