@@ -91,7 +91,7 @@ def times(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Sp
 
 def main() -> None:
     options = arguments()
-    path = report.new_file(options.out, "growth")
+    path = report.begin(options, "growth")
     result = report.Report("growth", METHOD)
     panels: dict[str, dict[str, dict[int, Spread]]] = {}
     for name in options.curves:

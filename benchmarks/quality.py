@@ -20,6 +20,7 @@ from typing import NamedTuple
 from benchmarks import report
 from benchmarks.samples import Sample, append, rates, spread
 from nmt_cli import score
+from nmt_cli.errors import NmtError
 
 METHOD = """
 `nmt translate CHECKPOINT --dtype TYPE`, beam 4, alpha 0.6, the whole command with its start; the types take turns.
@@ -28,7 +29,7 @@ those of the first type.
 """
 
 
-class TestSet(NamedTuple):
+class Text(NamedTuple):
     """A model and a text to translate with it."""
 
     name: str
@@ -48,11 +49,15 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--metric", default="bleu", help="of `nmt score`; default: bleu")
     report.add_options(parser, rounds=3)
     options = parser.parse_args(words)
-    options.tests = [TestSet(name, *map(Path, paths)) for name, *paths in options.tests]
+    options.tests = [Text(name, *map(Path, paths)) for name, *paths in options.tests]
+    for text in options.tests:
+        for path in (text.source, text.reference):
+            if not path.is_file():
+                parser.error(f"{path}: no such file")
     return options
 
 
-def translate(test: TestSet, dtype: str, output: Path) -> float:
+def translate(test: Text, dtype: str, output: Path) -> float:
     """Write the translation of the test set to `output`; return the seconds that the command took."""
     command = [sys.executable, "-m", "nmt_cli", "translate", str(test.checkpoint), "--dtype", dtype]
     began = time.perf_counter()
@@ -66,7 +71,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def measure(options: argparse.Namespace, test: TestSet, path: Path) -> list[list[str]]:
+def measure(options: argparse.Namespace, test: Text, path: Path) -> list[list[str]]:
     """Return a row of the table for each type; the samples are appended to the file `path`."""
     samples, outputs, case = [], {}, {"test": test.name}
     with tempfile.TemporaryDirectory() as folder:
@@ -90,8 +95,11 @@ def measure(options: argparse.Namespace, test: TestSet, path: Path) -> list[list
 
 def main() -> None:
     options = arguments()
-    path = report.new_file(options.out, "quality")
-    rows = [row for test in options.tests for row in measure(options, test, path)]
+    path = report.begin(options, "quality")
+    try:
+        rows = [row for test in options.tests for row in measure(options, test, path)]
+    except NmtError as error:
+        raise SystemExit(f"error: {error}") from error
     result = report.Report("quality", METHOD)
     result.add(report.table(["", options.metric, "other outputs", "seconds", "sentences/s"], rows))
     result.write(options.out, options.page)

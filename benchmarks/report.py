@@ -128,7 +128,7 @@ class Report:
 
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
     """Add the options of every benchmark."""
-    parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"samples of each; default: {rounds}")
+    parser.add_argument("--rounds", type=positive, default=rounds, metavar="N", help=f"default: {rounds}")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
     parser.add_argument("--page", type=Path, metavar="FILE.md", help="also insert the report into this page")
 
@@ -137,14 +137,31 @@ def add_speed_options(parser: argparse.ArgumentParser, rounds: int, seconds: flo
     """Add the options of benchmarks of speed."""
     add_options(parser, rounds)
     parser.add_argument("--seconds", type=float, default=seconds, metavar="X", help="least time of a sample")
-    parser.add_argument("--cores", type=int, default=cores(), metavar="N", help="default: all")
+    parser.add_argument("--cores", type=positive, default=cores(), metavar="N", help="default: all")
 
 
-def new_file(folder: Path, name: str) -> Path:
-    """Return the path of the samples of the benchmark `name`; an older file of that name is removed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.jsonl"
-    path.unlink(missing_ok=True)
+def positive(text: str) -> int:
+    """Read a number of at least 1 from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"it must be at least 1, not {number}")
+    return number
+
+
+def begin(options: argparse.Namespace, name: str) -> Path:
+    """Return the path for the samples of the benchmark `name`; an older file of that name is removed.
+
+    Raises:
+        SystemExit: the report could not be inserted into the page.
+    """
+    try:
+        if options.page is not None:
+            inserted(options.page.read_text(encoding="utf-8"), name, "")
+        options.out.mkdir(parents=True, exist_ok=True)
+        path: Path = options.out / f"{name}.jsonl"
+        path.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from error
     return path
 
 

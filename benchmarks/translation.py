@@ -60,8 +60,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add("--python", action="append", default=[], metavar="PEER=PATH", help="interpreter of a peer")
     add("--models", nargs="+", choices=SIZES, default=list(SIZES))
-    add("--beams", nargs="+", type=int, default=[4, 1], metavar="N")
-    add("--batches", nargs="+", type=int, default=[1, 32, 64], metavar="N", help="sentences in a call")
+    add("--beams", nargs="+", type=report.positive, default=[4, 1], metavar="N")
+    add("--batches", nargs="+", type=report.positive, default=[1, 32, 64], metavar="N", help="sentences in a call")
     report.add_speed_options(parser, rounds=7, seconds=2.0)
     options = parser.parse_args(words)
     for system in options.systems:
@@ -161,7 +161,7 @@ def section(measured: Measured, model: str, beam: int, batches: Sequence[int]) -
 
 def main() -> None:
     options = arguments()
-    path = report.new_file(options.out, "translation")
+    path = report.begin(options, "translation")
     result = report.Report("translation", METHOD)
     for model in options.models:
         for beam in options.beams:

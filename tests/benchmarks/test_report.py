@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.report import Report, digits, inserted, machine, proc_fields, shown, table
+from benchmarks.report import Report, begin, digits, inserted, machine, proc_fields, shown, table
 from benchmarks.samples import Spread
 
 PAGES = Path(__file__).resolve().parents[2] / "docs"
@@ -63,6 +64,18 @@ def test_a_report_is_inserted_into_a_page_with_its_figures(tmp_path: Path) -> No
 def test_a_page_without_the_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="<!-- speed -->"):
         inserted("# Page\n", "speed", "text")
+
+
+def test_a_page_is_checked_before_anything_is_measured(tmp_path: Path) -> None:
+    options = argparse.Namespace(out=tmp_path / "out", page=tmp_path / "page.md")
+    with pytest.raises(SystemExit, match=r"page\.md"):
+        begin(options, "speed")
+    options.page.write_text("# Page\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="<!-- speed -->"):
+        begin(options, "speed")
+    options.page = None
+    begin(options, "speed").write_text("old", encoding="utf-8")
+    assert not begin(options, "speed").exists()
 
 
 @pytest.mark.parametrize("name", ["translation", "growth", "quality"])
