@@ -5,6 +5,7 @@
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make docs          build the documentation's site in build/site; a broken link is an error
 #   make faults        run the long fault-injection tests: docs/reliability.md
+#   make bench         measure the speed of translation: docs/benchmarks.md
 #   make install       make the environment only
 #   make clean         remove the environment, caches and the quickstart's output
 
@@ -13,9 +14,10 @@ WORKERS ?= 2
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+BENCH_STAMP := .venv/.installed-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test check docs faults format clean
+.PHONY: help install quickstart test check docs faults bench format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -53,6 +55,15 @@ docs: $(STAMP)
 # Without parallel workers: a fault must hit its own run only. `make test` runs a short selection.
 faults: $(STAMP)
 	OMP_NUM_THREADS=1 NMT_FAULTS=long $(BIN)/python -m pytest tests/faults -p no:xdist --timeout 3600 --durations 10
+
+# BENCH="--python ctranslate2=PATH ..." gives the interpreters of the programs to compare with, and other flags.
+bench: $(BENCH_STAMP)
+	$(BIN)/python -m benchmarks.translation $(BENCH)
+	$(BIN)/python -m benchmarks.growth
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	@touch $@
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -1,0 +1,97 @@
+"""fairseq: its SequenceGenerator on a TransformerModel, ready for generation."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import types
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.peers.serve import Ids, Setup, System, serve
+from benchmarks.peers.weights import fairseq_layers, read, sinusoids
+
+THEIRS = [1, 3, 0, 2]
+"""fairseq's ids of padding, the unknown word, begin and end of sentence; of nmt they are 0 to 3."""
+POSITIONS = 1024
+
+
+def restore_field_rule() -> None:
+    """Accept the defaults of fairseq's dataclasses, which Python 3.11 refuses."""
+    source = inspect.getsource(dataclasses._get_field)  # type: ignore[attr-defined]
+    older = source.replace("f.default.__class__.__hash__ is None", "isinstance(f.default, (list, dict, set))")
+    exec(older, dataclasses.__dict__)
+
+
+def build(setup: Setup) -> System:
+    restore_field_rule()
+    import fairseq
+    from fairseq.data import Dictionary
+    from fairseq.sequence_generator import SequenceGenerator
+
+    torch.set_num_threads(setup.cores)
+    words = Dictionary()
+    for number in range(len(THEIRS), setup.vocabulary):
+        words.add_symbol(str(number))
+    model = load(setup, words)
+    generator = SequenceGenerator(
+        [model],
+        words,
+        beam_size=setup.beam,
+        len_penalty=setup.alpha,
+        max_len_a=0,
+        max_len_b=setup.steps - 1,
+        min_len=setup.steps - 1,
+    )
+
+    def translate(sources: Ids) -> Ids:
+        width = max(map(len, sources))
+        rows = [[words.pad()] * (width - len(row)) + [*row, words.eos()] for row in sources]
+        lengths = torch.tensor([len(row) + 1 for row in sources])
+        inputs = {"src_tokens": torch.tensor(rows), "src_lengths": lengths}
+        found = generator.generate([model], {"net_input": inputs}, bos_token=words.bos())
+        return [best["tokens"].tolist() for best, *_ in found]
+
+    return System(f"{fairseq.__version__}, torch {torch.__version__}", translate)
+
+
+def load(setup: Setup, words: Any) -> Any:
+    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
+    from fairseq.models.transformer import TransformerModel, base_architecture
+
+    sizes = {
+        "embed_dim": setup.width,
+        "ffn_embed_dim": setup.inner,
+        "layers": setup.layers,
+        "attention_heads": setup.heads,
+    }
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    arguments = argparse.Namespace(
+        **sides, share_all_embeddings=True, max_source_positions=POSITIONS, max_target_positions=POSITIONS
+    )
+    base_architecture(arguments)
+    model = TransformerModel.build_model(
+        arguments, types.SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    )
+    weights = read(setup.checkpoint)
+    embedding = weights["target_embedding.weight"].copy()
+    embedding[THEIRS] = embedding[: len(THEIRS)].copy()
+    arrays = dict(fairseq_layers(weights))
+    arrays |= {f"{side}.embed_tokens.weight": embedding for side in ("encoder", "decoder")}
+    arrays["decoder.output_projection.weight"] = embedding
+    model.load_state_dict({**model.state_dict(), **{name: torch.from_numpy(array) for name, array in arrays.items()}})
+    for layer in model.encoder.layers:
+        layer.load_to_BT = False  # its call of PyTorch's fused layer fails with a PyTorch newer than 1.13
+    table = np.concatenate([np.zeros((words.pad() + 1, setup.width), np.float32), sinusoids(POSITIONS, setup.width)])
+    for side in (model.encoder, model.decoder):
+        side.embed_positions.weights = torch.from_numpy(table)
+    model.eval()
+    model.make_generation_fast_()
+    return model
+
+
+if __name__ == "__main__":
+    serve(build)

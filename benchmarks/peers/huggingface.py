@@ -1,0 +1,74 @@
+"""Hugging Face transformers: `generate` of MarianMTModel."""
+
+from __future__ import annotations
+
+import torch
+import transformers
+from transformers import MarianConfig, MarianMTModel
+
+from benchmarks.peers.serve import Ids, Setup, System, serve
+from benchmarks.peers.weights import fairseq_layers, read, sinusoids
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+POSITIONS = 1024
+
+
+def build(setup: Setup) -> System:
+    torch.set_num_threads(setup.cores)
+    model = MarianMTModel(config_of(setup)).eval()
+    weights = read(setup.checkpoint)
+    embedding, positions = weights["target_embedding.weight"], sinusoids(POSITIONS, setup.width)
+    arrays = {f"model.{name}": array for name, array in fairseq_layers(weights)}
+    arrays |= {f"model.{side}.embed_positions.weight": positions for side in ("encoder", "decoder")}
+    arrays |= {
+        name: embedding for name in model.state_dict() if name.endswith(("shared.weight", "embed_tokens.weight"))
+    }
+    arrays["lm_head.weight"] = embedding
+    arrays["final_logits_bias"] = model.final_logits_bias.numpy()
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    model = model.to(getattr(torch, setup.dtype))
+
+    def translate(sources: Ids) -> Ids:
+        width = max(map(len, sources)) + 1
+        source = torch.tensor([[*row, EOS] + [PAD] * (width - 1 - len(row)) for row in sources])
+        with torch.inference_mode():
+            outputs = model.generate(
+                input_ids=source,
+                attention_mask=(source != PAD).long(),
+                num_beams=setup.beam,
+                length_penalty=setup.alpha,
+                min_new_tokens=setup.steps,
+                max_new_tokens=setup.steps,
+                do_sample=False,
+            )
+        rows: Ids = outputs[:, 1:].tolist()  # without BOS
+        return rows
+
+    return System(f"{transformers.__version__}, torch {torch.__version__}", translate)
+
+
+def config_of(setup: Setup) -> MarianConfig:
+    return MarianConfig(
+        vocab_size=setup.vocabulary,
+        d_model=setup.width,
+        encoder_layers=setup.layers,
+        decoder_layers=setup.layers,
+        encoder_ffn_dim=setup.inner,
+        decoder_ffn_dim=setup.inner,
+        encoder_attention_heads=setup.heads,
+        decoder_attention_heads=setup.heads,
+        activation_function="relu",
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        tie_word_embeddings=True,
+        max_position_embeddings=POSITIONS,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
+        forced_eos_token_id=None,
+    )
+
+
+if __name__ == "__main__":
+    serve(build)

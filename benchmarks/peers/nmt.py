@@ -1,0 +1,28 @@
+"""nmt through its own code: a translator of lines, loaded as `nmt translate` loads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+import nmt_cli
+from benchmarks.peers.serve import Ids, Setup, System, serve
+from benchmarks.synthetic import line
+from nmt_cli.decoding.loading import load_translator
+
+
+def build(setup: Setup) -> System:
+    if setup.dtype != "float32":
+        raise SystemExit(f"nmt has no {setup.dtype} yet")
+    options = {"beam": setup.beam, "alpha": setup.alpha, "min_length": setup.steps - 1}
+    translator = load_translator([Path(setup.checkpoint)], "cpu", options)
+
+    def translate(sources: Ids) -> Ids:
+        return [list(result.outputs[0].ids) for result in translator.translate_window([line(row) for row in sources])]
+
+    return System(f"{nmt_cli.__version__}, torch {torch.__version__}", translate)
+
+
+if __name__ == "__main__":
+    serve(build)

@@ -1,0 +1,77 @@
+"""The process of a system that is measured: it loads a model, then waits for requests on standard input.
+
+Requests and replies are lines of JSON. This file and the adapters beside it run in the interpreters of other programs,
+so they import nothing else of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Ids = list[list[int]]
+Translate = Callable[[Ids], Ids]
+
+
+class Setup(NamedTuple):
+    """What a system is told at the start. Ids: 0 padding, 1 unknown, 2 begin, 3 end of sentence, words from 4."""
+
+    checkpoint: str  # of nmt, whose weights all systems use
+    layers: int  # of the encoder, and of the decoder
+    width: int
+    inner: int  # width of the feed-forward layers
+    heads: int
+    vocabulary: int
+    dtype: str
+    cores: int
+    beam: int
+    alpha: float
+    steps: int  # tokens of every output, the end of the sentence included
+
+
+class System(NamedTuple):
+    """A loaded system."""
+
+    version: str
+    translate: Translate  # sources without their end -> the best output of each; one call is one batch
+
+
+def serve(build: Callable[[Setup], System]) -> None:
+    """Answer requests until standard input closes. What a library prints goes to standard error."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def reply(**content: Any) -> None:
+        replies.write(json.dumps(content) + "\n")
+        replies.flush()
+
+    setup = Setup(**json.loads(sys.stdin.readline()))
+    system = build(setup)
+    reply(version=system.version)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "translate" in request:
+            reply(outputs=system.translate(request["translate"]))
+        else:
+            reply(**sample(system.translate, setup.steps, **request))
+
+
+def sample(translate: Translate, steps: int, sources: Ids, batch: int, seconds: float) -> dict[str, float]:
+    """Translate batches of `sources`, in turn, for at least `seconds`.
+
+    A sentence before brings the weights back into the processor's cache. Raises ValueError if an output is too short.
+    """
+    translate(sources[:1])
+    sentences, elapsed = 0, 0.0
+    began = time.perf_counter()
+    while not sentences or elapsed < seconds:
+        outputs = translate([sources[(sentences + i) % len(sources)] for i in range(batch)])
+        sentences += batch
+        elapsed = time.perf_counter() - began
+        if any(not steps - 1 <= len(output) <= steps for output in outputs):
+            raise ValueError(f"an output does not have {steps} tokens: {outputs}")
+    return {"amount": sentences, "seconds": elapsed}

@@ -1,0 +1,61 @@
+"""The weights of nmt's checkpoint for other programs, without nmt or PyTorch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Weights = dict[str, Any]  # arrays of float32
+
+FAIRSEQ_NAMES = {
+    "encoder.": "encoder.layers.",
+    "decoder.": "decoder.layers.",
+    "around_self_attention.norm": "self_attn_layer_norm",
+    "around_cross_attention.norm": "encoder_attn_layer_norm",
+    "around_feed_forward.norm": "final_layer_norm",
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+    "w_q": "q_proj",
+    "w_k": "k_proj",
+    "w_v": "v_proj",
+    "w_o": "out_proj",
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+}
+"""Parts of nmt's names and of fairseq's, which transformers uses too."""
+
+
+def read(checkpoint: str) -> Weights:
+    """Return the arrays of a checkpoint's model.safetensors by name."""
+    content = (Path(checkpoint) / "model.safetensors").read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header.pop("__metadata__", None)
+    weights = {}
+    for name, entry in header.items():
+        count, place = int(np.prod(entry["shape"])), start + entry["data_offsets"][0]
+        weights[name] = np.frombuffer(content, np.float32, count, place).reshape(entry["shape"]).copy()
+    return weights
+
+
+def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
+    """Yield the weights of the layers by fairseq's names, with biases of 0 for the attention, which has none here."""
+    for name, array in weights.items():
+        if not name.startswith(("encoder.", "decoder.")):
+            continue
+        theirs = name
+        for old, new in FAIRSEQ_NAMES.items():
+            theirs = theirs.replace(old, new)
+        yield theirs, array
+        if "_proj." in theirs:
+            yield theirs.replace(".weight", ".bias"), np.zeros(len(array), np.float32)
+
+
+def sinusoids(length: int, width: int) -> Any:
+    """The positional encoding of the paper's section 3.5, [length, width]."""
+    angle = np.arange(length)[:, None] * np.exp(np.arange(0, width, 2) * (-np.log(10000.0) / width))
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, width).astype(np.float32)

@@ -1,0 +1,59 @@
+"""Statistics of paired samples: each round takes one sample of every system, so all of them meet the same noise."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Spread(NamedTuple):
+    """The quartiles of some values."""
+
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed sample of a system."""
+
+    case: Mapping[str, Any]  # what was measured, such as {"model": "base", "batch": 32}
+    system: str
+    round: int
+    amount: float  # of work done, such as sentences
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """The amount of work in a second."""
+        return self.amount / self.seconds
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the quartiles of `values`, at least one."""
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    return Spread(*statistics.quantiles(values, n=4, method="inclusive"))
+
+
+def rates(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> dict[int, float]:
+    """Return the rate of `system` in each round of `case`."""
+    return {s.round: s.rate for s in samples if s.case == case and s.system == system}
+
+
+def ratio(samples: Sequence[Sample], case: Mapping[str, Any], system: str, peer: str) -> Spread | None:
+    """Return the quartiles over rounds of `system`'s rate divided by `peer`'s; None if no round has both."""
+    ours, theirs = rates(samples, case, system), rates(samples, case, peer)
+    paired = [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
+    return spread(paired) if paired else None
+
+
+def append(path: Path, sample: Sample) -> None:
+    """Append a sample to a file of JSON lines."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(sample)) + "\n")
