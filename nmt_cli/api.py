@@ -22,12 +22,16 @@ CheckpointPath = str | os.PathLike[str]
 
 
 def load(
-    checkpoints: CheckpointPath | Sequence[CheckpointPath], device: str = "auto", **options: int | float | bool
+    checkpoints: CheckpointPath | Sequence[CheckpointPath],
+    device: str = "auto",
+    dtype: str = "auto",
+    **options: int | float | bool,
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
 
     Args:
         device: auto, cpu, cuda or cuda:N.
+        dtype: of the matrix products: auto (float32), float32, bfloat16 or int8.
         options: the translator's options, such as `beam=4`.
 
     Raises:
@@ -35,4 +39,4 @@ def load(
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
     """
     paths = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
-    return load_translator([Path(path) for path in paths], device, options)
+    return load_translator([Path(path) for path in paths], device, options, dtype)

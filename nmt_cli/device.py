@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,14 @@ def bfloat16_products(device_type: str, precision: str) -> bool:
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Return a context in which matrix products have the configured precision."""
     return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16_products(device.type, precision))
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost time."""
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+        library.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
 
 
 def is_out_of_memory(error: BaseException) -> bool:

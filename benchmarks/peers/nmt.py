@@ -10,16 +10,17 @@ import nmt_cli
 from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.synthetic import line
 from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.workers import translation_workers
 
 
 def build(setup: Setup) -> System:
-    if setup.dtype != "float32":
-        raise SystemExit(f"nmt has no {setup.dtype} yet")
     options = {"beam": setup.beam, "alpha": setup.alpha, "min_length": setup.steps - 1}
-    translator = load_translator([Path(setup.checkpoint)], "cpu", options)
+    translator = load_translator([Path(setup.checkpoint)], "cpu", options, setup.dtype)
+    workers = translation_workers(translator, setup.cores).__enter__()  # until the process ends
 
     def translate(sources: Ids) -> Ids:
-        return [list(result.outputs[0].ids) for result in translator.translate_window([line(row) for row in sources])]
+        results = translator.translate_window([line(row) for row in sources], workers=workers)
+        return [list(result.outputs[0].ids) for result in results]
 
     return System(f"{nmt_cli.__version__}, torch {torch.__version__}", translate)
 

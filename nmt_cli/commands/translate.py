@@ -20,7 +20,7 @@ from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import DTYPES, SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
@@ -28,6 +28,7 @@ from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.registry import argument, option
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
+    from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translation, Translator
 
@@ -64,6 +65,15 @@ class TranslateCommandOptions:
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
+    dtype: str = option(
+        "auto",
+        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
+        "change some outputs.",
+        choices=DTYPES,
+    )
+    workers: int | None = option(
+        None, "Processes on a CPU; outputs do not depend on it. [default: number of cores]", minimum=1
+    )
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
     chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of `TranslateOptions` and `SearchOptions`
@@ -80,6 +90,7 @@ def translate(options: TranslateCommandOptions) -> None:
     """
     from nmt_cli import registry
     from nmt_cli.decoding.loading import load_translator
+    from nmt_cli.decoding.workers import translation_workers
 
     registry.discover(options.imports)
     _check(options)
@@ -88,20 +99,21 @@ def translate(options: TranslateCommandOptions) -> None:
     if options.interactive:
         from nmt_cli.commands.interactive import converse
 
-        converse(load_translator(options.checkpoints, options.device, search, say=note))
+        converse(load_translator(options.checkpoints, options.device, search, options.dtype, note))
         return
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
         source = stack.enter_context(open_input(options.input))
         target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
         prefixes = stack.enter_context(open_prefixes(options.prefix))
-        translator = load_translator(options.checkpoints, options.device, search, say=note)
+        translator = load_translator(options.checkpoints, options.device, search, options.dtype, note)
         page = stack.enter_context(_attention_page(translator, options))
         write = stack.enter_context(open_output(options.output))
         if options.input is None and sys.stdin.isatty():
             note("Type lines; Ctrl-D ends.")
         if target is None:
-            summary = _translate_stream(translator, source, prefixes, write, page, options, part)
+            workers = stack.enter_context(translation_workers(translator, options.workers))
+            summary = _translate_stream(translator, workers, source, prefixes, write, page, options, part)
         else:
             summary = _score_stream(translator, source, target, write, options, part)
         for line in summary:
@@ -140,6 +152,7 @@ class _Counts:
 
 def _translate_stream(
     translator: Translator,
+    workers: Workers | None,
     source: Input,
     prefixes: PrefixFile | None,
     write: Callable[[bytes], None],
@@ -156,7 +169,9 @@ def _translate_stream(
             first = part.start + counts.lines
             beginnings = prefixes.take(len(window), source.name) if prefixes else None
             start = time.perf_counter()
-            translations = translator.translate_window(window, advance, first=first, prefixes=beginnings)
+            translations = translator.translate_window(
+                window, advance, first=first, prefixes=beginnings, workers=workers
+            )
             counts.seconds += time.perf_counter() - start
             rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
             write("".join(rows).encode())
@@ -267,6 +282,8 @@ def _check_interactive(options: TranslateCommandOptions) -> None:
     """Raise UsageError for a flag that does not fit --interactive, and if there is no terminal."""
     if options.input or options.output or options.attention or options.prefix:
         raise UsageError("--interactive uses the terminal: leave out --input, --output, --prefix and --attention")
+    if options.workers:
+        raise UsageError("--interactive translates a line at a time: leave out --workers")
     if options.format:
         raise UsageError("--interactive has its own form of output: leave out --format")
     if not sys.stdin.isatty():
@@ -279,8 +296,8 @@ def _check_scoring(options: TranslateCommandOptions) -> None:
         if options.token_scores:
             raise UsageError("--token-scores needs --score-target; --format json writes the scores of output tokens")
         return
-    searching = ("format", "interactive", "greedy", "scores", "attention", "prefix")
-    given = [name for name in searching if getattr(options, name)]
+    searching = ("format", "interactive", "greedy", "scores", "attention", "prefix", "workers")
+    given = [name for name in searching if getattr(options, name)] + ["dtype"] * (options.dtype != "auto")
     given += sorted({*options.chosen} - {"batch_tokens", "read_ahead", "max_source_length"})
     if given:
         flags = " and ".join(map(flag, given))

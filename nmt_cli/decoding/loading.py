@@ -8,7 +8,7 @@ from typing import Any
 
 from nmt_cli.checkpoint import load_model, locate
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.options import TranslateOptions, with_options
+from nmt_cli.decoding.options import DTYPES, TranslateOptions, with_options
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import choose_device, is_out_of_memory
 from nmt_cli.errors import CheckpointError, NmtError, UsageError
@@ -32,11 +32,13 @@ def load_translator(
         say: called with a message when a run is given.
 
     Raises:
-        UsageError: no checkpoint is given, or a device or option is unknown.
+        UsageError: no checkpoint is given, or a device, dtype or option is unknown.
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
     """
     if not checkpoints:
         raise UsageError("give a checkpoint: the directory that `nmt train` or `nmt average` wrote")
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, not {dtype!r}")
     place = choose_device(device)
     folders = [locate(path) for path in checkpoints]
     try:

@@ -11,6 +11,8 @@ from nmt_cli.config import check_values, flag
 from nmt_cli.errors import UsageError, nearest
 from nmt_cli.registry import option
 
+DTYPES = ("auto", "float32", "bfloat16", "int8")
+
 
 @dataclass(frozen=True)
 class SearchOptions:

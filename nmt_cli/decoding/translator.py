@@ -141,10 +141,10 @@ class Translator:
         encoded = [self._encode(n, first + n, line, prefix) for n, (line, prefix) in enumerate(pairs)]
         advance([line.line for line in encoded if not line.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
-        batches = self._batches([line for line in encoded if line.ids])
+        batches = list(self._batches([line for line in encoded if line.ids]))
         translated = (
             mapped(Translator.outputs, self, batches, 1)
-            if workers is None
+            if workers is None or len(batches) == 1
             else workers.map(_outputs_of_worker, batches)
         )
         for batch, outputs in translated:

@@ -215,17 +215,19 @@ class Uniform:
         return self.row.repeat(len(tokens), 1), self
 
 
-def test_equal_scores_are_resolved_by_the_lower_token_and_the_earlier_end(padded: Any) -> None:
-    (found,) = beam_search(Uniform(500), padded([[4]]), [2], SearchOptions(beam=3, alpha=0.0, nbest=3))
-    assert [h.tokens for h in found] == [[], [4], [4, 4]]
+def test_equal_scores_are_resolved_by_the_earlier_end_and_alike_in_every_batch(padded: Any) -> None:
+    options = SearchOptions(beam=3, alpha=0.0, nbest=3)
+    (alone,) = beam_search(Uniform(500), padded([[4]]), [2], options)
+    assert [len(h.tokens) for h in alone] == [0, 1, 2]
+    assert beam_search(Uniform(500), padded([[4]] * 5), [2] * 5, options) == [alone] * 5
 
 
 def test_hypotheses_at_the_limit_are_cut_and_kept(padded: Any) -> None:
-    endless = Uniform(8, {EOS: -torch.inf})
+    endless = Uniform(8, {EOS: -torch.inf, 4: -1.0, 5: -1.5})
     results = beam_search(endless, padded([[4], [5]]), [3, 0], SearchOptions(beam=2, nbest=2))
     assert [[h.tokens for h in r] for r in results] == [[[4, 4, 4], [4, 4, 5]], [[]]]
     assert len(results[0][0].token_scores) == 3
-    assert results[0][0].score == pytest.approx(3 * -math.log(8) / penalty(3, 0.6))
+    assert results[0][0].score == pytest.approx(3 * -1.0 / penalty(3, 0.6))
 
 
 def test_finished_hypotheses_precede_cut_ones_of_better_scores(padded: Any) -> None:

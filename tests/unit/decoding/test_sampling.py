@@ -188,12 +188,13 @@ def test_min_length_and_the_tokens_that_are_never_drawn(toy: Callable[..., Any],
         assert words == ({UNK, 4, 5, 6} if unknown else {4, 5, 6})
 
 
-def test_finished_samples_leave_the_batch(toy: Callable[..., Any], padded: Any) -> None:
+def test_a_sentence_leaves_the_batch_with_its_last_sample(toy: Callable[..., Any], padded: Any) -> None:
     model = toy(9, 1)
     model.rows_seen.clear()
-    (a, b) = sample(model, padded(SOURCES[:2]), [9, 9], SearchOptions(nbest=20), sampling(), LINES[:2])
-    lengths = [min(len(h.tokens) + 1, 10) for h in a + b]
-    assert model.rows_seen == [2, *(sum(length > step for length in lengths) for step in range(1, max(lengths)))]
+    found = sample(model, padded(SOURCES[:2]), [9, 9], SearchOptions(nbest=5), sampling(), LINES[:2])
+    longest = [max(min(len(h.tokens) + 1, 10) for h in samples) for samples in found]
+    expected = [5 * sum(length > step for length in longest) for step in range(1, max(longest))]
+    assert model.rows_seen == [2, *expected]
 
 
 def test_constraints_and_ensembles(toy: Callable[..., Any], padded: Any) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
-from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, LARGEST_BATCH, Translation, Translator
+from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translation, Translator
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK, Task
 
@@ -237,7 +237,11 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translato
     assert padding < 100
     shapes.clear()
     replace(translator, model=Watching()).translate(["a"] * 300, batch_tokens=10**6)
-    assert [rows for rows, _ in shapes] == [LARGEST_BATCH, LARGEST_BATCH, 300 - 2 * LARGEST_BATCH]
+    assert [rows for rows, _ in shapes] == [32] * 9 + [300 - 9 * 32]
+    for count, batches in ((7, [7]), (8, [8]), (9, [8, 1]), (30, [15, 15]), (70, [32, 32, 6])):
+        shapes.clear()
+        replace(translator, model=Watching()).translate(["a"] * count)
+        assert [rows for rows, _ in shapes] == batches
 
 
 def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) -> None:

@@ -1,0 +1,35 @@
+"""Worker processes for translation on a CPU: several of one thread each are faster than one of several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nmt_cli.data.parallel import Workers, available_cores, can_fork
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.device import keep_freed_memory
+from nmt_cli.errors import UsageError
+
+
+@contextmanager
+def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
+    """Yield processes for `Translator.translate_window`, which share the weights; None for one process.
+
+    Args:
+        count: the number of processes; None is one for each core that this process may use.
+
+    Raises:
+        UsageError: the device is not a CPU, or the system cannot fork.
+    """
+    possible = translator.device.type == "cpu" and can_fork()
+    if count is not None and count > 1 and not possible:
+        where = "on a CPU" if can_fork() else "where a process can fork, which this system does not offer"
+        raise UsageError(f"--workers {count}: several processes translate only {where}; leave out --workers")
+    if translator.device.type == "cpu":
+        keep_freed_memory()
+    processes = count or (available_cores() if possible else 1)
+    if processes == 1:
+        yield None
+        return
+    with Workers(translator, processes) as workers:
+        yield workers
