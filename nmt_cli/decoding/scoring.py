@@ -120,5 +120,5 @@ def _real_token_scores(model: Model, batch: Batch, real: Tensor) -> Tensor:
     parts = []
     for rows, ids in zip(torch.split(hidden, ROWS), torch.split(batch.target_out[real], ROWS), strict=True):
         logits = F.linear(rows, model.output_weight).float()  # [ROWS, V]
-        parts.append(logits.gather(1, ids.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=1))
-    return torch.cat(parts)
+        parts.append(F.cross_entropy(logits, ids, reduction="none"))
+    return -torch.cat(parts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +60,15 @@ def test_score_reports_what_the_files_say(nmt: Nmt, corpus: Path, hypotheses: Pa
     assert all(95 < score["score"] <= 100 and score["signature"] for score in scores)
     perfect = json.loads(nmt("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout)["scores"]
     assert [score["score"] for score in perfect] == [100, 100]
+
+
+def test_the_perplexity_of_the_validation_text_is_that_of_training(nmt: Nmt, run: Path, corpus: Path) -> None:
+    records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
+    expected = min(record.get("validation_perplexity", math.inf) for record in records)
+    done = nmt("translate", run / "best", "--input", corpus / "valid.en", "--score-target", corpus / "valid.de")
+    found = re.search(r"^perplexity (\S+) on ", done.stderr, re.MULTILINE)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(expected, abs=1e-3)
 
 
 def test_metrics_file_follows_the_contract(run: Path) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,29 +39,29 @@ def scored(models: Sequence[Any], pairs: Pairs, batch_tokens: int = 4096) -> lis
     return token_log_probabilities(models, sources, targets, CPU, batch_tokens)
 
 
-def by_cross_entropy(model: Any, source: list[int], target: list[int]) -> Tensor:
+def independently(model: Any, source: list[int], target: list[int]) -> Tensor:
     with torch.inference_mode():
         logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
-    return -F.cross_entropy(logits[0], torch.tensor([*target, EOS]), reduction="none")
+    return logits[0].double().softmax(dim=1)[range(len(target) + 1), [*target, EOS]].log()
 
 
 def flat(scores: list[list[float]]) -> list[float]:
     return [value for each in scores for value in each]
 
 
-def test_scores_are_the_cross_entropy_of_the_model(translators: list[Translator]) -> None:
+def test_scores_are_the_log_probabilities_of_the_model(translators: list[Translator]) -> None:
     (model,) = translators[0].models
     found = scored([model], PAIRS)
     assert [len(scores) for scores in found] == [len(target) + 1 for _, target in PAIRS]
     for scores, pair in zip(found, PAIRS, strict=True):
-        assert scores == pytest.approx(by_cross_entropy(model, *pair).tolist(), abs=1e-5)
+        assert scores == pytest.approx(independently(model, *pair).tolist(), abs=1e-5)
 
 
 def test_an_ensemble_averages_the_probability_of_each_token(translators: list[Translator]) -> None:
     both = translators[2].models
     assert len(both) == 2
     for scores, pair in zip(scored(both, PAIRS), PAIRS, strict=True):
-        mean = torch.stack([by_cross_entropy(model, *pair).exp() for model in both]).mean(dim=0).log()
+        mean = torch.stack([independently(model, *pair).exp() for model in both]).mean(dim=0).log()
         assert scores == pytest.approx(mean.tolist(), abs=1e-5)
 
 
@@ -104,12 +105,7 @@ def test_few_logits_exist_at_a_time(translators: list[Translator], monkeypatch: 
         output_weight = model.output_weight
         decoder_output = staticmethod(model.decoder_output)
 
-    class Functions:
-        linear: Any
-
-    functions = Functions()
-    functions.linear = linear
-    monkeypatch.setattr(scoring, "F", functions)
+    monkeypatch.setattr(scoring, "F", SimpleNamespace(linear=linear, cross_entropy=F.cross_entropy))
     monkeypatch.setattr(scoring, "ROWS", 4)
     assert flat(scored([Watched()], PAIRS)) == pytest.approx(flat(expected), abs=1e-5)
     assert max(rows) == 4
@@ -162,7 +158,7 @@ def test_lines_are_scored_in_order_with_their_tokens(translators: list[Translato
     for each in scores:
         assert each.score == pytest.approx(sum(each.token_scores))
         ids = translator.source_ids(each.source), translator.task.encode_target(each.target.strip())
-        assert each.token_scores == pytest.approx(by_cross_entropy(translator.models[0], *ids).tolist(), abs=1e-5)
+        assert each.token_scores == pytest.approx(independently(translator.models[0], *ids).tolist(), abs=1e-5)
 
 
 def test_long_lines_are_cut_on_either_side(translators: list[Translator]) -> None:
