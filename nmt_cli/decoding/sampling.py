@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions
-from nmt_cli.decoding.topk import topk
+from nmt_cli.decoding.topk import BLOCK, topk
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
 
@@ -60,14 +61,14 @@ def sample(
     return [hypotheses[first : first + search.nbest] for first in range(0, len(hypotheses), search.nbest)]
 
 
-def uniforms(seed: int, line: int, number: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return `count` numbers of [0, 1), one for each token of sample `number` of a line."""
+def uniforms(seed: int, line: int, number: int, count: int) -> NDArray[np.float64]:
+    """Return [count, 2] numbers of [0, 1), two for each token of sample `number` of a line."""
     key = np.random.SeedSequence(seed, spawn_key=(line, number))
-    return np.random.Generator(np.random.Philox(key)).random(count)
+    return np.random.Generator(np.random.Philox(key)).random((count, 2))
 
 
 def draw(scores: Tensor, random: Tensor, options: SamplingOptions) -> Tensor:
-    """Return a token [N] for each row: the one where the cumulative distribution passes `random` [N].
+    """Return a token [N] for each row, drawn with its two numbers of `random` [N, 2].
 
     The order is temperature, top-k, top-p; the probabilities of what is left are normalised again.
 
@@ -82,11 +83,31 @@ def draw(scores: Tensor, random: Tensor, options: SamplingOptions) -> Tensor:
     if options.top_p is not None:
         scores, within = _nucleus(scores, options.top_p)
         columns = within if columns is None else columns.gather(1, within)
-    cumulative = scores.double().exp().cumsum(dim=1)  # [N, C]
+    place = _drawn(scores.exp(), random).unsqueeze(1)
+    return (place if columns is None else columns.gather(1, place)).squeeze(1)
+
+
+def _drawn(probabilities: Tensor, random: Tensor) -> Tensor:
+    """A column [N] of the probabilities [N, C]: first a block of columns, then a column of the block.
+
+    A rounding error changes a draw where a random number is next to a boundary of the cumulative distribution. Two
+    short distributions have far fewer boundaries than one over the vocabulary.
+    """
+    spare = -probabilities.shape[1] % BLOCK
+    blocks = torch.nn.functional.pad(probabilities, (0, spare)).view(len(random), -1, BLOCK)  # [N, C / BLOCK, BLOCK]
+    block = _inverted(blocks.sum(dim=2), random[:, 0])
+    rows = torch.arange(len(block), device=block.device)
+    place = block * BLOCK + _inverted(blocks[rows, block], random[:, 1])
+    return place.clamp(max=probabilities.shape[1] - 1)  # in the padding if no token is possible: all are NaN
+
+
+def _inverted(weights: Tensor, random: Tensor) -> Tensor:
+    """The column [N] where the cumulative distribution of `weights` [N, C] passes `random` [N]."""
+    cumulative = weights.double().cumsum(dim=1)
     total = cumulative[:, -1]
     point = torch.minimum(random * total, total.nextafter(torch.zeros_like(total)))  # below the total, if rounded
-    place = torch.searchsorted(cumulative, point.unsqueeze(1), right=True).clamp(max=scores.shape[1] - 1)
-    return (place if columns is None else columns.gather(1, place)).squeeze(1)
+    place = torch.searchsorted(cumulative, point.unsqueeze(1), right=True)
+    return place.squeeze(1).clamp(max=weights.shape[1] - 1)
 
 
 def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
@@ -128,9 +149,9 @@ class _Sampler:
         self.live = torch.arange(B * n, device=device).view(B, n)  # [A, n] of M
         self.rows = torch.arange(B, device=device).unsqueeze(1).expand(B, n)  # [A, n] of N: the rows of the state
         self.limits = torch.tensor(limits, device=device).repeat_interleave(n)  # [M]
-        self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1]
-        self.tokens = torch.zeros_like(self.random, dtype=torch.long)  # [M, L + 1]
-        self.token_scores = torch.zeros_like(self.random, dtype=torch.float32)  # [M, L + 1]
+        self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1, 2]
+        self.tokens = torch.zeros((len(random), most), dtype=torch.long, device=device)  # [M, L + 1]
+        self.token_scores = torch.zeros((len(random), most), device=device)  # [M, L + 1]
         self.lengths = torch.zeros_like(self.limits)  # [M], EOS included
         self.ended = torch.zeros_like(self.limits, dtype=torch.bool)  # [M]
         self.length = 0

@@ -12,6 +12,7 @@ import pytest
 
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.interactive import converse
+from nmt_cli.decoding.options import SamplingOptions
 from nmt_cli.decoding.translator import Output, Translation
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 
@@ -22,10 +23,13 @@ DEEP = "(TOP " + "(S " * 20 + "(NN cat) (VBZ sleeps)" + ")" * 20 + ")"
 def translator(*outputs: Output) -> Any:
     """A translator with the same outputs for every line."""
     options = SimpleNamespace(
-        read_ahead=9, max_source_length=9, search=SimpleNamespace(beam=2, alpha=0.3, nbest=len(outputs))
+        read_ahead=9,
+        max_source_length=9,
+        search=SimpleNamespace(beam=2, alpha=0.3, nbest=len(outputs)),
+        sampling=SamplingOptions(),
     )
 
-    def translate_window(lines: Sequence[str], *_: object) -> list[Translation]:
+    def translate_window(lines: Sequence[str], *_: object, **__: object) -> list[Translation]:
         return [Translation(line, list(outputs), 1, truncated=False) for line in lines]
 
     return SimpleNamespace(task=ParsingTask(ParsingConfig()), options=options, translate_window=translate_window)
