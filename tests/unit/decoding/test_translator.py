@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,11 @@ from torch import Tensor
 
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translation, Translator
+from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK, Task
+from nmt_cli.layers.attention import FullAttentionConfig
+from nmt_cli.models.transformer import Transformer, TransformerConfig
 
 ALPHABET = "abcdefgh"
 
@@ -371,3 +375,53 @@ def test_lines_that_are_not_strings_are_refused(translator: Translator, lines: A
 def test_an_unknown_option_is_named(translator: Translator) -> None:
     with pytest.raises(UsageError, match=r"beem.*beam"):
         translator.translate(["a"], beem=4)
+
+
+def ids(translation: Translation) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(output.ids) for output in translation.outputs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_outputs_do_not_depend_on_the_number_of_workers(dtype: str) -> None:
+    size = LetterTask.target_vocabulary_size
+    torch.manual_seed(1)
+    model = Transformer(
+        TransformerConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
+        attention=FullAttentionConfig(),
+        source_vocabulary_size=size,
+        target_vocabulary_size=size,
+        shared_vocabulary=True,
+    ).eval()
+    options = TranslateOptions(SearchOptions(nbest=4))
+    translator = Translator(LetterTask(), model.decodable(dtype), torch.device("cpu"), options)
+    random = torch.Generator().manual_seed(1)
+    lengths = torch.randint(0, 12, (70,), generator=random).tolist()
+    lines = ["".join(ALPHABET[i] for i in torch.randint(0, 8, (n,), generator=random).tolist()) for n in lengths]
+    alone, few = (list(map(ids, translator.translate_window(each))) for each in (lines, lines[:3]))
+    assert len(set(alone)) > 20
+    for count in (1, 2, 3):
+        with translation_workers(translator, count) as workers:
+            assert (workers is None) == (count == 1)
+            assert list(map(ids, translator.translate_window(lines, workers=workers))) == alone
+            assert list(map(ids, translator.translate_window(lines[:3], workers=workers))) == few
+
+
+def test_workers_need_a_cpu(translator: Translator) -> None:
+    elsewhere = replace(translator, device=torch.device("meta"))
+    with translation_workers(elsewhere, None) as workers:
+        assert workers is None
+    with pytest.raises(UsageError, match="--workers 2: several processes translate only on a CPU"):
+        translation_workers(elsewhere, 2).__enter__()
+
+
+def test_a_killed_worker_is_an_error_that_says_what_to_try(translator: Translator) -> None:
+    class Deadly:
+        vocabulary_size = LetterTask.target_vocabulary_size
+
+        def start(self, source: Tensor) -> Any:
+            os._exit(9)
+
+    lines = ["abc"] * 40
+    dying = replace(translator, model=Deadly())
+    with pytest.raises(NmtError, match="a worker process died.*fewer --workers"), translation_workers(dying, 2) as each:
+        dying.translate_window(lines, workers=each)
