@@ -1,7 +1,7 @@
 """Outputs drawn at random from a model's distribution, for any `Decodable`.
 
-Letters: B sentences, n samples of each, M = B * n samples, N live samples, L the length limit, V vocabulary, C
-    candidates.
+Letters: B sentences, n samples of each, M = B * n samples, A sentences still active, N = A * n rows of the
+    decoder state (B at first), L the length limit, V vocabulary, C candidates.
 
 The random numbers of a sample depend on the seed, the number of its line and its own number only, so the other lines of
 a batch do not change an output.
@@ -127,7 +127,7 @@ def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
 
 
 class _Sampler:
-    """The samples of one batch. A sample leaves the batch when it ends."""
+    """The samples of one batch. A sentence leaves the batch when its samples have ended."""
 
     def __init__(
         self,
@@ -146,7 +146,8 @@ class _Sampler:
         self.model, self.search, self.sampling, self.constraint = model, search, sampling, constraint
         self.state = model.start(source)
         self.last = torch.full((len(source),), BOS, device=device)  # one row for each sentence, at first
-        self.live = torch.arange(len(random), device=device)  # [N] of M
+        self.live = torch.arange(len(random), device=device)  # [N] of M: all samples of sentences with an open one
+        self.open = torch.ones_like(self.live, dtype=torch.bool)  # [M]: not ended
         self.rows = self.live // n  # [N]: the rows of the state
         self.limits = torch.tensor(limits, device=device).repeat_interleave(n)  # [M]
         self.random = torch.from_numpy(np.stack(random)).to(device)  # [M, L + 1, 2]
@@ -157,18 +158,20 @@ class _Sampler:
         self.never = [PAD, BOS] if search.unknown else [PAD, BOS, UNK]
 
     def step(self) -> None:
-        """Draw the next token of every live sample, and drop those that end."""
+        """Draw the next token of every sample, and drop the sentences whose samples have ended."""
         own, allowed = self._log_probabilities()
         possible = ~allowed.isneginf().all(dim=1)[self.rows]
         tokens = draw(allowed[self.rows], self.random[self.live, self.length], self.sampling)
         self.length += 1
         ended = possible & (tokens == EOS)
         cut = ~possible | ~ended & (self.length > self.limits[self.live])
-        drawn = self.live[~cut]
-        self.tokens[drawn, self.length - 1] = tokens[~cut]
-        self.token_scores[drawn, self.length - 1] = own[self.rows, tokens][~cut]
+        new = self.open[self.live] & ~cut
+        drawn = self.live[new]
+        self.tokens[drawn, self.length - 1] = tokens[new]
+        self.token_scores[drawn, self.length - 1] = own[self.rows, tokens][new]
         self.lengths[drawn] = self.length
-        self._advance(tokens, ~ended & ~cut)
+        self.open[self.live] &= ~ended & ~cut
+        self._advance(tokens)
 
     def hypotheses(self) -> list[Hypothesis]:
         """The M samples."""
@@ -196,11 +199,15 @@ class _Sampler:
             allowed[:, EOS] = -torch.inf
         return own, allowed
 
-    def _advance(self, tokens: Tensor, lives: Tensor) -> None:
-        """Keep the samples that are true in `lives` [N], after `tokens` [N]."""
-        rows, self.live, self.last = self.rows[lives], self.live[lives], tokens[lives]
-        self.rows = torch.arange(len(rows), device=rows.device)
-        if len(rows):
-            self.state = self.state.select(rows)
-            if self.constraint is not None:
-                self.constraint = self.constraint.advance(rows, self.last)
+    def _advance(self, tokens: Tensor) -> None:
+        """Keep the sentences that have an open sample, after `tokens` [N]."""
+        n = self.search.nbest
+        active = self.open[self.live].view(-1, n).any(dim=1)
+        rows = self.rows.view(-1, n)[active]  # [A, n]
+        self.live = self.live.view(-1, n)[active].flatten()
+        self.last = tokens.view(-1, n)[active].flatten()
+        self.rows = torch.arange(len(self.live), device=rows.device)
+        if len(rows) and (self.length == 1 or not active.all()):  # otherwise each row continues itself
+            self.state = self.state.select(rows.flatten())
+        if len(rows) and self.constraint is not None:
+            self.constraint = self.constraint.advance(rows.flatten(), self.last)

@@ -195,12 +195,12 @@ def test_min_length_and_the_tokens_that_are_never_drawn(toy: Callable[..., Any],
         assert words == ({UNK, 4, 5, 6} if unknown else {4, 5, 6})
 
 
-def test_finished_samples_leave_the_batch(toy: Callable[..., Any], padded: Any) -> None:
+def test_sentences_leave_the_batch(toy: Callable[..., Any], padded: Any) -> None:
     model = toy(9, 1)
     model.rows_seen.clear()
-    (a, b) = sample(model, padded(SOURCES[:2]), [9, 9], SearchOptions(nbest=20), sampling(), LINES[:2])
-    lengths = [min(len(h.tokens) + 1, 10) for h in a + b]
-    assert model.rows_seen == [2, *(sum(length > step for length in lengths) for step in range(1, max(lengths)))]
+    (a, b) = sample(model, padded(SOURCES[:2]), [2, 9], SearchOptions(nbest=20), sampling(), LINES[:2])
+    lengths = [max(min(len(h.tokens) + 1, limit + 1) for h in found) for found, limit in ((a, 2), (b, 9))]
+    assert model.rows_seen == [2, *(20 * sum(length > step for length in lengths) for step in range(1, max(lengths)))]
 
 
 def test_constraints_and_ensembles(toy: Callable[..., Any], padded: Any) -> None:
