@@ -202,7 +202,7 @@ class _Sampler:
         """Keep the sentences that are true in `lives` [A], after `tokens` [A, n]."""
         rows, self.live, self.last = self.rows[lives], self.live[lives], tokens[lives].flatten()
         self.rows = torch.arange(rows.numel(), device=rows.device).view_as(rows)
-        if len(rows):
+        if len(rows) and (self.length == 1 or not lives.all()):  # otherwise each row continues itself
             self.state = self.state.select(rows)
-            if self.constraint is not None:
-                self.constraint = self.constraint.advance(rows.flatten(), self.last)
+        if len(rows) and self.constraint is not None:
+            self.constraint = self.constraint.advance(rows.flatten(), self.last)
