@@ -99,7 +99,7 @@ class Model(Protocol):
     vocabulary_size: int
 
     def decodable(self, dtype: str) -> Decodable:
-        """Return the model for decoding, with the weights that it has now.
+        """Return the model for decoding with the weights that it has now; make a new one when they have changed.
 
         Args:
             dtype: float32, bfloat16 or int8, for the matrix products.

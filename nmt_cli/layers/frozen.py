@@ -6,6 +6,7 @@ rounds weights once, and activations on the fly: each row has its own scale, so 
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 
 import torch
@@ -13,8 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
-
-DTYPES = ("float32", "bfloat16", "int8")
 
 SMALL = 1 << 18
 """Elements of an int8 matrix up to which a product without packing is faster: it costs less per call."""
@@ -27,17 +26,19 @@ def frozen_linear(weight: Tensor, bias: Tensor | None = None, dtype: str = "floa
 
     Args:
         weight: [outputs, inputs]; copied.
-        dtype: one of `DTYPES`.
+        dtype: float32, bfloat16 or int8.
 
     Raises:
         UsageError: `weight` is on a device without int8 products.
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
-    packs = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    x86 = weight.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
+    onednn = x86 and torch.backends.mkldnn.is_available()
     if dtype == "int8":
-        if not packs:
-            raise UsageError(f"--dtype int8 needs a CPU with oneDNN, not {weight.device}: use bfloat16 or float32")
+        if not onednn:
+            raise UsageError(f"--dtype int8 needs an x86 CPU with oneDNN, not {weight.device}: use bfloat16 or float32")
         return _int8(weight, bias, relu)
+    packs = onednn and (dtype == "float32" or torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return (_packed if packs else _plain)(weight, bias, getattr(torch, dtype), relu)
 
 

@@ -78,7 +78,7 @@ class TransformerInference:
 
     Args:
         model: a `Transformer`, whose file imports this one.
-        dtype: of the matrix products with weights, one of `DTYPES`; all else is float32.
+        dtype: of the matrix products with weights, float32, bfloat16 or int8; all else is float32.
     """
 
     def __init__(self, model: Any, dtype: str = "float32") -> None:
@@ -88,6 +88,7 @@ class TransformerInference:
         self._decoder = [_DecoderLayer(layer, dtype) for layer in model.decoder]
         self._output = frozen_linear(model.output_weight, dtype=dtype)
 
+    @torch.no_grad()
     def start(self, source: Tensor) -> TransformerState:
         """Encode `source` [B, S], and compute the keys and values of every decoder layer."""
         model, (B, S) = self._model, source.shape
@@ -102,6 +103,7 @@ class TransformerInference:
         target = [each.new_empty(*each.shape[:2], FIRST_COLUMNS, each.size(3)) for each in caches]
         return TransformerState(caches, mask, target, x.new_empty(B, 1, 0), x.new_zeros(1, 1))
 
+    @torch.no_grad()
     def step(self, tokens: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """See `Decodable`."""
         model = self._model
