@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -64,7 +65,8 @@ class Workers:
         waiting: deque[tuple[Item, Future[Result]]] = deque()
         try:
             for item in items:
-                waiting.append((item, self._executor.submit(_call, function, item)))
+                with _interruption_later():  # the first call starts the processes
+                    waiting.append((item, self._executor.submit(_call, function, item)))
                 if len(waiting) > self._most_waiting:
                     first, future = waiting.popleft()
                     yield first, future.result()
@@ -115,6 +117,22 @@ def can_fork() -> bool:
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _interruption_later() -> Iterator[None]:
+    """Hold Ctrl-C back until the end: one that comes at a fork would be lost, with a traceback, or lose a process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+        for number in held[:1]:
+            signal.raise_signal(number)
 
 
 def _start(state: Any) -> None:

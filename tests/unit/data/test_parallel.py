@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -49,6 +52,28 @@ def test_errors_pass_through(workers: int) -> None:
 def test_dead_worker_is_an_error() -> None:
     with pytest.raises(NmtError, match="process died"):
         list(mapped(die, None, range(9), 2))
+
+
+def test_ctrl_c_at_the_start_of_the_processes_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork, children = os.fork, []
+
+    def interrupted_fork() -> int:
+        if child := fork():
+            children.append(child)
+            signal.raise_signal(signal.SIGINT)
+        return child
+
+    monkeypatch.setattr(os, "fork", interrupted_fork)
+    with pytest.raises(KeyboardInterrupt):
+        list(mapped(process, None, range(9), 2))
+    left = {each.pid for each in multiprocessing.active_children()}
+    for child in children:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
+            os.kill(child, signal.SIGKILL)
+    assert len(children) == 2
+    assert left == set()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_work_apart() -> None:
