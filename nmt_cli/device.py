@@ -60,7 +60,7 @@ def keep_freed_memory() -> None:
     """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost time."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+        library.mallopt(-3, 1 << 30) or library.mallopt(-3, 1 << 25)  # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first
         library.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
 
 

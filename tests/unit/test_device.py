@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 import torch.distributed as dist
 
-from nmt_cli.device import autocast, bfloat16_products, choose_device, is_out_of_memory, join_world
+from nmt_cli.device import (
+    autocast,
+    bfloat16_products,
+    choose_device,
+    is_out_of_memory,
+    join_world,
+    keep_freed_memory,
+)
 from nmt_cli.errors import UsageError
 
 CPU = torch.device("cpu")
@@ -80,6 +89,23 @@ def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch, compute_capability:
 )
 def test_out_of_memory_errors(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) == expected
+
+
+@pytest.mark.parametrize("most", [1 << 31, 1 << 25])
+def test_the_c_library_keeps_freed_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before glibc 2.35, M_MMAP_THRESHOLD (-3) is at most 32 MiB: a greater one changes nothing."""
+    values: dict[int, int] = {}
+
+    class Library:
+        def mallopt(self, parameter: int, value: int) -> int:
+            if parameter == -3 and value > most:
+                return 0
+            values[parameter] = value
+            return 1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    keep_freed_memory()
+    assert values == {-3: min(most, 1 << 30), -1: (1 << 31) - 1}
 
 
 def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
