@@ -25,25 +25,26 @@ def frozen_linear(weight: Tensor, bias: Tensor | None = None, dtype: str = "floa
     """Return the function x -> x weight^T + bias, then ReLU if asked for.
 
     Args:
-        weight: [outputs, inputs]; copied.
+        weight, bias: [outputs, inputs] and [outputs]; copied.
         dtype: float32, bfloat16 or int8.
 
     Raises:
         UsageError: `weight` is on a device without int8 products.
     """
-    weight, bias = weight.detach(), None if bias is None else bias.detach()
+    weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
     x86 = weight.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
     onednn = x86 and torch.backends.mkldnn.is_available()
     if dtype == "int8":
         if not onednn:
-            raise UsageError(f"--dtype int8 needs an x86 CPU with oneDNN, not {weight.device}: use bfloat16 or float32")
+            place = f"a CPU of type {platform.machine()}" if weight.device.type == "cpu" else weight.device
+            raise UsageError(f"--dtype int8 needs an x86 CPU with oneDNN, not {place}: use bfloat16 or float32")
         return _int8(weight, bias, relu)
     packs = onednn and (dtype == "float32" or torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return (_packed if packs else _plain)(weight, bias, getattr(torch, dtype), relu)
 
 
 def _plain(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, relu: bool) -> Product:
-    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    weight, bias = weight.to(dtype, copy=True), None if bias is None else bias.to(dtype)
 
     def product(x: Tensor) -> Tensor:
         y = F.linear(x.to(dtype), weight, bias).float()

@@ -127,16 +127,20 @@ def test_packed_and_plain_products_agree(layer: Any, dtype: str) -> None:
     assert_close(results[0], results[1].double().numpy(), TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-def test_the_weights_are_frozen(layer: Any, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", [*TOLERANCES, "plain"])
+def test_the_weights_are_frozen(layer: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The layer can be trained on, or its memory used for something else."""
     weight, bias, relu = layer
-    weight = torch.nn.Parameter(weight.clone())
-    product = frozen_linear(weight, bias, dtype, relu)
+    weight, bias = (None if each is None else torch.nn.Parameter(each.clone()) for each in (weight, bias))
+    if dtype == "plain":
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    product = frozen_linear(weight, bias, "float32" if dtype == "plain" else dtype, relu)
     x = inputs(weight.detach())
     before = product(x)
     assert not before.requires_grad
-    weight.data.zero_()
+    for each in (weight, bias):
+        if each is not None:
+            each.data.zero_()
     assert torch.equal(product(x), before)
 
 
@@ -151,6 +155,14 @@ def test_a_value_that_is_not_a_number_stays_in_its_row(size: str, dtype: str) ->
     y = product(x)
     assert y[0].isnan().all()
     assert y[1:].isfinite().all()
+
+
+def test_int8_needs_x86(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    with pytest.raises(UsageError, match="needs an x86 CPU with oneDNN, not a CPU of type arm64"):
+        frozen_linear(torch.ones(2, 2), dtype="int8")
+    with pytest.raises(UsageError, match="not meta"):
+        frozen_linear(torch.ones(2, 2, device="meta"), dtype="int8")
 
 
 def test_int8_needs_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
