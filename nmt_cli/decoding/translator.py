@@ -101,8 +101,8 @@ class Translator:
             prefixes: the text that each output must begin with; "" for none.
 
         Raises:
-            UsageError: an option is unknown or out of range, `lines` are not strings, or there are more or fewer
-                prefixes than lines.
+            UsageError: an option is unknown or out of range, `lines` or `prefixes` are not strings, or there are more
+                or fewer prefixes than lines.
             DataError: a prefix has more than `max_source_length` tokens, or the task cannot read it.
             NmtError: the search of one line runs out of memory.
         """
@@ -117,6 +117,8 @@ class Translator:
         """
         if isinstance(lines, str) or not isinstance(lines, Iterable):
             raise UsageError(f"translate takes a list of lines, not {type(lines).__name__}; for one line, write [line]")
+        if isinstance(prefixes, str) or not isinstance(prefixes, Iterable | None):
+            raise UsageError(f"prefixes must be a list with one for each line, not {type(prefixes).__name__}")
         translator = dataclasses.replace(self, options=with_options(self.options, options))
         return translator._translated(lines, prefixes)
 
@@ -240,7 +242,10 @@ class Translator:
     def _prefix(self, number: int, text: str) -> Prefix:
         limit = self.options.max_source_length
         if len(text) <= limit * CHARACTERS_PER_TOKEN:
-            prefix = self.task.encode_prefix(text)
+            try:
+                prefix = self.task.encode_prefix(text)
+            except DataError as error:
+                raise DataError(f"the prefix of line {number}: {error}") from error
             if len(prefix.ids) <= limit:
                 return prefix
         raise DataError(f"the prefix of line {number} has more than {limit} tokens (--max-source-length); shorten it")

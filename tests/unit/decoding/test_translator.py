@@ -372,6 +372,21 @@ def test_lines_that_are_not_strings_are_refused(translator: Translator, lines: A
         translator.translate(lines)
 
 
+@pytest.mark.parametrize("prefixes", ["ab", 3, [3, "a"], [b"a", "a"]])
+def test_prefixes_that_are_not_strings_are_refused(translator: Translator, prefixes: Any) -> None:
+    with pytest.raises(UsageError):
+        translator.translate(["abc", "hg"], prefixes=prefixes)
+
+
+def test_a_prefix_that_the_task_cannot_read_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(line: str) -> Any:
+        raise DataError(f"{line} has no meaning")
+
+    monkeypatch.setattr(translator.task, "encode_prefix", refuse)
+    with pytest.raises(DataError, match="the prefix of line 2: b has no meaning"):
+        translator.translate(["abc", "hg"], prefixes=["", "b"])
+
+
 def test_an_unknown_option_is_named(translator: Translator) -> None:
     with pytest.raises(UsageError, match=r"beem.*beam"):
         translator.translate(["a"], beem=4)
