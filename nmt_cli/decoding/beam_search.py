@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.probabilities import check_probabilities
 from nmt_cli.decoding.topk import topk
-from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
 
 
@@ -161,11 +161,7 @@ class _Search:
 
     def _done(self, best_live: Tensor, length: int) -> Tensor:
         """Which sentences [A] are done, given the score of the best live hypothesis of each, [A]."""
-        if best_live.isnan().any():
-            raise CheckpointError(
-                "the model's probabilities are not numbers (NaN): its weights are damaged, or training diverged; "
-                "use an earlier checkpoint"
-            )
+        check_probabilities(best_live)
         done = best_live.isneginf() | (length > self.limits)
         if self.options.beam == 1:
             done |= self.worst > -torch.inf
@@ -215,8 +211,8 @@ class _Search:
         self.token_scores = torch.cat([self.token_scores[rows], live.token_scores.reshape(-1, 1)], dim=1)
         self.scores = live.scores
 
-    def _penalty(self, length: int) -> float:
-        return float(((5.0 + length) / 6.0) ** self.options.alpha)
+    def _penalty(self, length: int) -> Tensor:
+        return length_penalty(torch.tensor(float(length)), self.options.alpha)
 
 
 def _without(candidates: _Candidates, ends: Tensor) -> _Candidates:

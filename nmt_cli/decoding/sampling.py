@@ -18,8 +18,8 @@ from torch import Tensor
 
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions
+from nmt_cli.decoding.probabilities import check_probabilities
 from nmt_cli.decoding.topk import BLOCK, topk
-from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
@@ -185,11 +185,7 @@ class _Sampler:
     def _log_probabilities(self) -> tuple[Tensor, Tensor]:
         """The model's log-probabilities [N, V], and the same with -inf for tokens that may not follow."""
         own, self.state = self.model.step(self.last, self.state)
-        if own.isnan().any():
-            raise CheckpointError(
-                "the model's probabilities are not numbers (NaN): its weights are damaged, or training diverged; "
-                "use an earlier checkpoint"
-            )
+        check_probabilities(own)
         allowed = own.clone()
         if self.constraint is not None:
             self.constraint.restrict(allowed)

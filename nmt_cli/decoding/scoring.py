@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
+from nmt_cli.decoding.probabilities import check_probabilities
 from nmt_cli.device import is_out_of_memory
-from nmt_cli.errors import CheckpointError, NmtError
+from nmt_cli.errors import NmtError
 from nmt_cli.interfaces import PAD, Batch, Model
 
 ROWS = 512
@@ -106,11 +107,7 @@ def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
     real = batch.target_out != PAD  # [B, T]
     each = torch.stack([_real_token_scores(model, batch, real) for model in models])  # [M, tokens]
     mean = each.logsumexp(dim=0) - math.log(len(models))
-    if mean.isnan().any():
-        raise CheckpointError(
-            "the model's probabilities are not numbers (NaN): its weights are damaged, or training diverged; "
-            "use an earlier checkpoint"
-        )
+    check_probabilities(mean)
     return [scores.tolist() for scores in torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())]
 
 
