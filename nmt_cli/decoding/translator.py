@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from nmt_cli.data.batching import pad
-from nmt_cli.data.parallel import Workers, mapped
+from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import FREE, constraint_of
 from nmt_cli.decoding.options import TranslateOptions, with_options
@@ -25,7 +25,7 @@ LARGEST_BATCH = {"cpu": 32, "cuda": 128}
 """Sentences in a batch. A CPU is as fast with 32 as with more; it also bounds the log-probabilities [32 * beam, V]."""
 
 SMALLEST_SHARE = 8
-"""Sentences from which on a window is cut in two batches, for two workers, whether there are workers or not."""
+"""Sentences from which on a CPU cuts a window in two batches, for two workers, whether there are workers or not."""
 
 CHARACTERS_PER_TOKEN = 100
 """A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
@@ -145,7 +145,7 @@ class Translator:
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
         batches = list(self._batches([line for line in encoded if line.ids]))
         translated = (
-            mapped(Translator.outputs, self, batches, 1)
+            ((batch, self.outputs(batch)) for batch in batches)
             if workers is None or len(batches) == 1
             else workers.map(_outputs_of_worker, batches)
         )
@@ -252,7 +252,9 @@ class Translator:
 
     def _batches(self, lines: list[_Encoded]) -> Iterator[list[_Encoded]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`."""
-        most = min(LARGEST_BATCH[self.device.type], max(SMALLEST_SHARE, -(-len(lines) // 2)))
+        most = LARGEST_BATCH[self.device.type]
+        if self.device.type == "cpu":
+            most = min(most, max(SMALLEST_SHARE, -(-len(lines) // 2)))
         batch: list[_Encoded] = []
         for line in sorted(lines, key=lambda line: -len(line.ids)):
             longest = len((batch or [line])[0].ids) + 1

@@ -248,6 +248,12 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translato
         assert [rows for rows, _ in shapes] == batches
 
 
+def test_a_gpu_has_large_batches(translator: Translator) -> None:
+    gpu = replace(translator, device=torch.device("cuda"))
+    lines = [gpu._encode(number, number, "a") for number in range(200)]
+    assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (70, 200)] == [[70], [128, 72]]
+
+
 def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) -> None:
     taken = 0
 
