@@ -14,7 +14,8 @@ from nmt_cli.decoding.workers import translation_workers
 
 
 def build(setup: Setup) -> System:
-    options = {"beam": setup.beam, "alpha": setup.alpha, "min_length": setup.steps - 1}
+    length = setup.steps - 1
+    options = {"beam": setup.beam, "alpha": setup.alpha, "min_length": length, "max_length": length}
     translator = load_translator([Path(setup.checkpoint)], "cpu", options, setup.dtype)
     workers = translation_workers(translator, setup.cores).__enter__()  # until the process ends
 

@@ -17,7 +17,7 @@ SIZE = Size(layers=1, width=16, inner=24, heads=2, vocabulary=50)
 
 
 def test_nmt_translates_to_outputs_of_the_fixed_length(tmp_path: Path) -> None:
-    checkpoint = save_model(tmp_path / "model", SIZE, steps=9)
+    checkpoint = save_model(tmp_path / "model", SIZE)
     sources = random_sources(5, 3, 12, SIZE.vocabulary)
     assert {len(source) for source in sources} <= set(range(3, 13))
     for beam in (1, 4):
@@ -30,13 +30,13 @@ def test_nmt_translates_to_outputs_of_the_fixed_length(tmp_path: Path) -> None:
 
 
 def test_the_words_of_a_line_have_their_ids(tmp_path: Path) -> None:
-    _, task = load_model(save_model(tmp_path / "model", SIZE, steps=9))
+    _, task = load_model(save_model(tmp_path / "model", SIZE))
     assert task.encode_source(line([4, 27, 49])) == [4, 27, 49]
     assert task.target_vocabulary_size == SIZE.vocabulary
 
 
 def test_other_programs_read_the_weights(tmp_path: Path) -> None:
-    checkpoint = save_model(tmp_path / "model", SIZE, steps=9)
+    checkpoint = save_model(tmp_path / "model", SIZE)
     model, _ = load_model(checkpoint)
     read = weights.read(str(checkpoint))
     assert read.keys() == dict(model.named_parameters()).keys()

@@ -423,5 +423,8 @@ def test_a_killed_worker_is_an_error_that_says_what_to_try(translator: Translato
 
     lines = ["abc"] * 40
     dying = replace(translator, model=Deadly())
-    with pytest.raises(NmtError, match=r"a worker process died.*fewer --workers"), translation_workers(dying, 2) as each:
+    with (
+        pytest.raises(NmtError, match=r"a worker process died.*fewer --workers"),
+        translation_workers(dying, 2) as each,
+    ):
         dying.translate_window(lines, workers=each)
