@@ -18,14 +18,16 @@ SIZE = Size(layers=1, width=16, inner=24, heads=2, vocabulary=50)
 
 def test_nmt_translates_to_outputs_of_the_fixed_length(tmp_path: Path) -> None:
     checkpoint = save_model(tmp_path / "model", SIZE)
-    sources = random_sources(5, 3, 12, SIZE.vocabulary)
+    sources = random_sources(20, 3, 12, SIZE.vocabulary)
     assert {len(source) for source in sources} <= set(range(3, 13))
     for beam in (1, 4):
         setup = serve.Setup(
-            str(checkpoint), **dataclasses.asdict(SIZE), dtype="float32", cores=1, beam=beam, alpha=ALPHA, steps=9
+            str(checkpoint), **dataclasses.asdict(SIZE), dtype="float32", cores=2, beam=beam, alpha=ALPHA, steps=9
         )
-        outputs = nmt.build(setup).translate(sources)
-        assert [len(output) for output in outputs] == [8] * 5  # and the end of the sentence
+        system = nmt.build(setup)
+        outputs = system.translate(sources)
+        assert [len(output) for output in outputs] == [8] * 20  # and the end of the sentence
+        assert system.translate(sources) == outputs
         assert len({tuple(output) for output in outputs}) > 1
 
 
