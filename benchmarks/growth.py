@@ -74,7 +74,7 @@ def measure(options: argparse.Namespace, point: Point) -> list[Sample]:
     sources = random_sources(2 * point.batch, words, words, point.vocabulary)
     systems = [System("nmt", dtype) for dtype in options.dtypes]
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = save_model(Path(folder) / "model", size, point.length)
+        checkpoint = save_model(Path(folder) / "model", size)
         setup = {"checkpoint": str(checkpoint), **dataclasses.asdict(size), "cores": options.cores, "alpha": ALPHA}
         setup |= {"beam": point.beam, "steps": point.length}
         with started(systems, {"nmt": sys.executable}, setup) as (workers, absent):

@@ -12,7 +12,6 @@ import torch
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import resolve
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS, UNK
-from nmt_cli.registry import option, register
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 from nmt_cli.training.settings import TrainingConfig
 
@@ -36,37 +35,15 @@ class Size:
 SIZES = {"base": Size(6, 512, 2048, 8, 37_000), "small": Size(3, 256, 1024, 4, 8_000)}
 
 
-@dataclass(frozen=True)
-class SyntheticConfig(TranslationConfig):
-    """Settings of the task `synthetic`."""
-
-    steps: int = option(30, "Tokens of every output, the end of the sentence included.", minimum=1)
-
-
-@register("task", "synthetic", SyntheticConfig)
-class SyntheticTask(TranslationTask):
-    """Words that are numbers. Outputs have at most `steps` tokens, whatever the length of the source."""
-
-    name = "synthetic"
-    config_type = SyntheticConfig
-
-    def max_length(self, source_length: int) -> int:
-        return int(self.config.steps) - 1
-
-
 def line(ids: Sequence[int]) -> str:
     """Return the sentence with these ids. The words are in the order of the vocabulary, which sorts them."""
     return " ".join(f"{number:06}" for number in ids)
 
 
-def save_model(folder: Path, size: Size, steps: int) -> Path:
-    """Write a checkpoint of `size` with random weights to the new directory `folder`; return its path.
-
-    Args:
-        steps: tokens of every output, the end of the sentence included.
-    """
+def save_model(folder: Path, size: Size) -> Path:
+    """Write a checkpoint of `size` with random weights to the new directory `folder`; return its path."""
     registry.discover()
-    task = SyntheticTask(SyntheticConfig(subwords="none", vocab_size=size.vocabulary, steps=steps))
+    task = TranslationTask(TranslationConfig(subwords="none", vocab_size=size.vocabulary))
     words = line(range(FIRST, size.vocabulary))
     task.learn([(words, "")])
     flags = {"num_layers": size.layers, "d_model": size.width, "d_ff": size.inner, "num_heads": size.heads}
@@ -78,7 +55,6 @@ def save_model(folder: Path, size: Size, steps: int) -> Path:
         shared_vocabulary=task.shared_vocabulary,
         step=1,
         run="synthetic",
-        modules={"task": SyntheticTask.__module__},
     )
     torch.manual_seed(1)
     weights = checkpoint.weights_of(checkpoint.build_model(contents, str(folder)))

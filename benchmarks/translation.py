@@ -94,7 +94,7 @@ def measure(options: argparse.Namespace, model: str, beam: int, path: Path) -> M
     size = SIZES[model]
     sources = random_sources(*SOURCES, size.vocabulary)
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = save_model(Path(folder) / "model", size, STEPS)
+        checkpoint = save_model(Path(folder) / "model", size)
         setup = {"checkpoint": str(checkpoint), **asdict(size), "cores": options.cores, "beam": beam}
         with started(options.systems, options.pythons, {**setup, "alpha": ALPHA, "steps": STEPS}) as (workers, absent):
             samples = []

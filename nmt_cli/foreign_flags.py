@@ -77,7 +77,7 @@ _TABLES = {
         "--score-target FILE": "score-reference",
         "--shard I/N": "shard-id num-shards",
         "the text as it is: its words are whole": "remove-bpe post-process",
-        "the default precision, float32": "fp16 bf16 amp dtype",
+        "--dtype": "fp16 bf16 amp",
         "--batch-tokens": "max-tokens batch-size max-sentences",
         "--read-ahead": "buffer-size chunk-size shard-size",
         "--device": "cpu use-cpu gpu gpuid device-id device-ids",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -14,9 +16,12 @@ from nmt_cli.decoding.workers import translation_workers
 
 
 def build(setup: Setup) -> System:
-    options = {"beam": setup.beam, "alpha": setup.alpha, "min_length": setup.steps - 1}
+    length = setup.steps - 1
+    options = {"beam": setup.beam, "alpha": setup.alpha, "min_length": length, "max_length": length}
     translator = load_translator([Path(setup.checkpoint)], "cpu", options, setup.dtype)
-    workers = translation_workers(translator, setup.cores).__enter__()  # until the process ends
+    processes = ExitStack()
+    workers = processes.enter_context(translation_workers(translator, setup.cores))
+    atexit.register(processes.close)
 
     def translate(sources: Ids) -> Ids:
         results = translator.translate_window([line(row) for row in sources], workers=workers)

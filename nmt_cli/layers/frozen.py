@@ -33,7 +33,7 @@ def frozen_linear(weight: Tensor, bias: Tensor | None = None, dtype: str = "floa
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
     x86 = weight.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
-    onednn = x86 and torch.backends.mkldnn.is_available()
+    onednn = x86 and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if dtype == "int8":
         if not onednn:
             place = f"a CPU of type {platform.machine()}" if weight.device.type == "cpu" else weight.device

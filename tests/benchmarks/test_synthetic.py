@@ -17,26 +17,28 @@ SIZE = Size(layers=1, width=16, inner=24, heads=2, vocabulary=50)
 
 
 def test_nmt_translates_to_outputs_of_the_fixed_length(tmp_path: Path) -> None:
-    checkpoint = save_model(tmp_path / "model", SIZE, steps=9)
-    sources = random_sources(5, 3, 12, SIZE.vocabulary)
+    checkpoint = save_model(tmp_path / "model", SIZE)
+    sources = random_sources(20, 3, 12, SIZE.vocabulary)
     assert {len(source) for source in sources} <= set(range(3, 13))
     for beam in (1, 4):
         setup = serve.Setup(
-            str(checkpoint), **dataclasses.asdict(SIZE), dtype="float32", cores=1, beam=beam, alpha=ALPHA, steps=9
+            str(checkpoint), **dataclasses.asdict(SIZE), dtype="float32", cores=2, beam=beam, alpha=ALPHA, steps=9
         )
-        outputs = nmt.build(setup).translate(sources)
-        assert [len(output) for output in outputs] == [8] * 5  # and the end of the sentence
+        system = nmt.build(setup)
+        outputs = system.translate(sources)
+        assert [len(output) for output in outputs] == [8] * 20  # and the end of the sentence
+        assert system.translate(sources) == outputs
         assert len({tuple(output) for output in outputs}) > 1
 
 
 def test_the_words_of_a_line_have_their_ids(tmp_path: Path) -> None:
-    _, task = load_model(save_model(tmp_path / "model", SIZE, steps=9))
+    _, task = load_model(save_model(tmp_path / "model", SIZE))
     assert task.encode_source(line([4, 27, 49])) == [4, 27, 49]
     assert task.target_vocabulary_size == SIZE.vocabulary
 
 
 def test_other_programs_read_the_weights(tmp_path: Path) -> None:
-    checkpoint = save_model(tmp_path / "model", SIZE, steps=9)
+    checkpoint = save_model(tmp_path / "model", SIZE)
     model, _ = load_model(checkpoint)
     read = weights.read(str(checkpoint))
     assert read.keys() == dict(model.named_parameters()).keys()

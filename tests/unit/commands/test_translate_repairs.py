@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.interactive import converse
@@ -32,7 +33,12 @@ def translator(*outputs: Output) -> Any:
     def translate_window(lines: Sequence[str], *_: object, **__: object) -> list[Translation]:
         return [Translation(line, list(outputs), 1, truncated=False) for line in lines]
 
-    return SimpleNamespace(task=ParsingTask(ParsingConfig()), options=options, translate_window=translate_window)
+    return SimpleNamespace(
+        task=ParsingTask(ParsingConfig()),
+        options=options,
+        translate_window=translate_window,
+        device=torch.device("cpu"),
+    )
 
 
 def output(text: str, **repairs: int) -> Output:
