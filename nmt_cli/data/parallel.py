@@ -39,11 +39,15 @@ class Workers:
         state: the first argument of every function; copied to each process once, or shared with it where the system
             can fork.
         remedy: what a user may try if a process dies.
+
+    Raises:
+        NmtError: the system cannot start the processes; `map` raises it, too.
     """
 
     def __init__(self, state: Any, processes: int, remedy: str = "fewer --workers") -> None:
         context = multiprocessing.get_context("fork" if can_fork() else "spawn")
-        self._executor = ProcessPoolExecutor(processes, context, _start, (state,))
+        with _starting(remedy):
+            self._executor = ProcessPoolExecutor(processes, context, _start, (state,))
         self._most_waiting = processes * _AHEAD
         self._remedy = remedy
 
@@ -51,10 +55,12 @@ class Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for process in list((self._executor._processes or {}).values()):
-                process.terminate()
+        stopped = [] if kind is None else list((self._executor._processes or {}).values())
+        for process in stopped:
+            process.terminate()
         self._executor.shutdown(cancel_futures=True)
+        for process in stopped:  # the executor forgets them if it could not start all
+            process.join()
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
         """Yield each item with `function(state, item)`, in order.
@@ -65,7 +71,7 @@ class Workers:
         waiting: deque[tuple[Item, Future[Result]]] = deque()
         try:
             for item in items:
-                with _interruption_later():  # the first call starts the processes
+                with _starting(self._remedy):  # the first call starts the processes
                     waiting.append((item, self._executor.submit(_call, function, item)))
                 if len(waiting) > self._most_waiting:
                     first, future = waiting.popleft()
@@ -117,6 +123,15 @@ def can_fork() -> bool:
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _starting(remedy: str) -> Iterator[None]:
+    try:
+        with _interruption_later():
+            yield
+    except OSError as error:
+        raise NmtError(f"cannot start worker processes: {error.strerror or error}; try again with {remedy}") from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import signal
@@ -74,6 +75,31 @@ def test_ctrl_c_at_the_start_of_the_processes_ends_them(monkeypatch: pytest.Monk
     assert len(children) == 2
     assert left == set()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("possible", [0, 1])
+def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fork, left = os.fork, [True] * possible
+
+    def refuse() -> int:
+        if left:
+            left.pop()
+            return fork()
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable; try again with fewer"):
+        list(mapped(process, None, range(9), 2))
+    assert multiprocessing.active_children() == []
+
+
+def test_a_system_without_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", missing)
+    with pytest.raises(NmtError, match="worker processes: Function not implemented; try again with fewer --workers"):
+        list(mapped(process, None, range(9), 2))
 
 
 def test_work_apart() -> None:
