@@ -21,11 +21,11 @@ from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Prefix, Task
 
-LARGEST_BATCH = {"cpu": 32, "cuda": 128}
-"""Sentences in a batch. A CPU is as fast with 32 as with more; it also bounds the log-probabilities [32 * beam, V]."""
+LARGEST_BATCH = {"cpu": 128, "cuda": 512}
+"""Hypotheses in a batch: a CPU is as fast with 128 as with more. Bounds the log-probabilities [128, V] of a step."""
 
 SMALLEST_SHARE = 8
-"""Sentences from which on a CPU cuts a window in two batches, for two workers, whether there are workers or not."""
+"""Sentences. A CPU cuts a window of more in at least two batches, for two workers, even if there are none."""
 
 CHARACTERS_PER_TOKEN = 100
 """A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
@@ -252,7 +252,9 @@ class Translator:
 
     def _batches(self, lines: list[_Encoded]) -> Iterator[list[_Encoded]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`."""
-        most = LARGEST_BATCH[self.device.type]
+        search = self.options.search
+        width = search.nbest if self.options.sampling.sample else search.beam
+        most = max(1, LARGEST_BATCH[self.device.type] // width)
         if self.device.type == "cpu":
             most = min(most, max(SMALLEST_SHARE, -(-len(lines) // 2)))
         batch: list[_Encoded] = []

@@ -242,6 +242,9 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translato
     shapes.clear()
     replace(translator, model=Watching()).translate(["a"] * 300, batch_tokens=10**6)
     assert [rows for rows, _ in shapes] == [32] * 9 + [300 - 9 * 32]
+    shapes.clear()
+    replace(translator, model=Watching()).translate(["a"] * 300, beam=1)
+    assert [rows for rows, _ in shapes] == [128, 128, 44]
     for count, batches in ((7, [7]), (8, [8]), (9, [8, 1]), (30, [15, 15]), (70, [32, 32, 6])):
         shapes.clear()
         replace(translator, model=Watching()).translate(["a"] * count)
