@@ -375,16 +375,11 @@ def test_options_of_a_call_replace_those_of_the_translator(translator: Translato
     ).translate(lines)
 
 
-@pytest.mark.parametrize("lines", ["a line", [None], ["a", b"b"], [3]])
-def test_lines_that_are_not_strings_are_refused(translator: Translator, lines: Any) -> None:
-    with pytest.raises(UsageError):
-        translator.translate(lines)
-
-
-@pytest.mark.parametrize("prefixes", ["ab", 3, [3, "a"], [b"a", "a"]])
-def test_prefixes_that_are_not_strings_are_refused(translator: Translator, prefixes: Any) -> None:
-    with pytest.raises(UsageError):
-        translator.translate(["abc", "hg"], prefixes=prefixes)
+@pytest.mark.parametrize("wrong", ["ab", [None], ["a", b"b"], [3], 3])
+def test_lines_and_prefixes_that_are_not_strings_are_refused(translator: Translator, wrong: Any) -> None:
+    for lines, prefixes in ((wrong, None), (["a"] * (1 if wrong == 3 else len(wrong)), wrong)):
+        with pytest.raises(UsageError):
+            translator.translate(lines, prefixes=prefixes)
 
 
 def test_a_prefix_that_the_task_cannot_read_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
