@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from nmt_cli.data.parallel import Workers, available_cores, can_fork
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import keep_freed_memory
@@ -14,6 +16,8 @@ from nmt_cli.errors import UsageError
 @contextmanager
 def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
     """Yield processes for `Translator.translate_window`, which share the weights; None for one process.
+
+    With several, this process computes with one thread, too: it translates a batch that comes alone.
 
     Args:
         count: the number of processes; None is one for each core that this process may use.
@@ -31,5 +35,10 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     if processes == 1:
         yield None
         return
-    with Workers(translator, processes) as workers:
-        yield workers
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that wait for one another are slow on a machine that is not idle
+    try:
+        with Workers(translator, processes) as workers:
+            yield workers
+    finally:
+        torch.set_num_threads(threads)
