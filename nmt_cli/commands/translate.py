@@ -72,7 +72,9 @@ class TranslateCommandOptions:
         choices=DTYPES,
     )
     workers: int | None = option(
-        None, "Processes on a CPU; outputs do not depend on it. [default: number of cores]", minimum=1
+        None,
+        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
+        minimum=1,
     )
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))

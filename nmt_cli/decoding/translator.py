@@ -24,8 +24,8 @@ from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Prefix, Task
 LARGEST_BATCH = {"cpu": 128, "cuda": 512}
 """Hypotheses in a batch: a CPU is as fast with 128 as with more. Bounds the log-probabilities [128, V] of a step."""
 
-SMALLEST_SHARE = 8
-"""Sentences. A CPU cuts a window of more in at least two batches, for two workers, even if there are none."""
+DIVIDED = 16
+"""Sentences from which on a CPU divides a window in at least two batches, for two workers, even if there are none."""
 
 CHARACTERS_PER_TOKEN = 100
 """A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
@@ -255,8 +255,8 @@ class Translator:
         search = self.options.search
         width = search.nbest if self.options.sampling.sample else search.beam
         most = max(1, LARGEST_BATCH[self.device.type] // width)
-        if self.device.type == "cpu":
-            most = min(most, max(SMALLEST_SHARE, -(-len(lines) // 2)))
+        if self.device.type == "cpu" and len(lines) >= DIVIDED:
+            most = min(most, -(-len(lines) // 2))
         batch: list[_Encoded] = []
         for line in sorted(lines, key=lambda line: -len(line.ids)):
             longest = len((batch or [line])[0].ids) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +21,8 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     With several, this process computes with one thread, too: it translates a batch that comes alone.
 
     Args:
-        count: the number of processes; None is one for each core that this process may use.
+        count: the number of processes; None is one for each thread that PyTorch would use, which is one for each core
+            or OMP_NUM_THREADS, and one elsewhere than on Linux.
 
     Raises:
         UsageError: the device is not a CPU, or the system cannot fork.
@@ -31,7 +33,8 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
         raise UsageError(f"--workers {count}: several processes translate only {where}; leave out --workers")
     if translator.device.type == "cpu":
         keep_freed_memory()
-    processes = count or (available_cores() if possible else 1)
+    default = min(available_cores(), torch.get_num_threads()) if possible and sys.platform == "linux" else 1
+    processes = count or default
     if processes == 1:
         yield None
         return

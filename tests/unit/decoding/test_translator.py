@@ -245,7 +245,7 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translato
     shapes.clear()
     replace(translator, model=Watching()).translate(["a"] * 300, beam=1)
     assert [rows for rows, _ in shapes] == [128, 128, 44]
-    for count, batches in ((7, [7]), (8, [8]), (9, [8, 1]), (30, [15, 15]), (70, [32, 32, 6])):
+    for count, batches in ((15, [15]), (16, [8, 8]), (31, [16, 15]), (70, [32, 32, 6])):
         shapes.clear()
         replace(translator, model=Watching()).translate(["a"] * count)
         assert [rows for rows, _ in shapes] == batches
