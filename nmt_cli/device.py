@@ -56,6 +56,15 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16_products(device.type, precision))
 
 
+def bound_product_cache() -> None:
+    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one, of up to 1,024.
+
+    It has an effect before the first product of the process.
+    """
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "64")
+
+
 def keep_freed_memory() -> None:
     """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost time."""
     with contextlib.suppress(OSError, AttributeError):

@@ -10,7 +10,7 @@ from nmt_cli.checkpoint import load_model, locate
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import DTYPES, TranslateOptions, with_options
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.device import choose_device, is_out_of_memory
+from nmt_cli.device import bound_product_cache, choose_device, is_out_of_memory
 from nmt_cli.errors import CheckpointError, NmtError, UsageError
 from nmt_cli.interfaces import Task
 
@@ -40,6 +40,7 @@ def load_translator(
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, not {dtype!r}")
     place = choose_device(device)
+    bound_product_cache()
     folders = [locate(path) for path in checkpoints]
     try:
         models, tasks = zip(*(load_model(folder, place) for folder in folders), strict=True)
