@@ -1,11 +1,12 @@
 """Label-smoothed cross-entropy (section 5.4), computed in chunks of rows.
 
-The logits [tokens, V] would be the largest tensor of a training step. Only `CHUNK` rows of them exist at a time: the
-gradient of each chunk is computed right after its loss. Padding is left out before the projection.
+The logits [tokens, V] would be the largest tensor of a training step. Only a chunk of them exists at a time: its
+gradient takes their place right after the loss.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt_cli.device import product_dtype
 from nmt_cli.interfaces import PAD, Batch, Loss, Model
 from nmt_cli.registry import option, register
 
-CHUNK = {"cpu": 512, "cuda": 4096}
-"""Rows of logits in a chunk, by device; on a CPU they stay in its caches."""
+CHUNK = {"cpu": 1 << 25, "cuda": 1 << 28}
+"""Logits in a chunk, by device: many, for efficient products."""
+BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}
+"""Logits in a block of a chunk, for the softmax; on a CPU they stay in its caches."""
 
 
 @dataclass(frozen=True)
@@ -54,43 +58,71 @@ def smoothed_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, epsi
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
+    """The loss, with the gradient d loss / d logits = p - q at once, where p is the softmax and q the targets.
+
+    The part epsilon / V of q is the same for all logits, so its share of the loss and of the gradients follows from the
+    sums of the weight's rows and of the hidden states.
+    """
+
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, with_gradient: bool
     ) -> tuple[Tensor, Tensor]:
-        device = hidden.device.type
-        # Under autocast, layer normalisation returns float32; the products below are in autocast's type.
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-        low_weight, low_hidden = weight.to(dtype), hidden.to(dtype)
-        total, nll = weight.new_zeros(2).unbind()
+        dtype = product_dtype(hidden)
+        low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
-        weight_gradient = torch.zeros_like(weight) if with_gradient else None
-        size = CHUNK.get(device, CHUNK["cpu"])
-        for start in range(0, len(hidden), size):
-            rows = slice(start, start + size)
-            logits = F.linear(low_hidden[rows], low_weight).float()  # [rows, V]
-            target = targets[rows, None]
-            log_normaliser = logits.logsumexp(-1, keepdim=True)
-            token_nll = log_normaliser - logits.gather(1, target)
-            uniform_nll = log_normaliser - logits.mean(-1, keepdim=True)  # the mean over all words as targets
-            nll = nll + token_nll.sum()
-            total = total + ((1 - epsilon) * token_nll + epsilon * uniform_nll).sum()
-            if hidden_gradient is None or weight_gradient is None:
-                continue
-            # d loss / d logits = p - q, computed in place of the logits
-            difference = logits.sub_(log_normaliser).exp_().sub_(epsilon / len(weight))
-            difference.scatter_add_(1, target, difference.new_full(target.shape, epsilon - 1))
-            difference = difference.to(dtype)
-            hidden_gradient[rows] = difference @ low_weight
-            if dtype == weight.dtype:  # `addmm_` takes one dtype only
-                weight_gradient.addmm_(difference.t(), low_hidden[rows])
-            else:
-                weight_gradient += difference.t() @ low_hidden[rows]
-        ctx.save_for_backward(hidden_gradient, weight_gradient)
+        weight_gradient = None
+        log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
+        for rows in _parts(len(hidden), len(weight), CHUNK[hidden.device.type]):
+            logits = F.linear(low_hidden[rows], low_weight)  # [rows, V]
+            for part in _parts(len(logits), len(weight), BLOCK[hidden.device.type]):
+                block = slice(rows.start + part.start, rows.start + part.stop)
+                log_normalisers[block], target_logits[block] = _to_gradient(logits[part], targets[block], epsilon)
+            if hidden_gradient is not None:
+                hidden_gradient[rows] = logits @ low_weight
+                weight_gradient = _plus_product(weight_gradient, logits.t(), low_hidden[rows], weight.dtype)
+        uniform = weight.sum(0) / len(weight)  # [d]
+        nll = (log_normalisers - target_logits).sum()
+        uniform_nll = log_normalisers.sum() - (hidden.float() @ uniform.float()).sum()
+        if hidden_gradient is not None and weight_gradient is not None:
+            hidden_gradient -= epsilon * uniform
+            weight_gradient -= epsilon / len(weight) * hidden.sum(0)
+        ctx.gradients = hidden_gradient, weight_gradient
         ctx.mark_non_differentiable(nll)
-        return total, nll
+        return (1 - epsilon) * nll + epsilon * uniform_nll, nll
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_gradient, weight_gradient = ctx.saved_tensors
-        return hidden_gradient * gradients[0], weight_gradient * gradients[0], None, None, None
+        hidden_gradient, weight_gradient = ctx.gradients
+        del ctx.gradients  # scaled in place, so there is no second backward pass
+        return hidden_gradient.mul_(gradients[0]), weight_gradient.mul_(gradients[0]), None, None, None
+
+
+def _parts(rows: int, width: int, size: int) -> Iterator[slice]:
+    """Divide `rows` rows of `width` elements into equal parts of about `size` elements at most."""
+    count = -(-rows * width // size)
+    length = -(-rows // max(count, 1))
+    for start in range(0, rows, max(length, 1)):
+        yield slice(start, min(start + length, rows))
+
+
+def _to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Return the log-normalisers and the targets' logits, [rows] in float32; replace `logits` [rows, V] by p - q.
+
+    The uniform part of q is left out.
+    """
+    exact, targets = logits.float(), targets[:, None]  # in float32, `exact` is `logits` itself
+    target_logits, largest = exact.gather(1, targets), exact.amax(1)
+    probabilities = torch.softmax(exact, 1, out=exact)
+    log_normalisers = largest - probabilities.amax(1).log()  # the largest p is exp(largest - log-normaliser)
+    probabilities.scatter_add_(1, targets, probabilities.new_full(targets.shape, epsilon - 1))
+    if logits is not probabilities:
+        logits.copy_(probabilities)
+    return log_normalisers, target_logits.squeeze(1)
+
+
+def _plus_product(total: Tensor | None, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `total` + `a` x `b` in `dtype`, in the memory of `total`."""
+    if total is None:
+        return (a @ b).to(dtype)
+    return total.addmm_(a, b) if a.dtype == dtype else total.add_(a @ b)

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.registry import register
 
-KeysValues = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v]
-
 
 @dataclass(frozen=True)
 class AttentionMask:
@@ -102,22 +100,19 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor, mask: AttentionMask) -> Tensor:
         """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T, d_model]."""
-        return self.attend(x, self.keys_and_values(context), mask)
-
-    def keys_and_values(self, context: Tensor) -> KeysValues:
-        """[B, S, d_model] -> [B, H, S, d_k] and [B, H, S, d_v]."""
-        return self._split(self.w_k(context), self.d_k), self._split(self.w_v(context), self.d_v)
-
-    def attend(self, x: Tensor, keys_values: KeysValues, mask: AttentionMask) -> Tensor:
-        """Queries from `x` [B, T, d_model] over computed keys and values: [B, T, d_model]."""
-        query = self._split(self.w_q(x), self.d_k)
-        key, value = keys_values
+        if context is x:
+            query, key, value = self._heads(x, self.w_q, self.w_k, self.w_v)
+        else:
+            (query,), (key, value) = self._heads(x, self.w_q), self._heads(context, self.w_k, self.w_v)
         if self.recorded is not None:  # with the identity as values, the output is the weights themselves
             identity = torch.eye(key.size(2), dtype=value.dtype, device=value.device)
             self.recorded.append(self.kernel(query, key, identity.expand(*key.shape[:2], -1, -1), mask))
         heads = self.kernel(query, key, value, mask)  # [B, H, T, d_v]
         return self.w_o(heads.transpose(1, 2).flatten(2))
 
-    def _split(self, projected: Tensor, width: int) -> Tensor:
-        """[B, T, H * width] -> [B, H, T, width]."""
-        return projected.view(*projected.shape[:2], self.num_heads, width).transpose(1, 2)
+    def _heads(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
+        """Project `x` [B, T, d_model] to [B, H, T, width] for each of the projections, in one product."""
+        weights = [projection.weight for projection in projections]
+        projected = F.linear(x, torch.cat(weights) if len(weights) > 1 else weights[0])
+        split = torch.split(projected, [len(weight) for weight in weights], -1)
+        return [each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in split]
