@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,6 +41,9 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if index >= count:
         seen = f"this process sees {count} GPU{'s' if count > 1 else ''}" if count else "no GPU is available"
         raise UsageError(f"--device {name}: {seen}; use --device cpu{', or fewer processes' if count else ''}")
+    # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its backward pass in
+    # bfloat16 has given NaN.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device("cuda", index)
 
 
@@ -99,10 +102,28 @@ class World:
         Raises:
             TrainingError: a rank failed, or did not respond in time.
         """
-        if dist.is_initialized():
-            with _explain_lost_ranks():
-                dist.all_reduce(tensor)
+        self.start_sum(tensor)()
         return tensor
+
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Start to add `tensor` over all ranks, in place; the returned function waits for the sum.
+
+        What a GPU does next with `tensor` sees the sum, also without waiting.
+
+        Raises:
+            TrainingError: as `sum`; from either.
+        """
+        if not dist.is_initialized():
+            return lambda: None
+        with explain_lost_ranks():
+            work = dist.all_reduce(tensor, async_op=True)
+            work.get_future().wait()  # on a GPU, only its stream waits
+
+        def wait() -> None:
+            with explain_lost_ranks():
+                work.wait()
+
+        return wait
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
         """Return for each flag whether it is set on any rank. Does not wait for the GPU.
@@ -112,14 +133,14 @@ class World:
         """
         counts = torch.tensor(flags, dtype=torch.uint8)
         if dist.is_initialized():
-            with _explain_lost_ranks():
+            with explain_lost_ranks():
                 dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo)
         return [count > 0 for count in counts.tolist()]
 
     def barrier(self) -> None:
         """Wait for all ranks. Rank 0 names the ranks that are missing."""
         if dist.is_initialized():
-            with _explain_lost_ranks():
+            with explain_lost_ranks():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
 
 
@@ -135,7 +156,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         yield World(rank, size, _own_device(device_name))
         return
     timeout = timedelta(minutes=timeout_minutes)
-    with _explain_lost_ranks():
+    with explain_lost_ranks():
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     store = PrefixStore(f"nmt/{restart}", store)  # torchrun may keep one store for all restarts
@@ -143,7 +164,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" else "gloo"
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
-        with _explain_lost_ranks():
+        with explain_lost_ranks():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
             gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
         world = World(rank, size, device, timeout, gloo)
@@ -162,10 +183,17 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def _explain_lost_ranks() -> Iterator[None]:
+def explain_lost_ranks(computing: bool = False) -> Iterator[None]:
+    """Raise a TrainingError where ranks communicate and one is lost.
+
+    Args:
+        computing: not only communication is done here; other errors pass.
+    """
     try:
         yield
     except (RuntimeError, ValueError) as error:
+        if computing and not isinstance(error, dist.DistError) and "/gloo/" not in str(error):
+            raise
         raise TrainingError(
             "another rank failed or did not respond. Run the same command again to resume from the last checkpoint. "
             f"(torch: {str(error).splitlines()[0].split('. ')[0]})"

@@ -26,6 +26,11 @@ class TrainingConfig:
     precision: str = option(
         "auto", "Precision of matrix products; auto is bfloat16 on GPUs that have it, else float32.", choices=PRECISIONS
     )
+    reduce_in: str = option(
+        "float32",
+        "Precision of the gradients' sum over processes; bfloat16 halves what they send.",
+        choices=("float32", "bfloat16"),
+    )
     clip_norm: float = option(0.0, "Largest gradient norm; 0 means no clipping, as in the paper.", minimum=0.0)
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
     keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)
