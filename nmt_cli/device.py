@@ -125,17 +125,27 @@ class World:
 
         return wait
 
-    def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether it is set on any rank. Does not wait for the GPU.
+    def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
+        """Start to find out for each flag whether it is set on any rank; the returned function waits for the answer.
+
+        Neither waits for the GPU.
 
         Raises:
-            TrainingError: as `sum`.
+            TrainingError: as `sum`; from either.
         """
         counts = torch.tensor(flags, dtype=torch.uint8)
+        work = None
         if dist.is_initialized():
             with explain_lost_ranks():
-                dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo)
-        return [count > 0 for count in counts.tolist()]
+                work = dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo, async_op=True)
+
+        def answer() -> list[bool]:
+            if work is not None:
+                with explain_lost_ranks():
+                    work.wait()
+            return [count > 0 for count in counts.tolist()]
+
+        return answer
 
     def barrier(self) -> None:
         """Wait for all ranks. Rank 0 names the ranks that are missing."""

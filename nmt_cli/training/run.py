@@ -3,6 +3,9 @@
 A resumed run gives the same weights, losses and scores, bit for bit, as one that was never interrupted. When a
 signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
 first. A killed run repeats the updates since its last checkpoint; metrics logged after it are dropped.
+
+While training goes on, a thread of the main rank writes the checkpoints, from copies in the host's memory. At most one
+is being written. What ends a run is written at once, and all ranks wait for it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import BatchPlan, Indices
@@ -77,7 +81,8 @@ class Run:
         self.save_interval = Interval(config.save_every, "--save-every")
         every = config.validate_every
         self.validation_interval = Interval(every, "--validate-every") if every else None
-        self.newest: Path | None = None  # the newest checkpoint
+        self.newest: Path | None = None  # the newest checkpoint; it may still be written
+        self.flags = world.start_any([False] * 3)  # of the last step; see `agree`
 
     def resume(self) -> bool:
         """Restore the newest undamaged checkpoint; return whether there is one."""
@@ -136,6 +141,7 @@ class Run:
             f"sentences {shown} of the training corpus"
         )
         if self.state.skipped > self.config.non_finite_budget:
+            self.directory.wait()
             raise TrainingError(
                 f"{what}. {self.state.skipped} updates were not finite, more than --non-finite-budget "
                 f"{self.config.non_finite_budget}. Last checkpoint: {self.newest or 'none'}. "
@@ -144,33 +150,45 @@ class Run:
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
     def end_step(self, signal_number: int) -> None:
-        """Validate, log and save if due; after a signal, save at once and stop.
+        """Validate, log and save if due; after a signal, save and stop.
 
         Raises:
             Interrupted: this rank or another received a signal.
+            Exception: a checkpoint could not be written.
         """
-        state, main = self.state, self.world.is_main
+        state, main, every = self.state, self.world.is_main, self.validation_interval
+        self.directory.check()
         self.reporter.advance(state)
-        save_due = main and self.save_interval.due(state.step)  # the main rank's clock decides for all
-        validation_due = main and self.validation_interval is not None and self.validation_interval.due(state.step)
-        stopping, save_due, validation_due = self.world.any([signal_number > 0, save_due, validation_due])
+        stopping, save_elapsed, validation_elapsed = self.agree(
+            signal_number > 0, main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
+        )
         last = state.step >= self.config.max_steps
-        save = save_due or last
+        save = self.save_interval.ends_at(state.step) or save_elapsed or last
         # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
-        validate = self.parts.validate is not None and (validation_due if self.validation_interval else save)
+        due = save if every is None else every.ends_at(state.step) or validation_elapsed
+        validate = self.parts.validate is not None and due
         log = validate or last or state.step % self.config.log_every == 0
-        due = {"validate": validate, "log": log, "save": save}
-        state.pending = [action for action in ACTIONS if due[action]]
+        actions = {"validate": validate, "log": log, "save": save}
+        state.pending = [action for action in ACTIONS if actions[action]]
         if not stopping:
             self.do_pending()
             return
-        self.save(self.directory.place("latest", state.step))
+        self.save(self.directory.place("latest", state.step), ending=True)
         received = signal.Signals(signal_number or signal.SIGTERM)  # 0: another rank received it
         raise Interrupted(
             f"stopped by {received.name} after step {state.step:,}; saved {self.newest}. "
             f"`nmt train --resume {self.directory.path}` resumes the run.",
             received,
         )
+
+    def agree(self, *flags: bool) -> list[bool]:
+        """Return for each flag whether a rank has set it. All ranks get the same answer at the same step.
+
+        With several ranks, it is the answer for the flags of the step before, so that no rank waits for another: they
+        were exchanged during this step. Those of the last step are not used.
+        """
+        flags_before, self.flags = self.flags, self.world.start_any(flags)
+        return (self.flags if self.world.size == 1 else flags_before)()
 
     def do_pending(self) -> None:
         """Do the pending actions: validate, log, save; keep the best checkpoint."""
@@ -181,11 +199,9 @@ class Run:
             self.log(values)
         improved = bool(values) and state.best_step == state.step
         if "save" in pending:
-            self.save(self.directory.place("step", state.step))
+            self.save(self.directory.place("step", state.step), improved)
         elif improved:
-            self.save(self.directory.place("best", state.step))
-        if improved and self.world.is_main:
-            self.directory.keep_best(state.step)
+            self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, float]:
         """Return the figures of a validation, the loss first, and record whether it is the best."""
@@ -207,13 +223,46 @@ class Run:
         self.reporter.show(record)
         self.state.window = Totals()
 
-    def save(self, place: Path) -> None:
-        """Write a checkpoint of this step to `place`, unless it is there."""
-        if self.world.is_main and not place.exists():
-            scalars, tensors = optimizer_state.dump(self.parts.optimizer)
-            training = checkpoint.TrainingState({"state": self.state.to_json(), "optimizer": scalars}, tensors)
-            contents = checkpoint.Contents(**self.contents, step=self.state.step)
-            checkpoint.save(place, contents, checkpoint.weights_of(self.parts.model), self.parts.task, training)
-            self.directory.delete_old(self.config.keep_last)
+    def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
+        """Save this step to `place`, unless it is there; keep it as the best one if `best`.
+
+        A thread writes it. If the run is `ending` or finished, it is written when this returns, on all ranks.
+
+        Raises:
+            Exception: this checkpoint, or the one before it, could not be written.
+        """
+        ending = ending or self.finished
+        if self.world.is_main:
+            self.directory.wait()
+            write = self.snapshot(place, best, copy=not ending)
+            if ending:
+                write()
+            else:
+                self.directory.write(write)
         self.newest = place
-        self.world.barrier()
+        if ending:
+            self.world.barrier()
+
+    def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
+        """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
+        step, keep = self.state.step, self.config.keep_last
+        weights = checkpoint.weights_of(self.parts.model)
+        scalars, moments = optimizer_state.dump(self.parts.optimizer)
+        if copy:
+            weights, moments = copies(weights), copies(moments)
+        training = checkpoint.TrainingState({"state": self.state.to_json(), "optimizer": scalars}, moments)
+        contents = checkpoint.Contents(**self.contents, step=step)
+
+        def write() -> None:
+            if not place.exists():
+                checkpoint.save(place, contents, weights, self.parts.task, training)
+                self.directory.delete_old(keep)
+            if best:
+                self.directory.keep_best(step)
+
+        return write
+
+
+def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies in the host's memory."""
+    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -86,11 +86,13 @@ class Interval:
         self.number, self.is_minutes = int(match[1]), bool(match[2])
         self.last = time.monotonic()
 
-    def due(self, step: int) -> bool:
-        """Return whether the interval has passed; call this once at each step."""
-        if not self.is_minutes:
-            return step % self.number == 0
-        due = time.monotonic() - self.last >= 60 * self.number
-        if due:
+    def ends_at(self, step: int) -> bool:
+        """Return whether an interval of steps ends at `step`."""
+        return not self.is_minutes and step % self.number == 0
+
+    def elapsed(self) -> bool:
+        """Return whether an interval of minutes has passed since the last call that returned True."""
+        elapsed = self.is_minutes and time.monotonic() - self.last >= 60 * self.number
+        if elapsed:
             self.last = time.monotonic()
-        return due
+        return elapsed

@@ -116,6 +116,6 @@ def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
         tensor = torch.tensor([1.5])
         assert world.sum(tensor) is tensor
         assert tensor.item() == 1.5
-        assert world.any([True, False]) == [True, False]
+        assert world.start_any([True, False])() == [True, False]
         world.barrier()
     assert not dist.is_initialized()
