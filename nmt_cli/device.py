@@ -118,34 +118,33 @@ class World:
         """Whether this rank writes the files and the messages."""
         return self.rank == 0
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """Add `tensor` over all ranks, in place.
+    def start_sum(self, tensor: Tensor) -> Callable[[], list[float]]:
+        """Start to add `tensor` [n] over all ranks, in place; the returned function waits, and returns the numbers.
+
+        On a GPU, what follows sees the sum, and only the returned function waits for it.
 
         Raises:
-            TrainingError: a rank failed, or did not respond in time.
+            TrainingError: a rank failed, or did not respond in time; from either.
         """
-        self.start_sum(tensor)()
-        return tensor
-
-    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
-        """Start to add `tensor` over all ranks, in place; the returned function waits for the sum.
-
-        What a GPU does next with `tensor` sees the sum, also without waiting.
-
-        Raises:
-            TrainingError: as `sum`; from either.
-        """
-        if not dist.is_initialized():
-            return lambda: None
-        with explain_lost_ranks():
-            work = dist.all_reduce(tensor, async_op=True)
-            work.get_future().wait()  # on a GPU, only its stream waits
-
-        def wait() -> None:
+        work = done = None
+        if dist.is_initialized():
             with explain_lost_ranks():
-                work.wait()
+                work = dist.all_reduce(tensor, async_op=True)
+                work.get_future().wait()  # on a GPU, its stream waits
+        numbers = tensor.to("cpu", non_blocking=True)  # from a GPU into pinned memory
+        if tensor.is_cuda:
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record()
 
-        return wait
+        def read() -> list[float]:
+            if work is not None:
+                with explain_lost_ranks():
+                    work.wait()
+            if done is not None:
+                done.synchronize()
+            return list(numbers.tolist())
+
+        return read
 
     def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
         """Start to find out for each flag whether it is set on any rank; the returned function waits for the answer.
@@ -153,7 +152,7 @@ class World:
         Neither waits for the GPU.
 
         Raises:
-            TrainingError: as `sum`; from either.
+            TrainingError: as `start_sum`.
         """
         counts = torch.tensor(flags, dtype=torch.uint8)
         work = None

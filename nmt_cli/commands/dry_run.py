@@ -46,7 +46,8 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         world = World(0, 1, device)
         parts = build_parts(config, task, corpus, None, world)
         print("running the largest micro-batch ...", file=sys.stderr, flush=True)
-        Trainer(parts, settings, world).try_largest(epoch=0)
+        trainer = Trainer(parts, settings, world)
+        trainer.try_largest(epoch=0)
         model, plan = parts.model, parts.plan
         updates = sum(1 for _ in plan.epoch(0))
         first = next(plan.epoch(0))
@@ -55,7 +56,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
             "sentences": len(corpus),
             "updates_per_epoch": updates,
             "target_tokens_per_update": int(plan.target_lengths.sum()) / updates,
-            "micro_batches": parts.micro_batches,
+            "micro_batches": trainer.micro_batches,
             "epochs": settings.max_steps / updates,
             "device": str(device),
             "peak_memory_bytes": peak_memory(device),

@@ -4,6 +4,9 @@ A resumed run gives the same weights, losses and scores, bit for bit, as one tha
 signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
 first. A killed run repeats the updates since its last checkpoint; metrics logged after it are dropped.
 
+The losses of an update are read from the device after the next one was started, so that the device never waits for the
+host; before anything is validated, logged or saved, the last update is counted.
+
 While training goes on, a thread of the main rank writes the checkpoints, from copies in the host's memory. At most one
 is being written. What ends a run is written at once, and all ranks wait for it.
 """
@@ -12,7 +15,8 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +36,7 @@ from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.state import ACTIONS, Totals, TrainState
+from nmt_cli.training.updates import Update
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ class Run:
         self.validation_interval = Interval(every, "--validate-every") if every else None
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = world.start_any([False] * 3)  # of the last step; see `agree`
+        self.uncounted: tuple[int, Indices, Callable[[], list[float]]] | None = None  # see `add`
+        self.clock = 0.0  # the time up to which the training is counted
 
     def resume(self) -> bool:
         """Restore the newest undamaged checkpoint; return whether there is one."""
@@ -112,11 +119,47 @@ class Run:
         """Whether no update is left to make."""
         return self.state.step >= self.config.max_steps or self.out_of_patience
 
-    def count(self, update: Indices, sums: Sums, seconds: float) -> None:
-        """Add an update to the totals."""
-        source, target = self.parts.plan.source_lengths[update], self.parts.plan.target_lengths[update]
+    def next(self, updates: Iterator[Update]) -> Update:
+        """Return the next update, and move on to it; record how long its data is waited for."""
+        began = time.perf_counter()
+        if self.uncounted is None:  # nothing is being computed
+            self.clock = began
+        update = next(updates)
+        for totals in (self.state.total, self.state.window):
+            totals.waiting += time.perf_counter() - began
+        self.state.step += 1
+        self.state.epoch, self.state.position = update.epoch, update.position
+        return update
+
+    def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
+        """Add the update of this step, and count the one before it.
+
+        Args:
+            sums: waits for the numbers of `Sums`, and returns them.
+
+        Raises:
+            TrainingError: as `count`.
+        """
+        self.count()
+        self.uncounted = self.state.step, sentences, sums
+
+    def count(self) -> None:
+        """Count the last update, if that was not done.
+
+        Raises:
+            TrainingError: it is not finite, and was one more than `--non-finite-budget`; or a rank was lost.
+        """
+        if self.uncounted is None:
+            return
+        (step, sentences, read), self.uncounted = self.uncounted, None
+        sums = Sums(*read())
+        began, self.clock = self.clock, time.perf_counter()
+        if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
+            self.skip(step, sentences, sums)
+            return
+        source, target = self.parts.plan.source_lengths[sentences], self.parts.plan.target_lengths[sentences]
         totals = replace(
-            self.parts.costs.of(seconds),
+            self.parts.costs.of(self.clock - began),
             loss=sums.loss,
             nll=sums.nll,
             source_tokens=int(source.sum()),
@@ -127,17 +170,17 @@ class Run:
         self.state.window.add(totals)
         self.state.gradient_norm = sums.gradient_norm
 
-    def skip(self, update: Indices, sums: Sums) -> None:
+    def skip(self, step: int, sentences: Indices, sums: Sums) -> None:
         """Count an update that is not finite.
 
         Raises:
             TrainingError: there were more than `--non-finite-budget`.
         """
         self.state.skipped += 1
-        sentences = sorted(int(i) + 1 for i in update)
-        shown = ", ".join(map(str, sentences[:8])) + (f", ... ({len(sentences)} in all)" if len(sentences) > 8 else "")
+        numbers = sorted(int(i) + 1 for i in sentences)
+        shown = ", ".join(map(str, numbers[:8])) + (f", ... ({len(numbers)} in all)" if len(numbers) > 8 else "")
         what = (
-            f"step {self.state.step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
+            f"step {step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
             f"sentences {shown} of the training corpus"
         )
         if self.state.skipped > self.config.non_finite_budget:
@@ -173,6 +216,7 @@ class Run:
         if not stopping:
             self.do_pending()
             return
+        self.count()
         self.save(self.directory.place("latest", state.step), ending=True)
         received = signal.Signals(signal_number or signal.SIGTERM)  # 0: another rank received it
         raise Interrupted(
@@ -194,6 +238,8 @@ class Run:
         """Do the pending actions: validate, log, save; keep the best checkpoint."""
         state, pending = self.state, self.state.pending
         state.pending = []
+        if pending:
+            self.count()
         values = self.validate() if "validate" in pending else {}
         if "log" in pending:
             self.log(values)

@@ -27,7 +27,7 @@ def validation_loss(model: Any, criterion: Criterion, corpus: Corpus, world: Wor
             loss = criterion(model, load_batch(corpus, indices).to(world.device))
             sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()
-    total, nll, tokens = world.sum(sums).tolist()
+    total, nll, tokens = world.start_sum(sums)()
     return {
         "validation_loss": total / tokens,
         "validation_nll": nll / tokens,
