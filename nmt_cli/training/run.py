@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from torch import Tensor
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import BatchPlan, Indices
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import World
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.interfaces import Criterion, Schedule, Task
@@ -119,16 +120,16 @@ class Run:
         """Whether no update is left to make."""
         return self.state.step >= self.config.max_steps or self.out_of_patience
 
-    def next(self, updates: Iterator[Update]) -> Update:
-        """Return the next update, and move on to it; record how long its data is waited for."""
-        began = time.perf_counter()
+    def next(self, updates: Prefetcher[Any, Update]) -> Update:
+        """Return the next update, and move on to it; record how long its data was waited for."""
         if self.uncounted is None:  # nothing is being computed
-            self.clock = began
+            self.clock = time.perf_counter()
+        before = updates.waited
         update = next(updates)
         for totals in (self.state.total, self.state.window):
-            totals.waiting += time.perf_counter() - began
+            totals.waiting += updates.waited - before
         self.state.step += 1
-        self.state.epoch, self.state.position = update.epoch, update.position
+        self.state.epoch, self.state.position = update.epoch, update.position + 1
         return update
 
     def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
