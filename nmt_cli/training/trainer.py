@@ -57,7 +57,9 @@ class Trainer:
                 with explain_out_of_memory([piece.batch for piece in update.share], self.micro_batches):
                     sums = self.accumulate(update.share, run.state.step)  # section 5.4: dropout, label smoothing
                     read = self.world.start_sum(sums)
-                    self.step(sums)  # section 5.3: Adam
+                    if self.config.clip_norm:  # by default not, as in the paper
+                        torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].float())
+                    step_if(sums.isfinite().all(), self.optimizer)  # section 5.3: Adam
                 run.add(update.sentences, read)
                 run.end_step(request.signal_number)
             run.save(run.directory.place("step", run.state.step))
@@ -89,17 +91,6 @@ class Trainer:
             losses += loss * (piece.weight > 0)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         return torch.cat([losses, norm.double()[None] * self.world.is_main])
-
-    def step(self, sums: Tensor) -> None:
-        """Update the weights, unless one of `sums` is not finite: the device decides, if the optimizer lets it."""
-        if self.config.clip_norm:  # by default not, as in the paper
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].float())
-        finite = sums.isfinite().all()
-        if getattr(self.optimizer, "_step_supports_amp_scaling", False):  # as torch's GradScaler asks, and does
-            self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
-            self.optimizer.step()
-        elif finite:
-            self.optimizer.step()
 
     def choose_micro_batches(self, run: Run) -> None:
         """Take the number of micro-batches with which the run began on as many ranks, or find one that fits."""
@@ -152,6 +143,18 @@ class Trainer:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
         return True
+
+
+def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the optimizer can leave it to.
+
+    torch's fused optimizers can; `GradScaler` asks them by the same attributes.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif finite:
+        optimizer.step()
 
 
 @contextlib.contextmanager
