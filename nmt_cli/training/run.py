@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from nmt_cli import checkpoint
@@ -42,6 +41,7 @@ class Parts:
     task: Task
     corpus: Corpus
     plan: BatchPlan
+    micro_batches: int  # the pieces of an update, which the ranks share
     costs: CostMeter
     validate: Callable[[], dict[str, float]] | None  # returns the loss that chooses the best checkpoint first
     flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part
@@ -107,11 +107,10 @@ class Run:
         """Whether no update is left to make."""
         return self.state.step >= self.config.max_steps or self.out_of_patience
 
-    def count(self, batches: Sequence[Indices], sums: Sums, seconds: float) -> None:
+    def count(self, update: Indices, sums: Sums, seconds: float) -> None:
         """Add an update to the totals."""
-        indices = np.concatenate(batches)
-        source, target = self.parts.plan.source_lengths[indices], self.parts.plan.target_lengths[indices]
-        update = replace(
+        source, target = self.parts.plan.source_lengths[update], self.parts.plan.target_lengths[update]
+        totals = replace(
             self.parts.costs.of(seconds),
             loss=sums.loss,
             nll=sums.nll,
@@ -119,18 +118,18 @@ class Run:
             target_tokens=int(target.sum()),
             flops=sum(self.parts.flops(source, target).values()) if self.parts.flops else 0.0,
         )
-        self.state.total.add(update)
-        self.state.window.add(update)
+        self.state.total.add(totals)
+        self.state.window.add(totals)
         self.state.gradient_norm = sums.gradient_norm
 
-    def skip(self, batches: Sequence[Indices], sums: Sums) -> None:
+    def skip(self, update: Indices, sums: Sums) -> None:
         """Count an update that is not finite.
 
         Raises:
             TrainingError: there were more than `--non-finite-budget`.
         """
         self.state.skipped += 1
-        sentences = sorted(int(i) + 1 for i in np.concatenate(batches))
+        sentences = sorted(int(i) + 1 for i in update)
         shown = ", ".join(map(str, sentences[:8])) + (f", ... ({len(sentences)} in all)" if len(sentences) > 8 else "")
         what = (
             f"step {self.state.step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "

@@ -19,7 +19,9 @@ class TrainingConfig:
         25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1
     )
     micro_batches: int | None = option(
-        None, "Parts of an update, each of similar sentence lengths. [default: from --batch-tokens]", minimum=1
+        None,
+        "Parts of an update, computed one after the other. [default: from tokens, device, ranks]",
+        minimum=1,
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)

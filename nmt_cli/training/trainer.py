@@ -6,11 +6,12 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 
 import numpy as np
 import torch
 
-from nmt_cli.data.batching import BatchPlan, Indices, load_batch
+from nmt_cli.data.batching import Indices, load_batch
 from nmt_cli.device import World, autocast, is_out_of_memory
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Loss
@@ -18,11 +19,14 @@ from nmt_cli.training.run import Parts, Run, Sums
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.signals import StopRequest
 
+TRIED_UPDATES = 1000
+"""Updates among which the largest micro-batches are tried before the first step."""
+
 
 class Trainer:
     """Updates the weights of a model.
 
-    An update consists of several micro-batches, which the ranks share. Its gradient is that of the loss summed over all
+    An update is cut into micro-batches, which the ranks share. Its gradient is that of the loss summed over all
     target tokens and divided once, by their number. So the result depends on the number of ranks only by rounding.
     """
 
@@ -43,30 +47,31 @@ class Trainer:
             self.try_largest(run.state.epoch)
         with StopRequest() as request, run.reporter.display(run.state):
             run.do_pending()
-            for batches in self.updates(run):  # section 5.1: about 25,000 source and 25,000 target tokens
+            for update in self.updates(run):  # section 5.1: about 25,000 source and 25,000 target tokens
                 began = time.perf_counter()
                 run.state.step += 1
                 self.set_learning_rate(run.state.step)  # section 5.3: equation 3
-                with explain_out_of_memory(self.parts.plan, batches):
+                batches = self.parts.plan.pieces(update, self.parts.micro_batches)
+                with explain_out_of_memory(self.parts, batches):
                     sums = self.accumulate(batches, run.state.step)  # section 5.4: dropout, label smoothing
                     if math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm):
                         if self.config.clip_norm:  # by default not, as in the paper
                             norm = torch.tensor(sums.gradient_norm)
                             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
                         self.optimizer.step()  # section 5.3: Adam
-                        run.count(batches, sums, time.perf_counter() - began)
+                        run.count(update, sums, time.perf_counter() - began)
                     else:
-                        run.skip(batches, sums)
+                        run.skip(update, sums)
                 run.end_step(request.signal_number)
             run.save(run.directory.place("step", run.state.step))
 
-    def updates(self, run: Run) -> Iterator[list[Indices]]:
-        """Yield the micro-batches of each update from the run's position on, until the run is finished."""
+    def updates(self, run: Run) -> Iterator[Indices]:
+        """Yield the sentences of each update from the run's position on, until the run is finished."""
         while not run.finished:
-            updates = self.parts.plan.epoch(run.state.epoch)
-            while run.state.position < len(updates) and not run.finished:
+            updates = self.parts.plan.epoch(run.state.epoch, run.state.position)
+            for update in takewhile(lambda _: not run.finished, updates):
                 run.state.position += 1
-                yield updates[run.state.position - 1]
+                yield update
             if not run.finished:
                 run.state.epoch += 1
                 run.state.position = 0
@@ -82,9 +87,11 @@ class Trainer:
         Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the same masks.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        tokens = self.parts.plan.target_tokens(batches)
+        tokens = sum(map(self.parts.plan.target_tokens, batches))
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)
         for number in range(self.world.rank, len(batches), self.world.size):
+            if not len(batches[number]):
+                continue  # there are fewer sentences than micro-batches
             key = np.random.SeedSequence((self.config.seed, step, number)).generate_state(1, np.uint64)[0]
             torch.manual_seed(int(key) >> 1)
             loss = self.backward(batches[number], tokens)
@@ -112,17 +119,20 @@ class Trainer:
             parameter.grad = summed.view_as(parameter)
 
     def try_largest(self, epoch: int) -> None:
-        """Run the micro-batches of `epoch` that need most memory forwards and backwards, without an update.
+        """Run the micro-batches that need most memory forwards and backwards, without an update.
+
+        They are the largest in the first updates of `epoch`, which are a random sample of the data.
 
         Raises:
             TrainingError: there is not enough memory; the message names the micro-batch.
         """
         plan = self.parts.plan
-        batches = [indices for update in plan.epoch(epoch) for indices in update]
+        updates = islice(plan.epoch(epoch), TRIED_UPDATES)
+        batches = [indices for update in updates for indices in plan.pieces(update, self.parts.micro_batches)]
         # Hidden states grow with the length, attention weights with its square.
         by_power = [max(batches, key=lambda b: len(b) * int((plan.padded_lengths(b) ** n).sum())) for n in (1, 2)]
         for indices in by_power:
-            with explain_out_of_memory(plan, [indices]):
+            with explain_out_of_memory(self.parts, [indices]):
                 # Stand-ins for Adam's two moments, which are allocated at the first step.
                 moments = [] if self.optimizer.state else [torch.ones_like(p) for p in 2 * self.parameters]
                 self.backward(indices, tokens=1)
@@ -131,17 +141,18 @@ class Trainer:
 
 
 @contextlib.contextmanager
-def explain_out_of_memory(plan: BatchPlan, batches: Sequence[Indices]) -> Iterator[None]:
+def explain_out_of_memory(parts: Parts, batches: Sequence[Indices]) -> Iterator[None]:
     """Raise a TrainingError that names the largest of `batches` when memory runs out inside."""
     try:
         yield
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
+        plan, count = parts.plan, parts.micro_batches
         largest = max(batches, key=lambda indices: len(indices) * int(plan.padded_lengths(indices).sum()))
         source, target = plan.padded_lengths(largest)
         raise TrainingError(
             f"out of memory on a micro-batch of {len(largest)} sentences, {source} source and {target} target tokens "
-            f"each. An update of {plan.batch_tokens} tokens has {plan.micro_batches} micro-batches: try "
-            f"--micro-batches {2 * plan.micro_batches} (the updates stay as large), with a new --out."
+            f"each. An update of {plan.batch_tokens} tokens has {count} micro-batches: try "
+            f"--micro-batches {2 * count} (the updates stay as large), with a new --out."
         ) from error
