@@ -48,15 +48,15 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         print("running the largest micro-batch ...", file=sys.stderr, flush=True)
         Trainer(parts, settings, world).try_largest(epoch=0)
         model, plan = parts.model, parts.plan
-        updates = sum(1 for _ in plan.epoch(0))
+        tokens = [plan.target_tokens(update) for update in plan.epoch(0)]
         first = next(plan.epoch(0))
         source, target = plan.source_lengths[first], plan.target_lengths[first]
         figures |= {
             "sentences": len(corpus),
-            "updates_per_epoch": updates,
-            "target_tokens_per_update": int(plan.target_lengths.sum()) / updates,
+            "updates_per_epoch": len(tokens),
+            "target_tokens_per_update": sum(tokens) / len(tokens),
             "micro_batches": parts.micro_batches,
-            "epochs": settings.max_steps / updates,
+            "epochs": settings.max_steps / len(tokens),
             "device": str(device),
             "peak_memory_bytes": peak_memory(device),
         }

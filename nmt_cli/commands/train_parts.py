@@ -12,7 +12,7 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
-from nmt_cli.data.batching import BatchPlan, default_pieces, sentence_lengths
+from nmt_cli.data.batching import BatchPlan, default_pieces
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
@@ -89,7 +89,9 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
-        plan=BatchPlan(*sentence_lengths(corpus), settings.batch_tokens, settings.seed),
+        plan=BatchPlan(
+            corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights
+        ),
         micro_batches=settings.micro_batches or default_pieces(settings.batch_tokens, world.size, world.device.type),
         costs=CostMeter(
             device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.corpus import Corpus, Lengths
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 
 Indices = NDArray[np.int64]
@@ -63,19 +63,34 @@ class BatchPlan:
     Args:
         source_lengths, target_lengths: tokens of each sentence, EOS included: [sentences].
         batch_tokens: maximum number of source tokens, and of target tokens, in an update, padding in groups included.
+        weights: first sentence, end and weight of each part of the corpus; by default one part of weight 1.
     """
 
-    source_lengths: NDArray[Any]
-    target_lengths: NDArray[Any]
+    source_lengths: NDArray[Any] | Lengths
+    target_lengths: NDArray[Any] | Lengths
     batch_tokens: int
     seed: int
+    weights: Sequence[tuple[int, int, int]] = ()
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Indices]:
-        """Yield the updates of epoch `number`, from update `start` on; both count from 0.
+    def epoch(self, number: int) -> Iterator[Indices]:
+        """Yield the updates of epoch `number`, the first of which is 0.
 
-        The updates of an epoch hold every sentence once. The last update of a pool may be smaller.
+        A sentence of weight w is in w of them, or several times in one. The last update of a pool may be smaller.
         """
-        return islice(self._updates(number), start, None)
+        random = np.random.default_rng((self.seed, number))
+        size = groups_of_update(self.batch_tokens)
+        for pool in self._pools(random):
+            lengths = self.source_lengths[pool], self.target_lengths[pool]
+            groups = length_buckets(*lengths, self.batch_tokens // size, random)
+            order = random.permutation(len(groups))
+            for i in range(0, len(order), size):
+                yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
+
+    def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices]]:
+        """Yield epoch, position and sentences of each update from update `position` of `epoch` on, without end."""
+        for number in count(epoch):
+            for place, update in islice(enumerate(self.epoch(number)), position if number == epoch else 0, None):
+                yield number, place, update
 
     def pieces(self, update: Indices, count: int) -> list[Indices]:
         """Cut an update, ordered by length, into `count` pieces of about the same number of tokens, with padding.
@@ -95,24 +110,18 @@ class BatchPlan:
         """Target tokens of these sentences, without padding."""
         return int(self.target_lengths[indices].sum())
 
-    def _updates(self, number: int) -> Iterator[Indices]:
-        random = np.random.default_rng((self.seed, number))
-        size = groups_of_update(self.batch_tokens)
-        for pool in self._pools(random):
-            lengths = self.source_lengths[pool], self.target_lengths[pool]
-            groups = length_buckets(*lengths, self.batch_tokens // size, random)
-            order = random.permutation(len(groups))
-            for i in range(0, len(order), size):
-                yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
-
     def _pools(self, random: np.random.Generator) -> Iterator[Indices]:
-        """Yield all sentences, in pools of similar size."""
-        sentences = len(self.source_lengths)
-        chunk = -(-sentences // _CHUNKS)
-        order = random.permutation(-(-sentences // chunk)).astype(np.int32)
-        for chunks in np.array_split(order, -(-sentences // POOL)):
-            pool = (chunks[:, None] * np.int64(chunk) + np.arange(chunk)).ravel()
-            yield pool[pool < sentences]
+        """Yield all sentences, as often as their weights say, in pools of similar size."""
+        first, end, weight = np.array(self.weights or [(0, len(self.source_lengths), 1)]).T
+        ends = np.cumsum((end - first) * weight)
+        size = int(ends[-1])
+        chunk = -(-size // _CHUNKS)
+        order = random.permutation(-(-size // chunk)).astype(np.int32)
+        for chunks in np.array_split(order, -(-size // POOL)):
+            places = (chunks[:, None] * np.int64(chunk) + np.arange(chunk)).ravel()
+            places = places[places < size]
+            part = np.searchsorted(ends, places, side="right")
+            yield first[part] + (places - ends[part]) % (end - first)[part]
 
 
 def length_buckets(
@@ -165,30 +174,42 @@ def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
     return cuts(sizes[at] if at < len(sizes) else high)
 
 
-def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> Batch:
+def collate(sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]) -> Batch:
     """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
-    begin, end = np.array([BOS]), np.array([EOS])
-    return Batch(
-        source=pad([np.concatenate([ids, end]) for ids in sources]),
-        target_in=pad([np.concatenate([begin, ids]) for ids in targets]),
-        target_out=pad([np.concatenate([ids, end]) for ids in targets]),
-        num_tokens=sum(len(ids) + 1 for ids in targets),
-    )
-
-
-def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
-    """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
-    matrix = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
-    for row, ids in zip(matrix, rows, strict=True):
-        row[: len(ids)] = ids
-    return torch.from_numpy(matrix)
+    return _batch(*(_joined(side) for side in (sources, targets)))
 
 
 def load_batch(corpus: Corpus, indices: Indices) -> Batch:
     """Return the sentences `indices` of `corpus` as a `Batch`."""
-    return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices])
+    return _batch(corpus.sources(indices), corpus.targets(indices))
 
 
-def sentence_lengths(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the source and target lengths of every sentence, EOS included."""
-    return corpus.source_lengths.astype(np.int64) + 1, corpus.target_lengths.astype(np.int64) + 1
+def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
+    """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
+    ids, lengths = _joined([np.asarray(row, dtype=np.int64) for row in rows])
+    return torch.from_numpy(_padded(ids, lengths, int(lengths.max())))
+
+
+def _joined(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], Indices]:
+    return np.concatenate(rows), np.array([len(row) for row in rows])
+
+
+def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
+    """Return a row of `width` for each sentence of `ids`, padded on the right."""
+    rows = np.full((len(lengths), width), PAD, dtype=np.int64)
+    rows[np.arange(width) < lengths[:, None]] = ids
+    return rows
+
+
+def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices]) -> Batch:
+    """Return a batch of sentences that are given as all ids, one sentence after the other, and lengths."""
+    (source, source_lengths), (target, target_lengths) = (
+        (_padded(ids, lengths, int(lengths.max()) + 1), lengths) for ids, lengths in (sources, targets)
+    )
+    target_in = np.empty_like(target)
+    target_in[:, 0] = BOS
+    target_in[:, 1:] = target[:, :-1]
+    for rows, lengths in ((source, source_lengths), (target, target_lengths)):
+        rows[np.arange(len(rows)), lengths] = EOS
+    tokens = len(targets[0]) + len(target_lengths)
+    return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens)

@@ -45,8 +45,23 @@ def _files(split: str) -> tuple[str, ...]:
     return ("ids", "offsets", "txt") if split in RAW_SPLITS else ("ids", "offsets")
 
 
+class Lengths:
+    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when they are asked for."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, which: Any) -> npt.NDArray[np.int64]:
+        """Return the lengths of the sentences `which`, as if this were an array; `[:]` returns all."""
+        lengths: npt.NDArray[np.int64] = self._offsets[1:][which] - self._offsets[:-1][which] + 1
+        return lengths
+
+
 class Corpus:
-    """One split of prepared data. Indexing reads single sentences."""
+    """One split of prepared data."""
 
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
         self.split = split
@@ -56,6 +71,7 @@ class Corpus:
         sides = [self._mapped_side(side) for side in SIDES]
         self._ids = [ids for ids, _ in sides]
         self._offsets = [offsets for _, offsets in sides]
+        self.source_lengths, self.target_lengths = map(Lengths, self._offsets)
         sums = [self._recorded(str, side, "files", name, "sha256") for side in SIDES for name in ("ids", "offsets")]
         self.weights = self._read_weights()
         """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
@@ -86,14 +102,12 @@ class Corpus:
     def target(self, i: int) -> Ids:
         return self._sentence(1, i)
 
-    @property
-    def source_lengths(self) -> npt.NDArray[np.int32]:
-        """The number of ids in each source sentence, without EOS."""
-        return np.diff(self._offsets[0]).astype(np.int32)
+    def sources(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the source ids of the sentences `indices`, one after the other, and the number of each one's ids."""
+        return self._sentences_of(0, indices)
 
-    @property
-    def target_lengths(self) -> npt.NDArray[np.int32]:
-        return np.diff(self._offsets[1]).astype(np.int32)
+    def targets(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        return self._sentences_of(1, indices)
 
     def raw_source(self) -> list[str]:
         """Return the raw source lines (of validation and test text only)."""
@@ -135,6 +149,12 @@ class Corpus:
             raise IndexError(f"sentence {i} of {self._sentences}")
         offsets = self._offsets[side]
         return self._ids[side][offsets[i] : offsets[i + 1]]
+
+    def _sentences_of(self, side: int, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        starts = self._offsets[side][indices]
+        lengths = self._offsets[side][indices + 1] - starts
+        shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        return self._ids[side][shifts + np.arange(len(shifts))], lengths
 
     def _path(self, side: str, name: str) -> Path:
         return self._data / f"{self.split}.{side}.{name}"
@@ -273,6 +293,6 @@ def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:
         if size != length * dtype.itemsize:
             raise DataError(f"{path}: damaged: {size} bytes, expected {length * dtype.itemsize}; {_AGAIN}")
         # An empty file cannot be mapped.
-        return np.memmap(path, dtype=dtype, mode="r") if length else np.zeros(0, dtype)
+        return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if length else np.zeros(0, dtype)
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 
 import numpy as np
 import torch
@@ -67,14 +67,11 @@ class Trainer:
 
     def updates(self, run: Run) -> Iterator[Indices]:
         """Yield the sentences of each update from the run's position on, until the run is finished."""
+        updates = self.parts.plan.updates(run.state.epoch, run.state.position)
         while not run.finished:
-            updates = self.parts.plan.epoch(run.state.epoch, run.state.position)
-            for update in takewhile(lambda _: not run.finished, updates):
-                run.state.position += 1
-                yield update
-            if not run.finished:
-                run.state.epoch += 1
-                run.state.position = 0
+            run.state.epoch, position, update = next(updates)
+            run.state.position = position + 1
+            yield update
 
     def set_learning_rate(self, step: int) -> None:
         """Set the learning rate, which depends only on the step."""

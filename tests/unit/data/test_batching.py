@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nmt_cli.data import batching
@@ -29,8 +29,8 @@ def plan(pairs: list[tuple[int, int]], tokens: int = 4096, seed: int = 1) -> Bat
     return BatchPlan(source, target, tokens, seed)
 
 
-def updates(plan: BatchPlan, epoch: int = 0, start: int = 0) -> list[list[int]]:
-    return [update.tolist() for update in plan.epoch(epoch, start)]
+def updates(plan: BatchPlan, epoch: int = 0) -> list[list[int]]:
+    return [update.tolist() for update in plan.epoch(epoch)]
 
 
 @pytest.fixture
@@ -48,11 +48,30 @@ def test_every_sentence_once_and_within_the_budget(pairs: list[tuple[int, int]],
         assert all(sum(pairs[i][side] for i in update) <= tokens for side in (0, 1))
 
 
-@given(pairs=pairs_of_lengths, epoch=st.integers(0, 3), start=st.integers(0, 5))
+@given(pairs=pairs_of_lengths, position=st.integers(0, 5))
 @pytest.mark.usefixtures("_small_pools")
-def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], epoch: int, start: int) -> None:
+def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], position: int) -> None:
     """And its end is the same without its beginning."""
-    assert updates(plan(pairs, 100), epoch, start) == updates(plan(pairs, 100), epoch)[start:]
+    expected = [
+        (epoch, place, update)
+        for epoch in (2, 3)
+        for place, update in enumerate(updates(plan(pairs, 100), epoch))
+        if epoch == 3 or place >= position
+    ]
+    found = itertools.islice(plan(pairs, 100).updates(2, position), len(expected))
+    assert [(epoch, place, update.tolist()) for epoch, place, update in found] == expected
+
+
+@given(parts=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=4))
+@pytest.mark.usefixtures("_small_pools")
+def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tuple[int, int]]) -> None:
+    ends = list(itertools.accumulate(size for size, _ in parts))
+    assume(ends[-1])
+    weights = [(end - size, end, weight) for end, (size, weight) in zip(ends, parts, strict=True)]
+    lengths = np.arange(ends[-1]) % 7 + 1
+    made = updates(BatchPlan(lengths, lengths, 100, 1, weights), epoch=1)
+    expected = [i for first, end, weight in weights for i in range(first, end) for _ in range(weight)]
+    assert sorted(itertools.chain(*made)) == expected
 
 
 def test_epochs_and_seeds_differ() -> None:
