@@ -115,6 +115,11 @@ class World:
         """Whether this rank writes the files and the messages."""
         return self.rank == 0
 
+    @property
+    def is_first_of_machine(self) -> bool:
+        """Whether this rank does what is done once on each machine."""
+        return _local_rank() == 0
+
     def sum(self, tensor: Tensor) -> Tensor:
         """Add `tensor` over all ranks, in place.
 
@@ -194,8 +199,12 @@ def _explain_lost_ranks() -> Iterator[None]:
         ) from error
 
 
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
 def _own_device(name: str) -> torch.device:
-    device = choose_device(name, int(os.environ.get("LOCAL_RANK", 0)))
+    device = choose_device(name, _local_rank())
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device

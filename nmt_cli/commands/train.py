@@ -81,7 +81,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
-        task, corpus, valid = open_data(data)
+        task, corpus, valid = open_data(data, verify=world.is_first_of_machine)
         directory = RunDirectory(out)
         reporter = Reporter(settings.max_steps, quiet=not world.is_main)
         try:

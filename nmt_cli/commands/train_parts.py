@@ -45,8 +45,11 @@ class TrainOptions:
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
 
-def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
+def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
     """Return the task, the training corpus and the validation corpus, if there is one.
+
+    Args:
+        verify: whether to read all of the data and check it; one rank of each machine does.
 
     Raises:
         DataError: a file has changed since `nmt prepare` wrote it, or an id is not in the vocabulary.
@@ -59,7 +62,7 @@ def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
     corpora = [Corpus.open(data, split) for split in ("train", "valid") if isinstance(splits, dict) and split in splits]
     if not corpora or corpora[0].split != "train" or not len(corpora[0]):
         raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")
-    for corpus in corpora:
+    for corpus in corpora if verify else ():
         corpus.verify()
         corpus.check(task.source_vocabulary_size, task.target_vocabulary_size)
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None

@@ -11,6 +11,7 @@ import hashlib
 import json
 import operator
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -133,15 +134,19 @@ class Corpus:
                 )
 
     def verify(self) -> None:
-        """Check the SHA-256 of every file of the split.
+        """Check the SHA-256 of every file of the split, in a thread for each.
 
         Raises:
             DataError: a file has changed since it was written.
         """
-        for side in SIDES:
-            for name in _files(self.split):
-                path = self._path(side, name)
-                if fingerprint(path) != self._recorded(str, side, "files", name, "sha256"):
+        recorded = {
+            self._path(side, name): self._recorded(str, side, "files", name, "sha256")
+            for side in SIDES
+            for name in _files(self.split)
+        }
+        with ThreadPoolExecutor() as threads:
+            for path, found in zip(recorded, threads.map(fingerprint, recorded), strict=True):
+                if found != recorded[path]:
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
     def _sentence(self, side: int, i: int) -> Ids:
