@@ -22,7 +22,7 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 
 Indices = NDArray[np.int64]
 
-POOL = 1 << 20
+POOL = 1 << 18
 """Sentences whose groups are formed and shuffled together."""
 
 _CHUNKS = 1 << 22
@@ -57,7 +57,7 @@ def default_pieces(batch_tokens: int, ranks: int, device_type: str) -> int:
 class BatchPlan:
     """The updates of every epoch.
 
-    Pools of a million sentences from all over the corpus are planned one after the other. So the first update is there
+    Pools of 262,144 sentences from all over the corpus are planned one after the other. So the first update is there
     at once, and the memory does not grow with the corpus.
 
     Args:
@@ -116,7 +116,8 @@ class BatchPlan:
         ends = np.cumsum((end - first) * weight)
         size = int(ends[-1])
         chunk = -(-size // _CHUNKS)
-        order = random.permutation(-(-size // chunk)).astype(np.int32)
+        order = np.arange(-(-size // chunk), dtype=np.int32)
+        random.shuffle(order)
         for chunks in np.array_split(order, -(-size // POOL)):
             places = (chunks[:, None] * np.int64(chunk) + np.arange(chunk)).ravel()
             places = places[places < size]
