@@ -44,6 +44,9 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if index >= count:
         seen = f"this process sees {count} GPU{'s' if count > 1 else ''}" if count else "no GPU is available"
         raise UsageError(f"--device {name}: {seen}; use --device cpu{', or fewer processes' if count else ''}")
+    # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its backward pass in
+    # bfloat16 has given NaN.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device("cuda", index)
 
 
@@ -131,33 +134,65 @@ class World:
         """Whether this rank writes the files and the messages."""
         return self.rank == 0
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """Add `tensor` over all ranks, in place.
+    @property
+    def is_first_of_machine(self) -> bool:
+        """Whether this rank does what is done once on each machine."""
+        return _local_rank() == 0
+
+    def start_sum(self, tensor: Tensor) -> Callable[[], list[float]]:
+        """Start to add `tensor` [n] over all ranks, in place; the returned function waits, and returns the numbers.
+
+        On a GPU, what follows sees the sum, and only the returned function waits for it.
 
         Raises:
-            TrainingError: a rank failed, or did not respond in time.
+            TrainingError: a rank failed, or did not respond in time; from either.
         """
+        work = done = None
         if dist.is_initialized():
-            with _explain_lost_ranks():
-                dist.all_reduce(tensor)
-        return tensor
+            with explain_lost_ranks():
+                work = dist.all_reduce(tensor, async_op=True)
+                work.get_future().wait()  # on a GPU, its stream waits
+        numbers = tensor.to("cpu", non_blocking=True)  # from a GPU into pinned memory
+        if tensor.is_cuda:
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record()
 
-    def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether it is set on any rank. Does not wait for the GPU.
+        def read() -> list[float]:
+            if work is not None:
+                with explain_lost_ranks():
+                    work.wait()
+            if done is not None:
+                done.synchronize()
+            return list(numbers.tolist())
+
+        return read
+
+    def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
+        """Start to find out for each flag whether it is set on any rank; the returned function waits for the answer.
+
+        Neither waits for the GPU.
 
         Raises:
-            TrainingError: as `sum`.
+            TrainingError: as `start_sum`.
         """
         counts = torch.tensor(flags, dtype=torch.uint8)
+        work = None
         if dist.is_initialized():
-            with _explain_lost_ranks():
-                dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo)
-        return [count > 0 for count in counts.tolist()]
+            with explain_lost_ranks():
+                work = dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo, async_op=True)
+
+        def answer() -> list[bool]:
+            if work is not None:
+                with explain_lost_ranks():
+                    work.wait()
+            return [count > 0 for count in counts.tolist()]
+
+        return answer
 
     def barrier(self) -> None:
         """Wait for all ranks. Rank 0 names the ranks that are missing."""
         if dist.is_initialized():
-            with _explain_lost_ranks():
+            with explain_lost_ranks():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
 
 
@@ -173,7 +208,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         yield World(rank, size, _own_device(device_name))
         return
     timeout = timedelta(minutes=timeout_minutes)
-    with _explain_lost_ranks():
+    with explain_lost_ranks():
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     store = PrefixStore(f"nmt/{restart}", store)  # torchrun may keep one store for all restarts
@@ -181,7 +216,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" else "gloo"
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
-        with _explain_lost_ranks():
+        with explain_lost_ranks():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
             gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
         world = World(rank, size, device, timeout, gloo)
@@ -200,18 +235,29 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def _explain_lost_ranks() -> Iterator[None]:
+def explain_lost_ranks(computing: bool = False) -> Iterator[None]:
+    """Raise a TrainingError where ranks communicate and one is lost.
+
+    Args:
+        computing: not only communication is done here; other errors pass.
+    """
     try:
         yield
     except (RuntimeError, ValueError) as error:
+        if computing and not isinstance(error, dist.DistError) and "/gloo/" not in str(error):
+            raise
         raise TrainingError(
             "another rank failed or did not respond. Run the same command again to resume from the last checkpoint. "
             f"(torch: {str(error).splitlines()[0].split('. ')[0]})"
         ) from error
 
 
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
 def _own_device(name: str) -> torch.device:
-    device = choose_device(name, int(os.environ.get("LOCAL_RANK", 0)))
+    device = choose_device(name, _local_rank())
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device

@@ -39,6 +39,11 @@ class Batch:
         names = ("source", "target_in", "target_out")
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
+    def pinned(self) -> Batch:
+        """Return the batch in page-locked memory, from which a GPU copies while it computes."""
+        names = ("source", "target_in", "target_out")
+        return replace(self, **{name: getattr(self, name).pin_memory() for name in names})
+
 
 @dataclass
 class Loss:

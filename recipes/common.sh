@@ -69,27 +69,15 @@ check_flags() {
   ((status == 0)) || [[ "$1$status" == prepare1 ]] || die "these flags of nmt $1 are wrong: ${*:2}"$'\n'"$message" 2
 }
 
-# micro_batches PROCESSES RUN: print the value of --micro-batches, or nothing for the default of 8, as in the paper. A
-# run keeps its number. If PROCESSES does not divide 8, a new run has the next multiple of PROCESSES.
-micro_batches() {
-  if [[ -e "$2/config.json" ]]; then
-    sed -n 's/.*"micro_batches": *\([0-9]\+\).*/\1/p' "$2/config.json"
-  elif ((8 % $1)); then
-    printf '%s' $((($1 + 7) / $1 * $1))
-  fi
-}
-
 # train_everywhere DATA --out RUN FLAG...: run nmt train on all GPUs of this machine ($PROCESSES: as many processes),
 # or of $NNODES machines, on each of which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT).
 # $TORCHRUN_FLAGS are passed to torchrun. Files in the flags are relative to the caller's directory.
 train_everywhere() {
-  local processes total number extra=() launcher
+  local processes total extra=() launcher
   processes="${PROCESSES:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')}"
   total=$((processes * ${NNODES:-1}))
   set -- "$(realpath -m -- "$1")" --out "$(realpath -m -- "$3")" "${@:4}"
   cd "$caller"
-  number="$(micro_batches "$total" "$3")"
-  [[ -z "$number" || " $*" == *" --micro-batches"[\ =]* ]] || set -- "$@" --micro-batches "$number"
   if ((total == 1)); then
     nmt train "$@"
     return

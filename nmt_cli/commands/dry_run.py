@@ -46,16 +46,18 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         world = World(0, 1, device)
         parts = build_parts(config, task, corpus, None, world)
         print("running the largest micro-batch ...", file=sys.stderr, flush=True)
-        Trainer(parts, settings, world).try_largest(epoch=0)
+        trainer = Trainer(parts, settings, world)
+        trainer.try_largest(epoch=0)
         model, plan = parts.model, parts.plan
-        updates = plan.epoch(0)
-        source, target = (lengths[np.concatenate(updates[0])] for lengths in (plan.source_lengths, plan.target_lengths))
+        tokens = [plan.target_tokens(update) for update in plan.epoch(0)]
+        first = next(plan.epoch(0))
+        source, target = plan.source_lengths[first], plan.target_lengths[first]
         figures |= {
             "sentences": len(corpus),
-            "updates_per_epoch": len(updates),
-            "target_tokens_per_update": sum(map(plan.target_tokens, updates)) / len(updates),
-            "micro_batches": plan.micro_batches,
-            "epochs": settings.max_steps / len(updates),
+            "updates_per_epoch": len(tokens),
+            "target_tokens_per_update": sum(tokens) / len(tokens),
+            "micro_batches": trainer.micro_batches,
+            "epochs": settings.max_steps / len(tokens),
             "device": str(device),
             "peak_memory_bytes": peak_memory(device),
         }

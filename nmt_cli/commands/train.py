@@ -81,13 +81,13 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
-        task, corpus, valid = open_data(data)
+        task, corpus, valid = open_data(data, verify=world.is_first_of_machine)
         directory = RunDirectory(out)
         reporter = Reporter(settings.max_steps, quiet=not world.is_main)
         try:
             parts = build_parts(config, task, corpus, valid, world)  # first: an error here leaves no directory behind
             check_validation(settings, flags, valid is not None, data)
-            check_shares(parts.plan.micro_batches, world.size, reporter.note)
+            check_shares(parts.micro_batches, world.size, reporter.note)
             if world.device.type == "cuda" and settings.precision == "auto" and not bfloat16_products("cuda", "auto"):
                 reporter.note("this GPU has no bfloat16 arithmetic: --precision auto is float32")
             if world.is_main:
@@ -152,7 +152,7 @@ def plan_line(run: Run, settings: TrainingConfig) -> str:
     count = sum(parameter.numel() for parameter in run.parts.model.parameters())
     return (
         f"{count:,} parameters; {len(run.parts.corpus):,} sentence pairs; {settings.max_steps:,} steps\n"
-        f"{plan.batch_tokens:,} tokens an update; micro-batches: {plan.micro_batches}; "
+        f"{plan.batch_tokens:,} tokens an update; micro-batches: {run.parts.micro_batches}; "
         f"processes: {world.size} ({world.device.type})"
     )
 

@@ -12,7 +12,7 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
-from nmt_cli.data.batching import BatchPlan, derived_micro_batches, sentence_lengths
+from nmt_cli.data.batching import BatchPlan, default_pieces
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
@@ -45,8 +45,11 @@ class TrainOptions:
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
 
-def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
+def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
     """Return the task, the training corpus and the validation corpus, if there is one.
+
+    Args:
+        verify: whether to read all of the data and check it; one rank of each machine does.
 
     Raises:
         DataError: a file has changed since `nmt prepare` wrote it, or an id is not in the vocabulary.
@@ -59,7 +62,7 @@ def open_data(data: Path) -> tuple[Task, Corpus, Corpus | None]:
     corpora = [Corpus.open(data, split) for split in ("train", "valid") if isinstance(splits, dict) and split in splits]
     if not corpora or corpora[0].split != "train" or not len(corpora[0]):
         raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")
-    for corpus in corpora:
+    for corpus in corpora if verify else ():
         corpus.verify()
         corpus.check(task.source_vocabulary_size, task.target_vocabulary_size)
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
@@ -82,7 +85,6 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
             values |= translation_scores(model, task, valid, world.device, settings.precision)
         return values
 
-    micro_batches = settings.micro_batches or derived_micro_batches(settings.batch_tokens)
     return Parts(
         model=model,
         criterion=criterion,
@@ -90,7 +92,10 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
-        plan=BatchPlan(*sentence_lengths(corpus), settings.batch_tokens, micro_batches, settings.seed),
+        plan=BatchPlan(
+            corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights
+        ),
+        micro_batches=settings.micro_batches or default_pieces(settings.batch_tokens, world.size, world.device.type),
         costs=CostMeter(
             device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),

@@ -25,8 +25,8 @@ from nmt_cli.training.settings import TrainingConfig
 
 STEPS = 20
 CLOCK_FIELDS = frozenset(
-    "seconds device_seconds training_seconds training_hours device_hours target_tokens_per_second flops_as_table2 "
-    "source_tokens_per_second model_flop_utilisation possible_flops sustained_tflops_of_a_device "
+    "seconds waiting device_seconds training_seconds training_hours device_hours target_tokens_per_second "
+    "flops_as_table2 source_tokens_per_second model_flop_utilisation possible_flops sustained_tflops_of_a_device "
     "peak_tflops_of_a_device".split()
 )
 """Fields of metrics, state and summary that are measured with a clock, and differ from run to run."""

@@ -1,87 +1,142 @@
 """The batches of section 5.1: a plan of updates that depends only on lengths, seed, epoch and batch size.
 
-An update consists of micro-batches, as the paper's was divided among eight GPUs. A micro-batch holds sentences of
-similar length; an update mixes lengths. The number of processes does not change the plan.
+An update consists of groups of sentences of similar length, drawn at random, as the paper's was divided among eight
+GPUs; so an update mixes lengths. To be computed, it is cut into pieces, the micro-batches, whose number is free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.corpus import Corpus, Lengths
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 
 Indices = NDArray[np.int64]
 
+POOL = 1 << 18
+"""Sentences whose groups are formed and shuffled together."""
 
-def derived_micro_batches(batch_tokens: int) -> int:
-    """Return the default number of micro-batches: 8, the paper's GPUs, or another power of 2 for other batch sizes.
+_CHUNKS = 1 << 22
+"""A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus of any size."""
 
-    A micro-batch has at least 1,024 tokens, to fill a CPU's matrix product, and at most 8,192, to fit on a GPU.
+_PIECE_TOKENS = {"cpu": 2048, "cuda": 32_768}
+
+
+def groups_of_update(batch_tokens: int) -> int:
+    """Return the number of groups of an update.
+
+    It is 8, the paper's GPUs, or a smaller power of 2, so that a group has at least 1,024 tokens.
     """
     count = 1
-    while (count < 8 and batch_tokens // (2 * count) >= 1024) or batch_tokens / count > 8192:
+    while count < 8 and batch_tokens // (2 * count) >= 1024:
         count *= 2
     return count
+
+
+def default_pieces(batch_tokens: int, ranks: int, device_type: str) -> int:
+    """Return the default number of pieces of an update, a multiple of `ranks`.
+
+    A piece on a GPU is the share of a rank, up to 32,768 tokens. A piece on a CPU is a group or an even part of one, up
+    to 2,048 tokens; other numbers of pieces have more padding.
+    """
+    unit = groups_of_update(batch_tokens) if device_type == "cpu" else 1
+    pieces = unit * -(-batch_tokens // (unit * _PIECE_TOKENS[device_type]))
+    return -(-pieces // ranks) * ranks
 
 
 @dataclass(frozen=True)
 class BatchPlan:
     """The updates of every epoch.
 
+    Pools of 262,144 sentences from all over the corpus are planned one after the other. So the first update is there
+    at once, and the memory does not grow with the corpus.
+
     Args:
         source_lengths, target_lengths: tokens of each sentence, EOS included: [sentences].
-        batch_tokens: maximum number of source tokens, and of target tokens, in an update, padding included.
-        micro_batches: number of micro-batches in an update.
+        batch_tokens: maximum number of source tokens, and of target tokens, in an update, padding in groups included.
+        weights: first sentence, end and weight of each part of the corpus; by default one part of weight 1.
     """
 
-    source_lengths: NDArray[np.int64]
-    target_lengths: NDArray[np.int64]
+    source_lengths: NDArray[Any] | Lengths
+    target_lengths: NDArray[Any] | Lengths
     batch_tokens: int
-    micro_batches: int
     seed: int
+    weights: Sequence[tuple[int, int, int]] = ()
 
-    def epoch(self, number: int) -> list[list[Indices]]:
-        """Return the updates of epoch `number` (the first is 0): lists of micro-batches that hold every sentence once.
+    def epoch(self, number: int) -> Iterator[Indices]:
+        """Yield the updates of epoch `number`, the first of which is 0.
 
-        The last update may have fewer micro-batches.
+        A sentence of weight w is in w of them, or several times in one. The last update of a pool may be smaller.
         """
         random = np.random.default_rng((self.seed, number))
-        buckets = length_buckets(
-            self.source_lengths, self.target_lengths, self.batch_tokens // self.micro_batches, random
-        )
-        order = random.permutation(len(buckets))
-        shuffled = [buckets[i] for i in order]
-        return [shuffled[i : i + self.micro_batches] for i in range(0, len(shuffled), self.micro_batches)]
+        size = groups_of_update(self.batch_tokens)
+        for pool in self._pools(random):
+            lengths = self.source_lengths[pool], self.target_lengths[pool]
+            groups = length_buckets(*lengths, self.batch_tokens // size, random)
+            order = random.permutation(len(groups))
+            for i in range(0, len(order), size):
+                yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
+
+    def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices]]:
+        """Yield epoch, position and sentences of each update from update `position` of `epoch` on, without end."""
+        for number in count(epoch):
+            for place, update in islice(enumerate(self.epoch(number)), position if number == epoch else 0, None):
+                yield number, place, update
+
+    def pieces(self, update: Indices, count: int) -> list[Indices]:
+        """Cut an update, ordered by length, into `count` pieces of about the same number of tokens, with padding.
+
+        A piece is empty only if there are fewer sentences than pieces.
+        """
+        source, target = self.source_lengths[update], self.target_lengths[update]
+        longest = np.maximum(source, target)
+        order = np.lexsort((source, longest))
+        return np.split(update[order], even_cuts(longest[order], count))
 
     def padded_lengths(self, indices: Indices) -> NDArray[np.int64]:
-        """The padded lengths of a micro-batch: [longest source, longest target]."""
-        return np.array([self.source_lengths[indices].max(), self.target_lengths[indices].max()])
+        """The padded lengths of a piece: [longest source, longest target]."""
+        return np.array([self.source_lengths[indices].max(initial=0), self.target_lengths[indices].max(initial=0)])
 
-    def target_tokens(self, update: Sequence[Indices]) -> int:
-        """Target tokens of an update, without padding."""
-        return sum(int(self.target_lengths[indices].sum()) for indices in update)
+    def target_tokens(self, indices: Indices) -> int:
+        """Target tokens of these sentences, without padding."""
+        return int(self.target_lengths[indices].sum())
+
+    def _pools(self, random: np.random.Generator) -> Iterator[Indices]:
+        """Yield all sentences, as often as their weights say, in pools of similar size."""
+        first, end, weight = np.array(self.weights or [(0, len(self.source_lengths), 1)]).T
+        ends = np.cumsum((end - first) * weight)
+        size = int(ends[-1])
+        chunk = -(-size // _CHUNKS)
+        order = np.arange(-(-size // chunk), dtype=np.int32)
+        random.shuffle(order)
+        for chunks in np.array_split(order, -(-size // POOL)):
+            places = (chunks[:, None] * np.int64(chunk) + np.arange(chunk)).ravel()
+            places = places[places < size]
+            part = np.searchsorted(ends, places, side="right")
+            yield first[part] + (places - ends[part]) % (end - first)[part]
 
 
 def length_buckets(
-    source_lengths: NDArray[np.int64],
-    target_lengths: NDArray[np.int64],
-    tokens: int,
-    random: np.random.Generator | None = None,
+    source_lengths: NDArray[Any], target_lengths: NDArray[Any], tokens: int, random: np.random.Generator | None = None
 ) -> list[Indices]:
     """Group sentences of similar length; a padded group has at most `tokens` source and `tokens` target tokens.
 
     A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths are shuffled.
     """
+    order = np.arange(len(source_lengths)) if random is None else random.permutation(len(source_lengths))
     longest = np.maximum(source_lengths, target_lengths)
-    ties = np.arange(len(longest)) if random is None else random.permutation(len(longest))
-    order = np.lexsort((ties, source_lengths, longest))
+    # NumPy sorts 16 bits in linear time.
+    narrow = np.min_scalar_type(longest.max(initial=0))
+    order = order[np.lexsort((source_lengths[order].astype(narrow), longest[order].astype(narrow)))]
     ordered = longest[order]
     groups = []
     start = 0
@@ -94,30 +149,68 @@ def length_buckets(
     return groups
 
 
-def collate(sources: Sequence[NDArray[np.int64]], targets: Sequence[NDArray[np.int64]]) -> Batch:
+def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
+    """Return where to cut sentences, given in the order of their `lengths`, into `count` pieces.
+
+    The largest piece is as small as can be, to a hundredth; its size is the number of sentences times the longest.
+    """
+    sentences = len(lengths)
+    numbers = np.arange(1, sentences + 1)
+    low, high = int(lengths.sum()) // count, sentences * int(lengths[-1])
+
+    def cuts(size: int) -> list[int]:
+        """Fill the first count - 1 pieces up to `size`, but leave a sentence for each piece."""
+        start, found = 0, []
+        for left in range(count - 1, 0, -1):
+            filled = start + max(1, int(np.searchsorted(lengths[start:] * numbers[: sentences - start], size, "right")))
+            start = min(filled, max(start, sentences - left))
+            found.append(start)
+        return found
+
+    def fits(size: int) -> bool:
+        return (sentences - max(cuts(size), default=0)) * int(lengths[-1]) <= size
+
+    sizes = range(low, high, max(1, low // 100))
+    at = bisect_left(sizes, True, key=fits)
+    return cuts(sizes[at] if at < len(sizes) else high)
+
+
+def collate(sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]) -> Batch:
     """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
-    begin, end = np.array([BOS]), np.array([EOS])
-    return Batch(
-        source=pad([np.concatenate([ids, end]) for ids in sources]),
-        target_in=pad([np.concatenate([begin, ids]) for ids in targets]),
-        target_out=pad([np.concatenate([ids, end]) for ids in targets]),
-        num_tokens=sum(len(ids) + 1 for ids in targets),
-    )
-
-
-def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
-    """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
-    matrix = np.full((len(rows), max(map(len, rows))), PAD, dtype=np.int64)
-    for row, ids in zip(matrix, rows, strict=True):
-        row[: len(ids)] = ids
-    return torch.from_numpy(matrix)
+    return _batch(*(_joined(side) for side in (sources, targets)))
 
 
 def load_batch(corpus: Corpus, indices: Indices) -> Batch:
     """Return the sentences `indices` of `corpus` as a `Batch`."""
-    return collate([corpus.source(int(i)) for i in indices], [corpus.target(int(i)) for i in indices])
+    return _batch(corpus.sources(indices), corpus.targets(indices))
 
 
-def sentence_lengths(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the source and target lengths of every sentence, EOS included."""
-    return corpus.source_lengths.astype(np.int64) + 1, corpus.target_lengths.astype(np.int64) + 1
+def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
+    """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
+    ids, lengths = _joined([np.asarray(row, dtype=np.int64) for row in rows])
+    return torch.from_numpy(_padded(ids, lengths, int(lengths.max())))
+
+
+def _joined(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], Indices]:
+    return np.concatenate(rows), np.array([len(row) for row in rows])
+
+
+def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
+    """Return a row of `width` for each sentence of `ids`, padded on the right."""
+    rows = np.full((len(lengths), width), PAD, dtype=np.int64)
+    rows[np.arange(width) < lengths[:, None]] = ids
+    return rows
+
+
+def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices]) -> Batch:
+    """Return a batch of sentences that are given as all ids, one sentence after the other, and lengths."""
+    (source, source_lengths), (target, target_lengths) = (
+        (_padded(ids, lengths, int(lengths.max()) + 1), lengths) for ids, lengths in (sources, targets)
+    )
+    target_in = np.empty_like(target)
+    target_in[:, 0] = BOS
+    target_in[:, 1:] = target[:, :-1]
+    for rows, lengths in ((source, source_lengths), (target, target_lengths)):
+        rows[np.arange(len(rows)), lengths] = EOS
+    tokens = len(targets[0]) + len(target_lengths)
+    return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -44,8 +46,23 @@ def _files(split: str) -> tuple[str, ...]:
     return ("ids", "offsets", "txt") if split in RAW_SPLITS else ("ids", "offsets")
 
 
+class Lengths:
+    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when they are asked for."""
+
+    def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, which: Any) -> npt.NDArray[np.int64]:
+        """Return the lengths of the sentences `which`, as if this were an array; `[:]` returns all."""
+        lengths: npt.NDArray[np.int64] = self._offsets[1:][which] - self._offsets[:-1][which] + 1
+        return lengths
+
+
 class Corpus:
-    """One split of prepared data. Indexing reads single sentences."""
+    """One split of prepared data."""
 
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
         self.split = split
@@ -55,9 +72,13 @@ class Corpus:
         sides = [self._mapped_side(side) for side in SIDES]
         self._ids = [ids for ids, _ in sides]
         self._offsets = [offsets for _, offsets in sides]
+        self.source_lengths, self.target_lengths = map(Lengths, self._offsets)
         sums = [self._recorded(str, side, "files", name, "sha256") for side in SIDES for name in ("ids", "offsets")]
-        self.fingerprint = hashlib.sha256("\n".join(sums).encode()).hexdigest()
-        """SHA-256 over the fingerprints of the split's files in the manifest."""
+        self.weights = self._read_weights()
+        """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
+        upsampled = [f"{part}" for part in self.weights] if any(weight > 1 for *_, weight in self.weights) else []
+        self.fingerprint = hashlib.sha256("\n".join(sums + upsampled).encode()).hexdigest()
+        """SHA-256 over the fingerprints of the split's files in the manifest, and over its weights."""
 
     @classmethod
     def open(cls, data: Path, split: str) -> Corpus:
@@ -82,14 +103,12 @@ class Corpus:
     def target(self, i: int) -> Ids:
         return self._sentence(1, i)
 
-    @property
-    def source_lengths(self) -> npt.NDArray[np.int32]:
-        """The number of ids in each source sentence, without EOS."""
-        return np.diff(self._offsets[0]).astype(np.int32)
+    def sources(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the source ids of the sentences `indices`, one after the other, and the number of each one's ids."""
+        return self._sentences_of(0, indices)
 
-    @property
-    def target_lengths(self) -> npt.NDArray[np.int32]:
-        return np.diff(self._offsets[1]).astype(np.int32)
+    def targets(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        return self._sentences_of(1, indices)
 
     def raw_source(self) -> list[str]:
         """Return the raw source lines (of validation and test text only)."""
@@ -115,15 +134,19 @@ class Corpus:
                 )
 
     def verify(self) -> None:
-        """Check the SHA-256 of every file of the split.
+        """Check the SHA-256 of every file of the split, in a thread for each.
 
         Raises:
             DataError: a file has changed since it was written.
         """
-        for side in SIDES:
-            for name in _files(self.split):
-                path = self._path(side, name)
-                if fingerprint(path) != self._recorded(str, side, "files", name, "sha256"):
+        recorded = {
+            self._path(side, name): self._recorded(str, side, "files", name, "sha256")
+            for side in SIDES
+            for name in _files(self.split)
+        }
+        with ThreadPoolExecutor() as threads:
+            for path, found in zip(recorded, threads.map(fingerprint, recorded), strict=True):
+                if found != recorded[path]:
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
     def _sentence(self, side: int, i: int) -> Ids:
@@ -131,6 +154,12 @@ class Corpus:
             raise IndexError(f"sentence {i} of {self._sentences}")
         offsets = self._offsets[side]
         return self._ids[side][offsets[i] : offsets[i + 1]]
+
+    def _sentences_of(self, side: int, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        starts = self._offsets[side][indices]
+        lengths = self._offsets[side][indices + 1] - starts
+        shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        return self._ids[side][shifts + np.arange(len(shifts))], lengths
 
     def _path(self, side: str, name: str) -> Path:
         return self._data / f"{self.split}.{side}.{name}"
@@ -143,6 +172,21 @@ class Corpus:
         if type(found) is not kind or (isinstance(found, int) and found < 0):
             raise DataError(f"{self._data / MANIFEST}: damaged: {'.'.join([self.split, *keys])} is {found!r}; {_AGAIN}")
         return found
+
+    def _read_weights(self) -> list[tuple[int, int, int]]:
+        parts = self._description.get("parts", [{"sentences": self._sentences, "weight": 1}])
+        weights: list[tuple[int, int, int]] = []
+        try:
+            first = 0
+            for part in parts:
+                end = first + operator.index(part["sentences"])
+                weights.append((first, end, operator.index(part["weight"])))
+                first = end
+            if first != self._sentences or any(end < first or weight < 1 for first, end, weight in weights):
+                raise ValueError
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(f"{self._data / MANIFEST}: damaged: {self.split}.parts is {parts!r}; {_AGAIN}") from error
+        return weights
 
     def _mapped_side(self, side: str) -> tuple[Ids, Ids]:
         """Return the ids and the offsets of one side."""
@@ -254,6 +298,6 @@ def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:
         if size != length * dtype.itemsize:
             raise DataError(f"{path}: damaged: {size} bytes, expected {length * dtype.itemsize}; {_AGAIN}")
         # An empty file cannot be mapped.
-        return np.memmap(path, dtype=dtype, mode="r") if length else np.zeros(0, dtype)
+        return np.asarray(np.memmap(path, dtype=dtype, mode="r")) if length else np.zeros(0, dtype)
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nmt_cli.data.batching import length_buckets, pad, sentence_lengths
+from nmt_cli.data.batching import length_buckets, pad
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchOptions
@@ -24,7 +24,7 @@ def translation_scores(
     sources = corpus.raw_source()
     hypotheses = [""] * len(corpus)
     decodable = model.decodable("bfloat16" if bfloat16_products(device.type, precision) else "float32")
-    for indices in length_buckets(*sentence_lengths(corpus), _TOKENS):
+    for indices in length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS):
         rows = [[*corpus.source(int(i)).tolist(), EOS] for i in indices]
         limits = [task.max_length(len(row) - 1) for row in rows]
         found = beam_search(decodable, pad(rows).to(device), limits, SearchOptions(beam=1))

@@ -3,23 +3,31 @@
 A resumed run gives the same weights, losses and scores, bit for bit, as one that was never interrupted. When a
 signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
 first. A killed run repeats the updates since its last checkpoint; metrics logged after it are dropped.
+
+The losses of an update are read from the device after the next one was started, so that the device never waits for the
+host; before anything is validated, logged or saved, the last update is counted.
+
+While training goes on, a thread of the main rank writes the checkpoints, from copies in the host's memory. At most one
+is being written. What ends a run is written at once, and all ranks wait for it.
 """
 
 from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import BatchPlan, Indices
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import World
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.interfaces import Criterion, Schedule, Task
@@ -29,6 +37,7 @@ from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.state import ACTIONS, Totals, TrainState
+from nmt_cli.training.updates import Update
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Parts:
     task: Task
     corpus: Corpus
     plan: BatchPlan
+    micro_batches: int  # the pieces of an update, which the ranks share
     costs: CostMeter
     validate: Callable[[], dict[str, float]] | None  # returns the loss that chooses the best checkpoint first
     flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part
@@ -77,7 +87,10 @@ class Run:
         self.save_interval = Interval(config.save_every, "--save-every")
         every = config.validate_every
         self.validation_interval = Interval(every, "--validate-every") if every else None
-        self.newest: Path | None = None  # the newest checkpoint
+        self.newest: Path | None = None  # the newest checkpoint; it may still be written
+        self.flags = world.start_any([False] * 3)  # of the last step; see `agree`
+        self.uncounted: tuple[int, Indices, Callable[[], list[float]]] | None = None  # see `add`
+        self.clock = 0.0  # the time up to which the training is counted
 
     def resume(self) -> bool:
         """Restore the newest undamaged checkpoint; return whether there is one."""
@@ -107,36 +120,72 @@ class Run:
         """Whether no update is left to make."""
         return self.state.step >= self.config.max_steps or self.out_of_patience
 
-    def count(self, batches: Sequence[Indices], sums: Sums, seconds: float) -> None:
-        """Add an update to the totals."""
-        indices = np.concatenate(batches)
-        source, target = self.parts.plan.source_lengths[indices], self.parts.plan.target_lengths[indices]
-        update = replace(
-            self.parts.costs.of(seconds),
+    def next(self, updates: Prefetcher[Any, Update]) -> Update:
+        """Return the next update, and move on to it; record how long its data was waited for."""
+        if self.uncounted is None:  # nothing is being computed
+            self.clock = time.perf_counter()
+        before = updates.waited
+        update = next(updates)
+        for totals in (self.state.total, self.state.window):
+            totals.waiting += updates.waited - before
+        self.state.step += 1
+        self.state.epoch, self.state.position = update.epoch, update.position + 1
+        return update
+
+    def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
+        """Add the update of this step, and count the one before it.
+
+        Args:
+            sums: waits for the numbers of `Sums`, and returns them.
+
+        Raises:
+            TrainingError: as `count`.
+        """
+        self.count()
+        self.uncounted = self.state.step, sentences, sums
+
+    def count(self) -> None:
+        """Count the last update, if that was not done.
+
+        Raises:
+            TrainingError: it is not finite, and was one more than `--non-finite-budget`; or a rank was lost.
+        """
+        if self.uncounted is None:
+            return
+        (step, sentences, read), self.uncounted = self.uncounted, None
+        sums = Sums(*read())
+        began, self.clock = self.clock, time.perf_counter()
+        if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
+            self.skip(step, sentences, sums)
+            return
+        source, target = self.parts.plan.source_lengths[sentences], self.parts.plan.target_lengths[sentences]
+        totals = replace(
+            self.parts.costs.of(self.clock - began),
             loss=sums.loss,
             nll=sums.nll,
             source_tokens=int(source.sum()),
             target_tokens=int(target.sum()),
             flops=sum(self.parts.flops(source, target).values()) if self.parts.flops else 0.0,
         )
-        self.state.total.add(update)
-        self.state.window.add(update)
+        self.state.total.add(totals)
+        self.state.window.add(totals)
         self.state.gradient_norm = sums.gradient_norm
 
-    def skip(self, batches: Sequence[Indices], sums: Sums) -> None:
+    def skip(self, step: int, sentences: Indices, sums: Sums) -> None:
         """Count an update that is not finite.
 
         Raises:
             TrainingError: there were more than `--non-finite-budget`.
         """
         self.state.skipped += 1
-        sentences = sorted(int(i) + 1 for i in np.concatenate(batches))
-        shown = ", ".join(map(str, sentences[:8])) + (f", ... ({len(sentences)} in all)" if len(sentences) > 8 else "")
+        numbers = sorted(int(i) + 1 for i in sentences)
+        shown = ", ".join(map(str, numbers[:8])) + (f", ... ({len(numbers)} in all)" if len(numbers) > 8 else "")
         what = (
-            f"step {self.state.step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
+            f"step {step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
             f"sentences {shown} of the training corpus"
         )
         if self.state.skipped > self.config.non_finite_budget:
+            self.directory.wait()
             raise TrainingError(
                 f"{what}. {self.state.skipped} updates were not finite, more than --non-finite-budget "
                 f"{self.config.non_finite_budget}. Last checkpoint: {self.newest or 'none'}. "
@@ -145,27 +194,31 @@ class Run:
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
     def end_step(self, signal_number: int) -> None:
-        """Validate, log and save if due; after a signal, save at once and stop.
+        """Validate, log and save if due; after a signal, save and stop.
 
         Raises:
             Interrupted: this rank or another received a signal.
+            Exception: a checkpoint could not be written.
         """
-        state, main = self.state, self.world.is_main
+        state, main, every = self.state, self.world.is_main, self.validation_interval
+        self.directory.check()
         self.reporter.advance(state)
-        save_due = main and self.save_interval.due(state.step)  # the main rank's clock decides for all
-        validation_due = main and self.validation_interval is not None and self.validation_interval.due(state.step)
-        stopping, save_due, validation_due = self.world.any([signal_number > 0, save_due, validation_due])
+        stopping, save_elapsed, validation_elapsed = self.agree(
+            signal_number > 0, main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
+        )
         last = state.step >= self.config.max_steps
-        save = save_due or last
+        save = self.save_interval.ends_at(state.step) or save_elapsed or last
         # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
-        validate = self.parts.validate is not None and (validation_due if self.validation_interval else save)
+        due = save if every is None else every.ends_at(state.step) or validation_elapsed
+        validate = self.parts.validate is not None and due
         log = validate or last or state.step % self.config.log_every == 0
-        due = {"validate": validate, "log": log, "save": save}
-        state.pending = [action for action in ACTIONS if due[action]]
+        actions = {"validate": validate, "log": log, "save": save}
+        state.pending = [action for action in ACTIONS if actions[action]]
         if not stopping:
             self.do_pending()
             return
-        self.save(self.directory.place("latest", state.step))
+        self.count()
+        self.save(self.directory.place("latest", state.step), ending=True)
         received = signal.Signals(signal_number or signal.SIGTERM)  # 0: another rank received it
         raise Interrupted(
             f"stopped by {received.name} after step {state.step:,}; saved {self.newest}. "
@@ -173,20 +226,29 @@ class Run:
             received,
         )
 
+    def agree(self, *flags: bool) -> list[bool]:
+        """Return for each flag whether a rank has set it. All ranks get the same answer at the same step.
+
+        With several ranks, it is the answer for the flags of the step before, so that no rank waits for another: they
+        were exchanged during this step. Those of the last step are not used.
+        """
+        flags_before, self.flags = self.flags, self.world.start_any(flags)
+        return (self.flags if self.world.size == 1 else flags_before)()
+
     def do_pending(self) -> None:
         """Do the pending actions: validate, log, save; keep the best checkpoint."""
         state, pending = self.state, self.state.pending
         state.pending = []
+        if pending:
+            self.count()
         values = self.validate() if "validate" in pending else {}
         if "log" in pending:
             self.log(values)
         improved = bool(values) and state.best_step == state.step
         if "save" in pending:
-            self.save(self.directory.place("step", state.step))
+            self.save(self.directory.place("step", state.step), improved)
         elif improved:
-            self.save(self.directory.place("best", state.step))
-        if improved and self.world.is_main:
-            self.directory.keep_best(state.step)
+            self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, float]:
         """Return the figures of a validation, the loss first, and record whether it is the best."""
@@ -208,13 +270,46 @@ class Run:
         self.reporter.show(record)
         self.state.window = Totals()
 
-    def save(self, place: Path) -> None:
-        """Write a checkpoint of this step to `place`, unless it is there."""
-        if self.world.is_main and not place.exists():
-            scalars, tensors = optimizer_state.dump(self.parts.optimizer)
-            training = checkpoint.TrainingState({"state": self.state.to_json(), "optimizer": scalars}, tensors)
-            contents = checkpoint.Contents(**self.contents, step=self.state.step)
-            checkpoint.save(place, contents, checkpoint.weights_of(self.parts.model), self.parts.task, training)
-            self.directory.delete_old(self.config.keep_last)
+    def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
+        """Save this step to `place`, unless it is there; keep it as the best one if `best`.
+
+        A thread writes it. If the run is `ending` or finished, it is written when this returns, on all ranks.
+
+        Raises:
+            Exception: this checkpoint, or the one before it, could not be written.
+        """
+        ending = ending or self.finished
+        if self.world.is_main:
+            self.directory.wait()
+            write = self.snapshot(place, best, copy=not ending)
+            if ending:
+                write()
+            else:
+                self.directory.write(write)
         self.newest = place
-        self.world.barrier()
+        if ending:
+            self.world.barrier()
+
+    def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
+        """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
+        step, keep = self.state.step, self.config.keep_last
+        weights = checkpoint.weights_of(self.parts.model)
+        scalars, moments = optimizer_state.dump(self.parts.optimizer)
+        if copy:
+            weights, moments = copies(weights), copies(moments)
+        training = checkpoint.TrainingState({"state": self.state.to_json(), "optimizer": scalars}, moments)
+        contents = checkpoint.Contents(**self.contents, step=step)
+
+        def write() -> None:
+            if not place.exists():
+                checkpoint.save(place, contents, weights, self.parts.task, training)
+                self.directory.delete_old(keep)
+            if best:
+                self.directory.keep_best(step)
+
+        return write
+
+
+def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies in the host's memory."""
+    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +34,8 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / checkpoint.FOLDER_OF_RUN
         self._lock: IO[str] | None = None
+        self._writer = ThreadPoolExecutor(max_workers=1)
+        self._writing: Future[None] | None = None
 
     def claim(self, description: Mapping[str, Any]) -> None:
         """Create the directory, or take one whose configuration agrees with `description`; lock it.
@@ -61,10 +64,31 @@ class RunDirectory:
         durable.recover_all(self.checkpoints)
 
     def release(self) -> None:
-        """Unlock the directory."""
+        """Wait until nothing is being written, and unlock the directory."""
+        self._writer.shutdown()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def write(self, job: Callable[[], None]) -> None:
+        """Start `job` in a thread, after the one before it has ended.
+
+        Raises:
+            Exception: the error of the one before. That of `job` is raised by the next `write`, `wait` or `check`.
+        """
+        self.wait()
+        self._writing = self._writer.submit(job)
+
+    def wait(self) -> None:
+        """Wait until nothing is being written; raise the error of the last `write`, once."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def check(self) -> None:
+        """Raise the error of the last `write` if that has ended with one; do not wait."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
 
     def place(self, kind: str, step: int) -> Path:
         """Return the place of the checkpoint of `step`; `kind` is `step`, `latest` or `best`."""

@@ -19,12 +19,19 @@ class TrainingConfig:
         25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1
     )
     micro_batches: int | None = option(
-        None, "Parts of an update, each of similar sentence lengths. [default: from --batch-tokens]", minimum=1
+        None,
+        "Parts of an update, computed one after the other. [default: from tokens, device, ranks]",
+        minimum=1,
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
     precision: str = option(
         "auto", "Precision of matrix products; auto is bfloat16 on GPUs that have it, else float32.", choices=PRECISIONS
+    )
+    reduce_in: str = option(
+        "float32",
+        "Precision of the gradients' sum over processes; bfloat16 halves what they send.",
+        choices=("float32", "bfloat16"),
     )
     clip_norm: float = option(0.0, "Largest gradient norm; 0 means no clipping, as in the paper.", minimum=0.0)
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
@@ -79,11 +86,13 @@ class Interval:
         self.number, self.is_minutes = int(match[1]), bool(match[2])
         self.last = time.monotonic()
 
-    def due(self, step: int) -> bool:
-        """Return whether the interval has passed; call this once at each step."""
-        if not self.is_minutes:
-            return step % self.number == 0
-        due = time.monotonic() - self.last >= 60 * self.number
-        if due:
+    def ends_at(self, step: int) -> bool:
+        """Return whether an interval of steps ends at `step`."""
+        return not self.is_minutes and step % self.number == 0
+
+    def elapsed(self) -> bool:
+        """Return whether an interval of minutes has passed since the last call that returned True."""
+        elapsed = self.is_minutes and time.monotonic() - self.last >= 60 * self.number
+        if elapsed:
             self.last = time.monotonic()
-        return due
+        return elapsed

@@ -29,6 +29,7 @@ class Totals:
     device_seconds: float = _count(0.0)
     flops_as_table2: float = _count(0.0)  # device-seconds x the sustained rate
     possible_flops: float = _count(0.0)  # device-seconds x the peak rate
+    waiting: float = _count(0.0)  # seconds of `seconds` in which the next batch was not there yet
 
     def add(self, other: Totals) -> None:
         """Add `other` in place."""
@@ -43,6 +44,8 @@ class TrainState:
     step: int = _count()
     epoch: int = _count()
     position: int = _count()  # next update in the epoch's plan
+    micro_batches: int = _count()  # in an update, as chosen for this number of ranks
+    ranks: int = _count()  # 0 before the choice
     skipped: int = _count()  # updates left out because they were not finite
     gradient_norm: float = _count(0.0)  # of the last update
     best_loss: float | None = None

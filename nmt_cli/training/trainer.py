@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from nmt_cli.data.batching import BatchPlan, Indices, load_batch
-from nmt_cli.device import World, autocast, is_out_of_memory
+from nmt_cli.data.batching import load_batch
+from nmt_cli.data.prefetch import Prefetcher
+from nmt_cli.device import World, is_out_of_memory
 from nmt_cli.errors import TrainingError
-from nmt_cli.interfaces import Loss
-from nmt_cli.training.run import Parts, Run, Sums
+from nmt_cli.interfaces import Batch
+from nmt_cli.training.gradients import Gradients, Objective
+from nmt_cli.training.run import Parts, Run
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.signals import StopRequest
+from nmt_cli.training.updates import Piece, Update, updates
+
+TRIED_UPDATES = 1000
+"""Updates among which the largest micro-batches are tried before the first step."""
 
 
 class Trainer:
     """Updates the weights of a model.
 
-    An update consists of several micro-batches, which the ranks share. Its gradient is that of the loss summed over all
+    An update is cut into micro-batches, which the ranks share. Its gradient is that of the loss summed over all
     target tokens and divided once, by their number. So the result depends on the number of ranks only by rounding.
     """
 
     def __init__(self, parts: Parts, config: TrainingConfig, world: World) -> None:
         self.parts, self.config, self.world = parts, config, world
-        self.model, self.optimizer = parts.model, parts.optimizer
+        self.model, self.optimizer, self.micro_batches = parts.model, parts.optimizer, parts.micro_batches
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.gradients = Gradients(Objective(self.model, parts.criterion, config.precision), world, config.reduce_in)
 
     def fit(self, run: Run) -> None:
         """Train from the run's state to its end.
@@ -39,109 +47,133 @@ class Trainer:
             TrainingError: too many updates were not finite, memory ran out, or a rank was lost.
         """
         self.model.train()
-        if self.world.device.type == "cuda" and not run.finished:
-            self.try_largest(run.state.epoch)
-        with StopRequest() as request, run.reporter.display(run.state):
+        if not run.finished:
+            self.choose_micro_batches(run)
+        with self.updates(run) as updates, StopRequest() as request, run.reporter.display(run.state):
             run.do_pending()
-            for batches in self.updates(run):  # section 5.1: about 25,000 source and 25,000 target tokens
-                began = time.perf_counter()
-                run.state.step += 1
+            while not run.finished:
+                update = run.next(updates)  # section 5.1: about 25,000 source and 25,000 target tokens
                 self.set_learning_rate(run.state.step)  # section 5.3: equation 3
-                with explain_out_of_memory(self.parts.plan, batches):
-                    sums = self.accumulate(batches, run.state.step)  # section 5.4: dropout, label smoothing
-                    if math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm):
-                        if self.config.clip_norm:  # by default not, as in the paper
-                            norm = torch.tensor(sums.gradient_norm)
-                            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, norm)
-                        self.optimizer.step()  # section 5.3: Adam
-                        run.count(batches, sums, time.perf_counter() - began)
-                    else:
-                        run.skip(batches, sums)
+                with explain_out_of_memory([piece.batch for piece in update.share], self.micro_batches):
+                    sums = self.accumulate(update.share, run.state.step)  # section 5.4: dropout, label smoothing
+                    read = self.world.start_sum(sums)
+                    if self.config.clip_norm:  # by default not, as in the paper
+                        torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].float())
+                    step_if(sums.isfinite().all(), self.optimizer)  # section 5.3: Adam
+                run.add(update.sentences, read)
                 run.end_step(request.signal_number)
             run.save(run.directory.place("step", run.state.step))
 
-    def updates(self, run: Run) -> Iterator[list[Indices]]:
-        """Yield the micro-batches of each update from the run's position on, until the run is finished."""
-        while not run.finished:
-            updates = self.parts.plan.epoch(run.state.epoch)
-            while run.state.position < len(updates) and not run.finished:
-                run.state.position += 1
-                yield updates[run.state.position - 1]
-            if not run.finished:
-                run.state.epoch += 1
-                run.state.position = 0
+    def updates(self, run: Run) -> Prefetcher[Any, Update]:
+        """Return the updates from the run's position on, with this rank's share of each."""
+        place = run.state.epoch, run.state.position
+        return updates(self.parts.plan, self.parts.corpus, self.world, self.micro_batches, *place)
 
     def set_learning_rate(self, step: int) -> None:
         """Set the learning rate, which depends only on the step."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.parts.schedule(step)
 
-    def accumulate(self, batches: Sequence[Indices], step: int) -> Sums:
-        """Compute the gradient of an update, and its losses, over all micro-batches and ranks.
+    def accumulate(self, share: Sequence[Piece], step: int) -> Tensor:
+        """Compute the gradient of an update, over all ranks, from this rank's share.
 
-        Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the same masks.
+        Dropout's generator is seeded by (seed, step, piece), so that a resumed run draws the same masks.
+
+        Returns:
+            The sums of the losses over this rank's pieces, and, on rank 0, the norm of the gradient, as `Sums`: [3].
         """
         self.optimizer.zero_grad(set_to_none=True)
-        tokens = self.parts.plan.target_tokens(batches)
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)
-        for number in range(self.world.rank, len(batches), self.world.size):
-            key = np.random.SeedSequence((self.config.seed, step, number)).generate_state(1, np.uint64)[0]
+        for piece in share:
+            key = np.random.SeedSequence((self.config.seed, step, piece.number)).generate_state(1, np.uint64)[0]
             torch.manual_seed(int(key) >> 1)
-            loss = self.backward(batches[number], tokens)
-            losses += torch.stack([loss.total.detach().double(), loss.nll.detach().double()])
-        if self.world.size > 1:
-            self.sum_gradients()
+            loss = self.gradients.add(piece.batch.to(self.world.device), piece.weight, last=piece is share[-1])
+            losses += loss * (piece.weight > 0)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        return Sums(*torch.cat([self.world.sum(losses), norm.double()[None]]).tolist())
+        return torch.cat([losses, norm.double()[None] * self.world.is_main])
 
-    def backward(self, indices: Indices, tokens: int) -> Loss:
-        """Add the gradient of a micro-batch's loss, divided by `tokens`."""
-        batch = load_batch(self.parts.corpus, indices).to(self.world.device)
-        with autocast(self.world.device, self.config.precision):
-            loss = self.parts.criterion(self.model, batch)
-        (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
-        return loss
-
-    def sum_gradients(self) -> None:
-        """Sum the gradients over all ranks, in one flat buffer; a rank without micro-batches adds zeros."""
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        flat = self.world.sum(torch.cat([gradient.flatten() for gradient in gradients]))
-        for parameter, summed in zip(
-            self.parameters, torch.split(flat, [p.numel() for p in self.parameters]), strict=True
-        ):
-            parameter.grad = summed.view_as(parameter)
+    def choose_micro_batches(self, run: Run) -> None:
+        """Take the number of micro-batches with which the run began on as many ranks, or find one that fits."""
+        state = run.state
+        if state.ranks == self.world.size:
+            self.micro_batches = state.micro_batches
+        if self.world.device.type == "cuda":
+            self.try_largest(state.epoch)
+        if self.micro_batches > (state.micro_batches or self.parts.micro_batches):
+            run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {self.micro_batches} an update")
+        state.ranks, state.micro_batches = self.world.size, self.micro_batches
 
     def try_largest(self, epoch: int) -> None:
-        """Run the micro-batches of `epoch` that need most memory forwards and backwards, without an update.
+        """Double the number of micro-batches, if it was not given, until the largest fit into memory.
+
+        They are the largest in the first updates of `epoch`, which are a random sample of the data.
 
         Raises:
             TrainingError: there is not enough memory; the message names the micro-batch.
         """
+        largest = self.largest(epoch)
+        full = not self.fits(largest)
+        if full and (self.config.micro_batches or max(len(batch.source) for batch in largest) == 1):
+            raise out_of_memory(largest, self.micro_batches)
+        if self.world.start_any([full])()[0]:
+            self.micro_batches *= 2
+            self.try_largest(epoch)
+
+    def largest(self, epoch: int) -> list[Batch]:
+        """Return the two micro-batches that need most memory."""
         plan = self.parts.plan
-        batches = [indices for update in plan.epoch(epoch) for indices in update]
+        sample = islice(plan.epoch(epoch), TRIED_UPDATES)
+        pieces = [indices for update in sample for indices in plan.pieces(update, self.micro_batches)]
         # Hidden states grow with the length, attention weights with its square.
-        by_power = [max(batches, key=lambda b: len(b) * int((plan.padded_lengths(b) ** n).sum())) for n in (1, 2)]
-        for indices in by_power:
-            with explain_out_of_memory(plan, [indices]):
-                # Stand-ins for Adam's two moments, which are allocated at the first step.
-                moments = [] if self.optimizer.state else [torch.ones_like(p) for p in 2 * self.parameters]
-                self.backward(indices, tokens=1)
-                del moments
-        self.optimizer.zero_grad(set_to_none=True)
+        by_power = [max(pieces, key=lambda b: len(b) * int((plan.padded_lengths(b) ** n).sum())) for n in (1, 2)]
+        return [load_batch(self.parts.corpus, indices) for indices in by_power]
+
+    def fits(self, batches: Sequence[Batch]) -> bool:
+        """Return whether there is enough memory to run `batches` forwards and backwards, without an update."""
+        try:
+            # Stand-ins for Adam's two moments, which are allocated at the first step.
+            moments = [] if self.optimizer.state else [torch.ones_like(p) for p in 2 * self.parameters]
+            for batch in batches:
+                self.gradients.add(batch.to(self.world.device), 1.0)
+            del moments
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return False
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+        return True
+
+
+def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the optimizer can leave it to.
+
+    torch's fused optimizers can; `GradScaler` asks them by the same attributes.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif finite:
+        optimizer.step()
 
 
 @contextlib.contextmanager
-def explain_out_of_memory(plan: BatchPlan, batches: Sequence[Indices]) -> Iterator[None]:
+def explain_out_of_memory(batches: Sequence[Batch], micro_batches: int) -> Iterator[None]:
     """Raise a TrainingError that names the largest of `batches` when memory runs out inside."""
     try:
         yield
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        largest = max(batches, key=lambda indices: len(indices) * int(plan.padded_lengths(indices).sum()))
-        source, target = plan.padded_lengths(largest)
-        raise TrainingError(
-            f"out of memory on a micro-batch of {len(largest)} sentences, {source} source and {target} target tokens "
-            f"each. An update of {plan.batch_tokens} tokens has {plan.micro_batches} micro-batches: try "
-            f"--micro-batches {2 * plan.micro_batches} (the updates stay as large), with a new --out."
-        ) from error
+        raise out_of_memory(batches, micro_batches) from error
+
+
+def out_of_memory(batches: Sequence[Batch], micro_batches: int) -> TrainingError:
+    """Return the error that names the largest of `batches`."""
+    largest = max(batches, key=lambda batch: batch.source.numel() + batch.target_in.numel())
+    source, target = largest.source.shape[1], largest.target_in.shape[1]
+    return TrainingError(
+        f"out of memory on a micro-batch of {len(largest.source)} sentences, {source} source and {target} target "
+        f"tokens each. An update has {micro_batches} micro-batches: try --micro-batches {2 * micro_batches} (the "
+        "updates stay as large), with a new --out."
+    )

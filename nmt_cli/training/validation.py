@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nmt_cli.data.batching import length_buckets, load_batch, sentence_lengths
+from nmt_cli.data.batching import length_buckets, load_batch
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.device import World, autocast
 from nmt_cli.interfaces import Criterion
@@ -20,14 +20,15 @@ def validation_loss(model: Any, criterion: Criterion, corpus: Corpus, world: Wor
 
     The ranks share the sentences.
     """
+    shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS)
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     model.eval()
     with torch.no_grad(), autocast(world.device, precision):
-        for indices in length_buckets(*sentence_lengths(corpus), _TOKENS)[world.rank :: world.size]:
+        for indices in shares[world.rank :: world.size]:
             loss = criterion(model, load_batch(corpus, indices).to(world.device))
             sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()
-    total, nll, tokens = world.sum(sums).tolist()
+    total, nll, tokens = world.start_sum(sums)()
     return {
         "validation_loss": total / tokens,
         "validation_nll": nll / tokens,

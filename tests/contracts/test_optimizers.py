@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from nmt_cli import registry
 from nmt_cli.training import optimizer_state
+from nmt_cli.training.trainer import step_if
 
 RATE = 0.01
 
@@ -28,14 +29,14 @@ class Toy:
         self.bias = torch.nn.Parameter(torch.zeros(2))
         self.optimizer = registry.build(optimizer_config, parameters=[self.weight, self.bias])
 
-    def step(self, rate: float = RATE) -> float:
-        """One update, as the trainer does it; the loss before."""
+    def step(self, rate: float = RATE, factor: float = 1.0) -> float:
+        """One update, as the trainer does it; the loss before, times `factor`."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        loss = (self.x @ self.weight + self.bias - self.y).square().mean()
+        loss = (self.x @ self.weight + self.bias - self.y).square().mean() * factor
         loss.backward()
-        self.optimizer.step()
+        step_if(loss.isfinite(), self.optimizer)
         return loss.item()
 
 
@@ -75,6 +76,20 @@ def test_its_state_can_be_saved_and_restored(toy: Callable[[], Toy]) -> None:
     optimizer_state.restore(other.optimizer, scalars, {name: t.clone() for name, t in tensors.items()}, "here")
     for _ in range(3):
         assert one.step() == other.step()
+    assert torch.equal(one.weight, other.weight)
+
+
+def test_an_update_that_is_not_finite_is_left_out(toy: Callable[[], Toy]) -> None:
+    """Also as the first one: weights and state are those of updates without it, bit for bit."""
+    one, other = toy(), toy()
+    for steps in (0, 3):
+        for _ in range(steps):
+            assert one.step() == other.step()
+        one.step(factor=math.nan)
+    assert one.step() == other.step()
+    (scalars, tensors), (expected, others) = (optimizer_state.dump(each.optimizer) for each in (one, other))
+    assert scalars == expected
+    assert all(torch.equal(tensors[name], others[name]) for name in others)
     assert torch.equal(one.weight, other.weight)
 
 

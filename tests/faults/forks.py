@@ -74,10 +74,10 @@ def asked_to_stop() -> None:
 
     original: Any = Trainer.accumulate
 
-    def accumulate(self: Trainer, batches: Any, step: int) -> Any:
+    def accumulate(self: Trainer, share: Any, step: int) -> Any:
         if step == int(os.environ["STOP_AT"]):
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(self, batches, step)
+        return original(self, share, step)
 
     Trainer.accumulate = accumulate  # type: ignore[method-assign]
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train import train
 from nmt_cli.commands.train_parts import TrainOptions
 from nmt_cli.errors import TrainingError
+from nmt_cli.interfaces import Batch
+from nmt_cli.training.gradients import Gradients
 from nmt_cli.training.trainer import Trainer
 
 
@@ -60,32 +63,57 @@ def test_the_trial_runs_the_largest_micro_batch_and_changes_nothing(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     sizes: list[int] = []
-    backward = Trainer.backward
+    add = Gradients.add
 
-    def watched(self: Trainer, indices: Any, tokens: int) -> Any:
-        sizes.append(len(indices) * int(self.parts.plan.padded_lengths(indices).sum()))
-        return backward(self, indices, tokens)
+    def watched(self: Gradients, batch: Batch, *more: Any, **values: Any) -> Any:
+        sizes.append(batch.source.numel() + batch.target_in.numel())
+        return add(self, batch, *more, **values)
 
     train(TrainOptions(tiny_data, tmp_path / "without"), SMALL)
     request.getfixturevalue("_trial")
-    monkeypatch.setattr(Trainer, "backward", watched)
+    monkeypatch.setattr(Gradients, "add", watched)
     train(TrainOptions(tiny_data, tmp_path / "with"), SMALL)
     assert len(sizes) == 2 + 2  # two trials, two steps of one micro-batch
     assert sizes[0] == max(sizes)
-    first, second = (checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("without", "with"))
-    assert all((first[name] == second[name]).all() for name in first)
+    assert same_weights(tmp_path / "without", tmp_path / "with")
+
+
+def same_weights(*runs: Path) -> bool:
+    first, second = (checkpoint.load_weights(checkpoint.locate(run)) for run in runs)
+    return all((first[name] == second[name]).all() for name in first)
+
+
+def full_above(numbers: int) -> Callable[..., Any]:
+    """`Gradients.add` on a GPU whose memory holds batches of so many source ids."""
+    add = Gradients.add
+
+    def limited(self: Gradients, batch: Batch, *more: Any, **values: Any) -> Any:
+        if batch.source.numel() > numbers:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return add(self, batch, *more, **values)
+
+    return limited
 
 
 @pytest.mark.usefixtures("_trial")
-def test_too_little_memory_is_found_before_the_first_step(
-    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_micro_batches_double_until_they_fit_and_a_resumed_run_has_as_many(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import torch
-
-    def full(self: Any, *_: Any, **__: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(torch.Tensor, "backward", full)
-    with pytest.raises(TrainingError, match=r"micro-batch of \d+ sentences.*--micro-batches 2"):
+    with monkeypatch.context() as patch:
+        patch.setattr(Gradients, "add", full_above(200))
         train(TrainOptions(tiny_data, tmp_path / "run"), SMALL)
+    assert "4 an update" in capsys.readouterr().err
+    train(TrainOptions(tiny_data, tmp_path / "run"), SMALL | {"max_steps": 4})
+    train(TrainOptions(tiny_data, tmp_path / "four"), SMALL | {"max_steps": 4, "micro_batches": 4})
+    assert same_weights(tmp_path / "run", tmp_path / "four")
+
+
+@pytest.mark.usefixtures("_trial")
+@pytest.mark.parametrize(("given", "limit", "message"), [(1, 200, "try --micro-batches 2"), (None, 1, "of 1 sentence")])
+def test_too_little_memory_is_found_before_the_first_step(
+    given: int | None, limit: int, message: str, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gradients, "add", full_above(limit))
+    with pytest.raises(TrainingError, match=f"out of memory on a micro-batch.*{message}"):
+        train(TrainOptions(tiny_data, tmp_path / "run"), SMALL | ({"micro_batches": given} if given else {}))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()

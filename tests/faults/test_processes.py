@@ -48,25 +48,37 @@ def messages(started: list[Any]) -> list[str]:
     return [line for process in started for line in process.err.split("\n") if line.startswith("nmt: ")]
 
 
-def losses(run: Path) -> list[tuple[int, float, int]]:
-    """Step, loss and target tokens so far."""
+def figures(run: Path) -> list[dict[str, float]]:
+    """Figures of each step that do not depend on the number of processes."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
-    return [(line["step"], line["loss"], line["target_tokens"]) for line in lines]
+    return [{name: line[name] for name in ("step", "loss", "gradient_norm", "target_tokens")} for line in lines]
 
 
-def test_the_number_of_processes_may_change(
-    forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, rounds: Any
-) -> None:
-    """Each part of a run by another number of processes: the same batches, and the same losses up to rounding."""
-    forks.train(tiny_data, tmp_path / "one", *LOGGED).code(0)
-    sizes = [2, 1, 4][: rounds(2, 3)]
-    for number, size in enumerate(sizes, start=1):
-        for process in ranks(size, tiny_data, tmp_path / "several", *LOGGED, "--max-steps", 4 * number):
+def test_the_number_of_processes_may_change(forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    """Each part of a run by another number of processes: the same batches, losses and gradients, up to rounding.
+
+    Updates have one to five sentences: processes have several micro-batches, one or none.
+    """
+    settings = (*LOGGED, "--batch-tokens", 20)
+    forks.train(tiny_data, tmp_path / "one", *settings, "--max-steps", 8).code(0)
+    for size, last in ((2, 4), (4, 8)):
+        for process in ranks(size, tiny_data, tmp_path / "several", *settings, "--max-steps", last):
             process.code(0)
-    one, several = losses(tmp_path / "one"), losses(tmp_path / "several")
-    assert len(several) == 4 * len(sizes)
-    for (step, loss, tokens), expected in zip(several, one, strict=False):
-        assert (step, pytest.approx(loss, rel=1e-4), tokens) == expected
+    one, several = figures(tmp_path / "one"), figures(tmp_path / "several")
+    assert len(several) == 8
+    for found, expected in zip(several, one, strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_gradients_reduced_in_bfloat16(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    norms = []
+    for precision in ("float32", "bfloat16"):
+        run = tmp_path / precision
+        for process in ranks(2, tiny_data, run, *LOGGED, "--max-steps", 1, "--reduce-in", precision):
+            process.code(0)
+        norms.append(json.loads((run / "metrics.jsonl").read_text())["gradient_norm"])
+    assert norms[1] == pytest.approx(norms[0], rel=1e-2)
+    assert norms[1] != pytest.approx(norms[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("poisoned", [1, pytest.param(0, marks=only_long)])
@@ -138,7 +150,7 @@ def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path) 
     assert process.returncode == 0, err
     assert err.count("nmt: ") <= 1  # torchrun may end the other rank before its message
     assert "resuming from" in err
-    assert [step for step, _, _ in losses(tmp_path / "run")] == list(range(1, 9))
+    assert [line["step"] for line in figures(tmp_path / "run")] == list(range(1, 9))
 
 
 @only_long

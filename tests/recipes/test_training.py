@@ -20,39 +20,13 @@ train_everywhere data --out run --preset transformer_base "$@"
 """
 
 
-@pytest.mark.parametrize(
-    ("processes", "run_has", "flags", "number"),
-    [
-        (1, None, (), None),
-        (8, None, (), None),
-        (3, None, (), 9),
-        (12, None, (), 12),
-        (16, None, (), 16),
-        (16, None, ("--micro-batches=32",), None),
-        (1, 16, (), 16),
-        (8, 16, (), 16),
-        (8, "null", (), None),
-    ],
-)
-def test_micro_batches_can_be_shared_evenly_and_a_run_keeps_its_number(
-    recipes: Path,
-    tmp_path: Path,
-    bash: Bash,
-    processes: int,
-    run_has: int | str | None,
-    flags: tuple[str, ...],
-    number: int | None,
-) -> None:
-    if run_has is not None:
-        (tmp_path / "run").mkdir()
-        text = f'{{\n  "training": {{\n    "micro_batches": {run_has},\n    "seed": 1\n  }}\n}}\n'
-        (tmp_path / "run" / "config.json").write_text(text, encoding="utf-8")
+@pytest.mark.parametrize("processes", [1, 3])
+def test_training_on_one_machine(recipes: Path, tmp_path: Path, bash: Bash, processes: int) -> None:
     script = TRAIN.format(recipes=recipes)
-    shown = bash("-c", script, "recipe", *flags, cwd=tmp_path, PROCESSES=str(processes)).stdout
-    command = f"train {tmp_path}/data --out {tmp_path}/run --preset transformer_base "
-    given = [*flags, *([] if number is None else ["--micro-batches", str(number)])]
-    assert shown.endswith(command + "".join(f"{word} " for word in given) + f"in {tmp_path}\n")
-    assert ("--standalone" in shown) == (processes > 1)
+    shown = bash("-c", script, "recipe", "--seed", "2", cwd=tmp_path, PROCESSES=str(processes)).stdout
+    command = f"train {tmp_path}/data --out {tmp_path}/run --preset transformer_base --seed 2 in {tmp_path}\n"
+    assert shown.endswith(command)
+    assert (f"--nproc-per-node {processes} --standalone" in shown) == (processes > 1)
 
 
 def test_training_on_several_machines(recipes: Path, tmp_path: Path, bash: Bash) -> None:
@@ -60,7 +34,6 @@ def test_training_on_several_machines(recipes: Path, tmp_path: Path, bash: Bash)
     first = {"PROCESSES": "8", "NNODES": "2", "NODE_RANK": "1"}
     shown = bash("-c", script, "recipe", cwd=tmp_path, MASTER_ADDR="first", **first).stdout
     assert "--nproc-per-node 8 --nnodes 2 --node-rank 1 --master-addr first --master-port 29500" in shown
-    assert "--micro-batches 16" in shown
     assert "MASTER_ADDR" in bash("-c", script, "recipe", cwd=tmp_path, code=2, **first).stderr
 
 

@@ -113,9 +113,7 @@ def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     with join_world("cpu", timeout_minutes=1) as world:
         assert (world.rank, world.size, world.is_main) == (0, 1, True)
-        tensor = torch.tensor([1.5])
-        assert world.sum(tensor) is tensor
-        assert tensor.item() == 1.5
-        assert world.any([True, False]) == [True, False]
+        assert world.start_sum(torch.tensor([1.5, 2.0]))() == [1.5, 2.0]
+        assert world.start_any([True, False])() == [True, False]
         world.barrier()
     assert not dist.is_initialized()

@@ -2,50 +2,136 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nmt_cli.data.batching import BatchPlan, collate, derived_micro_batches, length_buckets
+from nmt_cli.data import batching
+from nmt_cli.data.batching import (
+    BatchPlan,
+    collate,
+    default_pieces,
+    even_cuts,
+    groups_of_update,
+    length_buckets,
+)
 from nmt_cli.interfaces import BOS, EOS, PAD
 
-lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=80)
+pairs_of_lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=120)
+sorted_lengths = st.lists(st.integers(1, 60), min_size=1, max_size=60).map(sorted)
 
 
-def plan(pairs: list[tuple[int, int]], tokens: int, micro_batches: int = 2, seed: int = 1) -> BatchPlan:
+def plan(pairs: list[tuple[int, int]], tokens: int = 4096, seed: int = 1) -> BatchPlan:
     source, target = np.array(pairs).T
-    return BatchPlan(source, target, tokens, micro_batches, seed)
+    return BatchPlan(source, target, tokens, seed)
 
 
-@given(pairs=lengths, tokens=st.integers(60, 500), micro_batches=st.integers(1, 8), epoch=st.integers(0, 3))
-def test_every_sentence_once_and_within_the_budget(
-    pairs: list[tuple[int, int]], tokens: int, micro_batches: int, epoch: int
-) -> None:
-    made = plan(pairs, tokens, micro_batches).epoch(epoch)
-    assert sorted(int(i) for update in made for indices in update for i in indices) == list(range(len(pairs)))
-    source, target = np.array(pairs).T
+def updates(plan: BatchPlan, epoch: int = 0) -> list[list[int]]:
+    return [update.tolist() for update in plan.epoch(epoch)]
+
+
+@pytest.fixture
+def _small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "POOL", 32)
+    monkeypatch.setattr(batching, "_CHUNKS", 16)
+
+
+@given(pairs=pairs_of_lengths, tokens=st.integers(60, 5000), epoch=st.integers(0, 3))
+@pytest.mark.usefixtures("_small_pools")
+def test_every_sentence_once_and_within_the_budget(pairs: list[tuple[int, int]], tokens: int, epoch: int) -> None:
+    made = updates(plan(pairs, tokens), epoch)
+    assert sorted(i for update in made for i in update) == list(range(len(pairs)))
     for update in made:
-        assert 1 <= len(update) <= micro_batches
-        for indices in update:
-            for side in (source, target):
-                fits = int(side[indices].max()) * len(indices) <= tokens // micro_batches
-                assert fits or len(indices) == 1
+        assert all(sum(pairs[i][side] for i in update) <= tokens for side in (0, 1))
 
 
-@given(pairs=lengths, epoch=st.integers(0, 3))
-def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], epoch: int) -> None:
-    first, second = plan(pairs, 200).epoch(epoch), plan(pairs, 200).epoch(epoch)
-    assert [[i.tolist() for i in update] for update in first] == [[i.tolist() for i in update] for update in second]
+@given(pairs=pairs_of_lengths, position=st.integers(0, 5))
+@pytest.mark.usefixtures("_small_pools")
+def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], position: int) -> None:
+    """And its end is the same without its beginning."""
+    expected = [
+        (epoch, place, update)
+        for epoch in (2, 3)
+        for place, update in enumerate(updates(plan(pairs, 100), epoch))
+        if epoch == 3 or place >= position
+    ]
+    found = itertools.islice(plan(pairs, 100).updates(2, position), len(expected))
+    assert [(epoch, place, update.tolist()) for epoch, place, update in found] == expected
+
+
+@given(parts=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=4))
+@pytest.mark.usefixtures("_small_pools")
+def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tuple[int, int]]) -> None:
+    ends = list(itertools.accumulate(size for size, _ in parts))
+    assume(ends[-1])
+    weights = [(end - size, end, weight) for end, (size, weight) in zip(ends, parts, strict=True)]
+    lengths = np.arange(ends[-1]) % 7 + 1
+    made = updates(BatchPlan(lengths, lengths, 100, 1, weights), epoch=1)
+    expected = [i for first, end, weight in weights for i in range(first, end) for _ in range(weight)]
+    assert sorted(itertools.chain(*made)) == expected
 
 
 def test_epochs_and_seeds_differ() -> None:
     pairs = [(n % 7 + 1, n % 5 + 1) for n in range(200)]
-    orders = [
-        [i.tolist() for update in plan(pairs, 60, seed=seed).epoch(epoch) for i in update]
-        for seed, epoch in ((1, 0), (1, 1), (2, 0))
-    ]
+    orders = [updates(plan(pairs, 60, seed=seed), epoch) for seed, epoch in ((1, 0), (1, 1), (2, 0))]
     assert orders[0] != orders[1] != orders[2] != orders[0]
+
+
+def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "POOL", 400)
+    monkeypatch.setattr(batching, "_CHUNKS", 1000)
+    made = updates(plan([(1 + i % 100, 1 + i % 100) for i in range(4000)], 8192))
+    assert {i // 400 for i in itertools.chain(*made[:3])} == set(range(10))
+    assert all(np.ptp([i % 100 for i in update]) > 30 for update in made[:2])
+
+
+@given(pairs=pairs_of_lengths, count=st.integers(1, 12))
+def test_pieces_are_a_partition_of_the_update_by_length(pairs: list[tuple[int, int]], count: int) -> None:
+    made = plan(pairs)
+    update = np.random.default_rng(0).permutation(len(pairs))
+    pieces = made.pieces(update, count)
+    assert len(pieces) == count
+    assert sorted(i for piece in pieces for i in piece) == list(range(len(pairs)))
+    assert sum(len(piece) > 0 for piece in pieces) == min(count, len(pairs))
+    longest = [max(pairs[i]) for piece in pieces for i in piece]
+    assert longest == sorted(longest)
+
+
+@given(lengths=sorted_lengths, count=st.integers(1, 6))
+def test_the_largest_piece_is_as_small_as_can_be(lengths: list[int], count: int) -> None:
+    def largest(cuts: list[int]) -> int:
+        parts = itertools.pairwise([0, *cuts, len(lengths)])
+        return max((end - start) * lengths[end - 1] for start, end in parts if end > start)
+
+    found = even_cuts(np.array(lengths), count)
+    least = [0, *itertools.repeat(0, len(lengths))]  # of the first sentences, in a growing number of pieces
+    for end in range(1, len(lengths) + 1):
+        least[end] = end * lengths[end - 1]
+    for _ in range(count - 1):
+        least = [0] + [
+            min(max(least[start], (end - start) * lengths[end - 1]) for start in range(end))
+            for end in range(1, len(lengths) + 1)
+        ]
+    assert largest(found) <= 1.01 * least[-1] + 1
+
+
+def test_pieces_have_little_padding_and_are_even() -> None:
+    """As many as groups: about the padding of the groups."""
+    random = np.random.default_rng(1)
+    source = random.lognormal(3.25, 0.6, 40_000).astype(np.int64).clip(2, 250)
+    target = (source * random.normal(1.05, 0.15, 40_000)).astype(np.int64).clip(2, 250)
+    made = BatchPlan(source, target, 25_000, seed=1)
+    shares, most = [], []
+    for update in itertools.islice(made.epoch(0), 30):
+        pieces = made.pieces(update, 8)
+        sizes = [len(piece) * int(made.padded_lengths(piece).sum()) for piece in pieces]
+        shares.append(sum(sizes) / (source[update].sum() + target[update].sum()))
+        most.append(max(sizes) / (sum(sizes) / len(sizes)))
+    assert np.mean(shares) < 1.2
+    assert np.mean(most) < 1.15
 
 
 def test_buckets_hold_sentences_of_similar_length() -> None:
@@ -56,11 +142,26 @@ def test_buckets_hold_sentences_of_similar_length() -> None:
     assert padded < 1.1 * source.sum()
 
 
+@pytest.mark.parametrize(("tokens", "expected"), [(500, 1), (2048, 2), (4096, 4), (25_000, 8), (400_000, 8)])
+def test_groups_follow_from_the_batch(tokens: int, expected: int) -> None:
+    assert groups_of_update(tokens) == expected
+
+
 @pytest.mark.parametrize(
-    ("tokens", "expected"), [(500, 1), (2048, 2), (4096, 4), (25_000, 8), (65_536, 8), (400_000, 64)]
+    ("tokens", "ranks", "device", "expected"),
+    [
+        (500, 1, "cpu", 1),
+        (500, 3, "cpu", 3),
+        (2048, 1, "cpu", 2),
+        (25_000, 1, "cpu", 16),
+        (25_000, 3, "cpu", 18),
+        (25_000, 1, "cuda", 1),
+        (25_000, 8, "cuda", 8),
+        (400_000, 8, "cuda", 16),
+    ],
 )
-def test_micro_batches_follow_from_the_batch(tokens: int, expected: int) -> None:
-    assert derived_micro_batches(tokens) == expected
+def test_ranks_share_the_pieces_evenly(tokens: int, ranks: int, device: str, expected: int) -> None:
+    assert default_pieces(tokens, ranks, device) == expected
 
 
 def test_collate_shifts_the_target_and_pads_on_the_right() -> None:

@@ -47,13 +47,26 @@ def test_sentences_come_back(
 ) -> None:
     corpus = Corpus.open(write(tmp_path_factory.mktemp("data"), sentences, size=size, batch=batch), "train")
     assert [(corpus.source(i).tolist(), corpus.target(i).tolist()) for i in range(len(corpus))] == sentences
-    assert corpus.source_lengths.tolist() == [len(source) for source, _ in sentences]
-    assert corpus.target_lengths.tolist() == [len(target) for _, target in sentences]
+    assert corpus.source_lengths[:].tolist() == [len(source) + 1 for source, _ in sentences]
+    assert corpus.target_lengths[:].tolist() == [len(target) + 1 for _, target in sentences]
     for outside in (-1, len(sentences)):
         with pytest.raises(IndexError):
             corpus.source(outside)
     corpus.check(65536, 65536)
     corpus.verify()
+
+
+@given(sentences=pairs, data=st.data())
+def test_several_sentences_at_once(
+    tmp_path_factory: pytest.TempPathFactory, sentences: list[tuple[list[int], list[int]]], data: st.DataObject
+) -> None:
+    corpus = Corpus.open(write(tmp_path_factory.mktemp("data"), sentences), "train")
+    chosen = data.draw(st.lists(st.integers(0, len(sentences) - 1), min_size=1))
+    for found, side in ((corpus.sources(np.array(chosen)), 0), (corpus.targets(np.array(chosen)), 1)):
+        ids, lengths = found
+        assert ids.tolist() == [number for i in chosen for number in sentences[i][side]]
+        assert lengths.tolist() == [len(sentences[i][side]) for i in chosen]
+        assert ((corpus.source_lengths, corpus.target_lengths)[side][np.array(chosen)] == lengths + 1).all()
 
 
 def test_ids_are_mapped_and_take_as_few_bytes_as_they_need(tmp_path: Path) -> None:
@@ -62,7 +75,7 @@ def test_ids_are_mapped_and_take_as_few_bytes_as_they_need(tmp_path: Path) -> No
     corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     assert (tmp_path / "train.source.ids").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 11, 0])
     assert np.fromfile(tmp_path / "train.source.offsets", "<i8").tolist() == [0, 3, 3, 4]
-    assert isinstance(corpus.source(0).base, np.memmap)
+    assert isinstance(corpus.source(0).base.base, np.memmap)  # type: ignore[union-attr]
     assert not corpus.source(0).flags.writeable
 
 
@@ -81,6 +94,45 @@ def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert Corpus.open(write(folders[1], PAIRS, batch=2), "train").fingerprint == same
     changed = [*PAIRS[:2], ([11], [12, 13, 14, 16])]
     assert Corpus.open(write(folders[2], changed), "train").fingerprint != same
+
+
+def with_parts(folder: Path, parts: object) -> Path:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["splits"]["train"]["parts"] = parts
+    path.write_text(json.dumps(manifest))
+    return folder
+
+
+def test_weights_of_the_parts(tmp_path: Path) -> None:
+    plain = Corpus.open(write(tmp_path, PAIRS), "train")
+    assert plain.weights == [(0, 3, 1)]
+    parts = [{"prefix": "a", "sentences": 2, "weight": 1}, {"prefix": "b", "sentences": 1, "weight": 1}]
+    parted = Corpus.open(with_parts(tmp_path, parts), "train")
+    assert parted.weights == [(0, 2, 1), (2, 3, 1)]
+    assert parted.fingerprint == plain.fingerprint
+    parts[1]["weight"] = 3
+    upsampled = Corpus.open(with_parts(tmp_path, parts), "train")
+    assert upsampled.weights == [(0, 2, 1), (2, 3, 3)]
+    assert upsampled.fingerprint != plain.fingerprint
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        None,
+        [],
+        [7],
+        [{"sentences": 3}],
+        [{"sentences": 3, "weight": 0}],
+        [{"sentences": 3, "weight": 1.5}],
+        [{"sentences": 2, "weight": 1}],
+        [{"sentences": 4, "weight": 1}, {"sentences": -1, "weight": 1}],
+    ],
+)
+def test_wrong_parts_are_an_error(tmp_path: Path, parts: object) -> None:
+    with pytest.raises(DataError, match=r"train\.parts"):
+        Corpus.open(with_parts(write(tmp_path, PAIRS), parts), "train")
 
 
 def test_check_names_the_sentence_with_a_wrong_id(tmp_path: Path) -> None:

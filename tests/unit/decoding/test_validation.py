@@ -45,7 +45,7 @@ def test_greedy_translations_are_scored_in_order(
         return {"bleu": 25.0}
 
     class Corpus:
-        source_lengths = target_lengths = np.array([len(source) for source in SOURCES])
+        source_lengths = target_lengths = np.array([len(source) + 1 for source in SOURCES])
 
         def __len__(self) -> int:
             return len(SOURCES)

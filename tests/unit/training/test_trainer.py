@@ -18,9 +18,12 @@ from nmt_cli.commands.train import train
 from nmt_cli.commands.train_parts import TrainOptions
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.device import World
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
+from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
+from nmt_cli.training.trainer import Trainer
 
 TINY = {
     "num_layers": 1,
@@ -206,3 +209,48 @@ def test_too_many_of_them_stop_the_run_and_name_the_sentences(tiny_data: Path, t
         run(tiny_data, tmp_path / "run", micro_batches=1, non_finite_budget=2)
     assert stopped.value.exit_code == 1
     assert checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step == 8
+
+
+def test_losses_are_read_one_update_late(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the next update was started, or before something is logged or saved."""
+    events: list[str] = []
+    accumulate, start_sum = Trainer.accumulate, World.start_sum
+
+    def accumulated(self: Trainer, share: Any, step: int) -> torch.Tensor:
+        events.append(f"made {step}")
+        return accumulate(self, share, step)
+
+    def started(self: World, tensor: torch.Tensor) -> Any:
+        made, read = events[-1], start_sum(self, tensor)
+
+        def reading() -> list[float]:
+            events.append(made.replace("made", "read"))
+            return read()
+
+        return reading
+
+    monkeypatch.setattr(Trainer, "accumulate", accumulated)
+    monkeypatch.setattr(World, "start_sum", started)
+    monkeypatch.setattr(Run, "validate", lambda _: {})
+    run(tiny_data, tmp_path / "run", max_steps=5, log_every=3, save_every=5)
+    assert " ".join(events).replace("made ", "+").replace("read ", "") == "+1 +2 1 +3 2 3 +4 +5 4 5"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+def test_the_host_does_not_wait_for_the_gpu(
+    clip_norm: float, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the fourth to the eleventh update; log lines and checkpoints may wait."""
+    following = Run.next
+
+    def strict(self: Run, updates: Any) -> Any:
+        torch.cuda.set_sync_debug_mode("error" if 3 <= self.state.step < 11 else "default")
+        return following(self, updates)
+
+    monkeypatch.setattr(Run, "next", strict)
+    try:
+        run(tiny_data, tmp_path / "run", device="cuda", clip_norm=clip_norm, save_every=12, log_every=12)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert metrics(tmp_path / "run")[-1]["step"] == 12

@@ -1,0 +1,69 @@
+"""The gradient of an update, a sum over pieces and ranks (section 5.1: the paper's eight GPUs)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from nmt_cli.device import World, autocast, explain_lost_ranks
+from nmt_cli.interfaces import Batch, Criterion
+
+
+class Objective(nn.Module):
+    """The loss of a batch as a module, for `DistributedDataParallel`."""
+
+    def __init__(self, model: Any, criterion: Criterion, precision: str) -> None:
+        super().__init__()
+        self.model, self.criterion, self.precision = model, criterion, precision
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the loss to minimise and the negative log-likelihood, each summed over target tokens."""
+        with autocast(batch.source.device, self.precision):
+            loss = self.criterion(self.model, batch)
+        return loss.total, loss.nll
+
+
+class Gradients:
+    """Adds up gradients in the parameters, and sums them over the ranks while the last backward pass runs."""
+
+    def __init__(self, objective: Objective, world: World, reduce_in: str) -> None:
+        self.objective, self.world = objective, world
+        self.reducing = None if world.size == 1 else reducing(objective, reduce_in)
+
+    def add(self, batch: Batch, weight: float, last: bool = False) -> Tensor:
+        """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without weight: [2] in float64.
+
+        Args:
+            last: whether this rank adds no more to this update; each rank must say so once. Then the gradients become
+                the sum over all ranks.
+
+        Raises:
+            TrainingError: another rank was lost.
+        """
+        if self.reducing is None or not last:
+            total, nll = self.objective(batch)
+            (total * weight).backward()
+        else:
+            with explain_lost_ranks(computing=True):
+                total, nll = self.reducing(batch)
+                (total * (weight * self.world.size)).backward()
+        return torch.stack([total.detach().double(), nll.double()])
+
+
+def reducing(objective: Objective, reduce_in: str) -> DistributedDataParallel:
+    """Return `objective` as a module whose backward pass takes the mean of the gradients over all ranks.
+
+    The graph is not declared static: torch would count the uses of a parameter in the first update, and ranks may have
+    different numbers of pieces there.
+    """
+    with explain_lost_ranks():
+        module = DistributedDataParallel(objective, gradient_as_bucket_view=True)
+    module.broadcast_buffers = False  # as an argument it is deprecated from torch 2.13 on, its successor new
+    if reduce_in == "bfloat16":
+        # A function of torch's own, under another name: by its name, torch refuses it on CPUs.
+        module.register_comm_hook(None, lambda group, bucket: bf16_compress_hook(group, bucket))
+    return module

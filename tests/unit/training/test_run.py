@@ -1,0 +1,86 @@
+"""Checkpoints are written while training goes on, and what is due is agreed upon by all ranks."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.commands.train import train
+from nmt_cli.commands.train_parts import TrainOptions
+from nmt_cli.commands.verify_resume import contents
+from nmt_cli.training.run import Run
+from nmt_cli.training.run_directory import RunDirectory
+
+PATIENCE = 120
+"""Seconds until a test fails that would wait for ever."""
+
+TINY = (
+    {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2, "batch_tokens": 500, "micro_batches": 2}
+    | {"warmup_steps": 20, "max_steps": 6, "save_every": 2, "log_every": 1, "device": "cpu"}
+    | {"sustained_tflops": 1.0, "peak_tflops": 1.0}
+)
+
+
+def run(data: Path, out: Path, **changes: Any) -> None:
+    registry.discover()
+    train(TrainOptions(data, out), TINY | changes)
+
+
+def test_updates_are_made_while_a_checkpoint_is_written(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one of step 2 is written after step 3, and holds step 2."""
+    run(tiny_data, tmp_path / "whole")
+    logged = {step: threading.Event() for step in range(1, 7)}
+    save, append = checkpoint.save, RunDirectory.append_metrics
+
+    def save_late(place: Path, written: checkpoint.Contents, *more: Any) -> None:
+        assert logged[min(written.step + 1, 6)].wait(PATIENCE)
+        save(place, written, *more)
+
+    def append_and_tell(self: RunDirectory, record: Any) -> None:
+        append(self, record)
+        logged[record["step"]].set()
+
+    monkeypatch.setattr(checkpoint, "save", save_late)
+    monkeypatch.setattr(RunDirectory, "append_metrics", append_and_tell)
+    run(tiny_data, tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_the_run(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is raised at the next step, or at the latest at the next save."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(checkpoint, "save", full)
+        run(tiny_data, tmp_path / "run")
+    assert checkpoint.resumable_of(tmp_path / "run") == []
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) in (2, 3, 4)
+
+
+class Ranks:
+    """Stands for a world of `size` ranks, of which the others set no flags."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
+        return lambda: list(flags)
+
+
+@pytest.mark.parametrize(("size", "answers"), [(1, [[True], [False], [True]]), (3, [[False], [True], [False]])])
+def test_several_ranks_act_on_the_flags_of_the_step_before(size: int, answers: list[list[bool]]) -> None:
+    run: Any = SimpleNamespace(world=Ranks(size), flags=lambda: [False])
+    assert [Run.agree(run, flag) for flag in (True, False, True)] == answers
