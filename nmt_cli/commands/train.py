@@ -18,7 +18,7 @@ from nmt_cli.commands.dry_run import dry_run, show
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, describe, open_data
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, resolve
-from nmt_cli.device import bfloat16_products, join_world
+from nmt_cli.device import join_world, prepare_cpu
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.presets import PRESETS
@@ -81,15 +81,16 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
             torch.use_deterministic_algorithms(True)
             torch.backends.cudnn.benchmark = False
+        if world.device.type == "cpu":
+            prepare_cpu()
         task, corpus, valid = open_data(data, verify=world.is_first_of_machine)
         directory = RunDirectory(out)
         reporter = Reporter(settings.max_steps, quiet=not world.is_main)
         try:
-            parts = build_parts(config, task, corpus, valid, world)  # first: an error here leaves no directory behind
+            parts = build_parts(config, task, corpus, valid, world, out)  # first: an error leaves no directory behind
             check_validation(settings, flags, valid is not None, data)
             check_shares(parts.micro_batches, world.size, reporter.note)
-            if world.device.type == "cuda" and settings.precision == "auto" and not bfloat16_products("cuda", "auto"):
-                reporter.note("this GPU has no bfloat16 arithmetic: --precision auto is float32")
+            config = replace(config, training=replace(settings, precision=parts.precision))
             if world.is_main:
                 recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
                 directory.claim({**config.to_json(), "data": recorded, "imports": list(options.imports)})
@@ -153,7 +154,7 @@ def plan_line(run: Run, settings: TrainingConfig) -> str:
     return (
         f"{count:,} parameters; {len(run.parts.corpus):,} sentence pairs; {settings.max_steps:,} steps\n"
         f"{plan.batch_tokens:,} tokens an update; micro-batches: {run.parts.micro_batches}; "
-        f"processes: {world.size} ({world.device.type})"
+        f"processes: {world.size} ({world.device.type}); precision: {run.parts.precision}"
     )
 
 

@@ -22,6 +22,7 @@ from nmt_cli.interfaces import CountsFlops, Task
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.precision import choose_precision
 from nmt_cli.training.rates import device_rates
 from nmt_cli.training.run import Parts
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
@@ -68,8 +69,14 @@ def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | N
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 
-def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World) -> Parts:
-    """Build everything that is trained; the seed determines the initial weights."""
+def build_parts(
+    config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, run: Path | None = None
+) -> Parts:
+    """Build everything that is trained; the seed determines the initial weights.
+
+    Args:
+        run: the directory of the run, which may have a precision already.
+    """
     settings: TrainingConfig = config.training
     torch.manual_seed(settings.seed)
     try:
@@ -77,17 +84,21 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     criterion = registry.build(config["criterion"])
+    precision = settings.precision
+    if precision == "auto":
+        precision = choose_precision(run, model, criterion, corpus, world)
 
     def validate() -> dict[str, float]:
         assert valid is not None
-        values = validation_loss(model, criterion, valid, world, settings.precision)
+        values = validation_loss(model, criterion, valid, world, precision)
         if settings.validation_bleu and world.is_main:
-            values |= translation_scores(model, task, valid, world.device, settings.precision)
+            values |= translation_scores(model, task, valid, world.device, precision)
         return values
 
     return Parts(
         model=model,
         criterion=criterion,
+        precision=precision,
         optimizer=registry.build(config["optimizer"], parameters=model.parameters()),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
@@ -97,7 +108,7 @@ def build_parts(config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | N
         ),
         micro_batches=settings.micro_batches or default_pieces(settings.batch_tokens, world.size, world.device.type),
         costs=CostMeter(
-            device_rates(world.device, settings.precision, settings.sustained_tflops, settings.peak_tflops), world.size
+            device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
         flops=model.training_flops if isinstance(model, CountsFlops) else None,
         validate=None if valid is None else validate,

@@ -115,4 +115,4 @@ class MultiHeadAttention(nn.Module):
         weights = [projection.weight for projection in projections]
         projected = F.linear(x, torch.cat(weights) if len(weights) > 1 else weights[0])
         split = torch.split(projected, [len(weight) for weight in weights], -1)
-        return [each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in split]
+        return [each.view(*each.shape[:2], self.num_heads, -1).transpose(1, 2) for each in split]

@@ -46,6 +46,7 @@ class Parts:
 
     model: Any
     criterion: Criterion
+    precision: str  # of matrix products: float32 or bfloat16
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     task: Task

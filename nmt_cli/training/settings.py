@@ -26,7 +26,7 @@ class TrainingConfig:
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
     precision: str = option(
-        "auto", "Precision of matrix products; auto is bfloat16 on GPUs that have it, else float32.", choices=PRECISIONS
+        "auto", "Precision of matrix products; auto is bfloat16 where the device is faster with it.", choices=PRECISIONS
     )
     reduce_in: str = option(
         "float32",

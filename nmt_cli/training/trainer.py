@@ -37,7 +37,7 @@ class Trainer:
         self.parts, self.config, self.world = parts, config, world
         self.model, self.optimizer, self.micro_batches = parts.model, parts.optimizer, parts.micro_batches
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.gradients = Gradients(Objective(self.model, parts.criterion, config.precision), world, config.reduce_in)
+        self.gradients = Gradients(Objective(self.model, parts.criterion, parts.precision), world, config.reduce_in)
 
     def fit(self, run: Run) -> None:
         """Train from the run's state to its end.
