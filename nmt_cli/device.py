@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,9 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 
@@ -76,6 +79,25 @@ def keep_freed_memory() -> None:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that the device or the machine is out of memory."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def in_halves(
+    work: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], explain: Callable[[Item], str]
+) -> list[Result]:
+    """Return `work(items)`, one result for each item; where it does not fit in memory, the results of halves.
+
+    Raises:
+        NmtError: one item does not fit; `explain(item)` is the message.
+    """
+    try:
+        return work(items)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(items) == 1:
+            raise NmtError(explain(items[0])) from error
+    half = len(items) // 2
+    return in_halves(work, items[:half], explain) + in_halves(work, items[half:], explain)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.options import SearchOptions
-from nmt_cli.decoding.probabilities import check_probabilities
+from nmt_cli.decoding.probabilities import check_probabilities, restrict
 from nmt_cli.decoding.topk import topk
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
+from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
@@ -97,8 +97,6 @@ class _Search:
         self.tokens = torch.full((B, 1), BOS, device=device)  # [N, 1 + L]
         self.token_scores = torch.zeros((B, 0), device=device)  # [N, L]
         self.finished: list[list[Hypothesis]] = [[] for _ in limits]  # the `nbest` best of each sentence, best first
-        never = [PAD, BOS] if options.unknown else [PAD, BOS, UNK]
-        self.never, self.never_yet = (torch.tensor(each, device=device) for each in (never, [*never, EOS]))
 
     def run(self) -> list[list[Hypothesis]]:
         """Extend the live hypotheses by a token until every sentence is done."""
@@ -122,10 +120,7 @@ class _Search:
     def _candidates(self, length: int) -> _Candidates:
         """The 2 K best continuations of each sentence. At most K of them end, one of each row."""
         log_probabilities, self.state = self.model.step(self.tokens[:, -1], self.state)  # [N, V]
-        if self.constraint is not None:
-            self.constraint.restrict(log_probabilities)
-        never = self.never if length > self.options.min_length else self.never_yet
-        log_probabilities.index_fill_(1, never, -torch.inf)
+        restrict(log_probabilities, length, self.options, self.constraint)
         K = self.options.beam
         values, tokens = topk(log_probabilities, K + 1)  # [N, K + 1]
         values = values.clamp_(max=0.0)  # a rounding error above 0 would break the bound of early termination

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions
-from nmt_cli.decoding.probabilities import check_probabilities
+from nmt_cli.decoding.probabilities import check_probabilities, restrict
 from nmt_cli.decoding.topk import BLOCK, topk
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
+from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
 
@@ -155,7 +155,6 @@ class _Sampler:
         self.lengths = torch.zeros_like(self.limits)  # [M], EOS included
         self.ended = torch.zeros_like(self.limits, dtype=torch.bool)  # [M]
         self.length = 0
-        self.never = [PAD, BOS] if search.unknown else [PAD, BOS, UNK]
 
     def step(self) -> None:
         """Draw the next token of every sample, and drop the sentences whose samples have all ended."""
@@ -187,11 +186,7 @@ class _Sampler:
         own, self.state = self.model.step(self.last, self.state)
         check_probabilities(own)
         allowed = own.clone()
-        if self.constraint is not None:
-            self.constraint.restrict(allowed)
-        allowed[:, self.never] = -torch.inf
-        if self.length < self.search.min_length:
-            allowed[:, EOS] = -torch.inf
+        restrict(allowed, self.length + 1, self.search, self.constraint)
         return own, allowed
 
     def _advance(self, tokens: Tensor, lives: Tensor) -> None:

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
 from nmt_cli.decoding.probabilities import check_probabilities
-from nmt_cli.device import is_out_of_memory
-from nmt_cli.errors import NmtError
+from nmt_cli.device import in_halves
 from nmt_cli.interfaces import PAD, Batch, Model
 
 ROWS = 512
@@ -68,11 +67,19 @@ def token_log_probabilities(
         CheckpointError: a probability is NaN.
         NmtError: one pair does not fit in memory.
     """
+
+    def scores_of(positions: Sequence[int]) -> list[list[float]]:
+        arrays = ([np.array(side[i], dtype=np.int64) for i in positions] for side in (sources, targets))
+        return _batch_scores(models, collate(*arrays).to(device))
+
+    def too_large(position: int) -> str:
+        lengths = f"a source of {len(sources[position])} and a target of {len(targets[position])} tokens"
+        return f"out of memory on {lengths}: use a smaller max_source_length"
+
     results: list[list[float]] = [[] for _ in targets]
     for bucket in reversed(length_buckets(_lengths(sources), _lengths(targets), batch_tokens)):  # the longest first
         positions = bucket.tolist()
-        found = _scores(models, [sources[i] for i in positions], [targets[i] for i in positions], device)
-        for i, scores in zip(positions, found, strict=True):
+        for i, scores in zip(positions, in_halves(scores_of, positions, too_large), strict=True):
             results[i] = scores
         advance(positions)
     return results
@@ -80,27 +87,6 @@ def token_log_probabilities(
 
 def _lengths(side: Sequence[Ids]) -> NDArray[np.int64]:
     return np.array([len(ids) + 1 for ids in side], dtype=np.int64)
-
-
-def _scores(
-    models: Sequence[Model], sources: Sequence[Ids], targets: Sequence[Ids], device: torch.device
-) -> list[list[float]]:
-    """Score a batch; if it does not fit in memory, in halves."""
-    try:
-        arrays = ([np.array(ids, dtype=np.int64) for ids in side] for side in (sources, targets))
-        return _batch_scores(models, collate(*arrays).to(device))
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        if len(sources) == 1:
-            raise NmtError(
-                f"out of memory on a source of {len(sources[0])} and a target of {len(targets[0])} tokens: use a "
-                "smaller max_source_length"
-            ) from error
-    half = len(sources) // 2
-    return _scores(models, sources[:half], targets[:half], device) + _scores(
-        models, sources[half:], targets[half:], device
-    )
 
 
 def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:

@@ -17,8 +17,8 @@ from nmt_cli.decoding.constraints import FREE, constraint_of
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.decoding.sampling import sample
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
-from nmt_cli.device import is_out_of_memory
-from nmt_cli.errors import DataError, NmtError, UsageError
+from nmt_cli.device import in_halves
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model, Prefix, Task
 
 LARGEST_BATCH = {"cpu": 128, "cuda": 512}
@@ -268,36 +268,31 @@ class Translator:
         if batch:
             yield batch
 
-    def _search(self, batch: list[_Encoded]) -> list[list[Hypothesis]]:
-        """Search a batch; if it does not fit in memory, in halves."""
+    def _search(self, batch: Sequence[_Encoded]) -> list[list[Hypothesis]]:
         options, search = self.options, self.options.search
         limits = [self._limit(line) for line in batch]
         prefixes = [line.prefix for line in batch]
         if any(prefix != FREE for prefix in prefixes):  # the constraint decides about the unknown word
             search = dataclasses.replace(search, unknown=True)
-        try:
-            source = pad([[*line.ids, EOS] for line in batch]).to(self.device)
-            lines = [line.line for line in batch]
-            constraint = constraint_of(self.task, lines, limits, prefixes, options, self.device)
-            if options.sampling.sample:
-                numbers = [line.number for line in batch]
-                return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
-            return beam_search(self.model, source, limits, search, constraint)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(batch) == 1:
-                width = f"{search.nbest} samples" if options.sampling.sample else f"a beam of {search.beam}"
-                raise NmtError(
-                    f"out of memory on a line of {len(batch[0].ids)} tokens, with {width} and up to {limits[0]} tokens "
-                    "of output: use a smaller beam, nbest, max_length_offset or max_source_length"
-                ) from error
-        half = len(batch) // 2
-        return self._search(batch[:half]) + self._search(batch[half:])
+        source = pad([[*line.ids, EOS] for line in batch]).to(self.device)
+        lines = [line.line for line in batch]
+        constraint = constraint_of(self.task, lines, limits, prefixes, options, self.device)
+        if options.sampling.sample:
+            numbers = [line.number for line in batch]
+            return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
+        return beam_search(self.model, source, limits, search, constraint)
+
+    def _too_large(self, line: _Encoded) -> str:
+        search = self.options.search
+        width = f"{search.nbest} samples" if self.options.sampling.sample else f"a beam of {search.beam}"
+        return (
+            f"out of memory on a line of {len(line.ids)} tokens, with {width} and up to {self._limit(line)} tokens of "
+            "output: use a smaller beam, nbest, max_length_offset or max_source_length"
+        )
 
     def outputs(self, batch: list[_Encoded]) -> list[list[Output]]:
         """Translate a batch; the outputs of each line."""
-        searched = zip(batch, self._search(batch), strict=True)
+        searched = zip(batch, in_halves(self._search, batch, self._too_large), strict=True)
         return [[self._output(hypothesis, line.line) for hypothesis in hypotheses] for line, hypotheses in searched]
 
     def _limit(self, line: _Encoded) -> int:
