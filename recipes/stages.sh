@@ -93,8 +93,9 @@ run_stages() {
     [[ "$name" != "${selected[0]}" ]] || break
     [[ -e "$out/stages/$name" ]] || die "--from $stage_from: stage $name is not done in $(short "$out")" 2
   done
+  ((${NODE_RANK:-0} > 0)) || check_training
   check_gpus "${selected[@]}"
-  ((${NODE_RANK:-0} > 0)) || { check_training; lock_directory; }
+  ((${NODE_RANK:-0} > 0)) || lock_directory
   for name in "${selected[@]}"; do
     find_stage_state "$name"
     [[ "$name" != "$stage_redo" ]] || stage_state="again: --redo"

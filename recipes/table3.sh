@@ -60,7 +60,6 @@ done
 # Differences to the base model need the base model.
 [[ -z "$row_steps" || " ${rows[*]} " == *" base "* ]] || rows=(base "${rows[@]}")
 
-# shellcheck disable=SC2034  # stages.sh reads it
 [[ -n "$row_steps" ]] || needs_gpu=yes
 scored=() scale=full
 [[ -z "$row_steps" ]] || scale=small

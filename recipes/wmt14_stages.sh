@@ -111,7 +111,6 @@ wmt14_main() {
   done
   [[ "$model" == base || "$model" == big ]] || usage_error "--model is base or big, not '$model'"
   [[ "$model" == base ]] || { last=20 && preset="$big_preset"; }
-  # shellcheck disable=SC2034  # stages.sh reads it
   [[ "$smoke" == smoke ]] || needs_gpu=yes
   if [[ "$smoke" == smoke ]]; then
     small_flags=(--num-layers 1 --d-model 32 --d-ff 64 --num-heads 2 --batch-tokens 512 --micro-batches 2)
