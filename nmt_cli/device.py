@@ -210,8 +210,8 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
     timeout = timedelta(minutes=timeout_minutes)
     with explain_lost_ranks():
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
-    store = PrefixStore(f"nmt/{restart}", store)  # torchrun may keep one store for all restarts
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps one store for all restarts
+        store = PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     try:
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" else "gloo"

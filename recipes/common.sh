@@ -60,6 +60,8 @@ to_file() { "${@:2}" >"$1.unfinished" && mv "$1.unfinished" "$1"; }
 # with_log FILE COMMAND...: write standard error to FILE, too.
 with_log() { "${@:2}" 2>&1 | tee "$1" >&2; }
 
+count_gpus() { "$python" -c 'import torch; print(torch.cuda.device_count())'; }
+
 # check_flags prepare|train FLAG...: exit with nmt's message if it rejects the flags.
 check_flags() {
   local status=0 message command=(train --dry-run --vocab-size 1000)
@@ -70,11 +72,14 @@ check_flags() {
 }
 
 # train_everywhere DATA --out RUN FLAG...: run nmt train on all GPUs of this machine ($PROCESSES: as many processes),
-# or of $NNODES machines, on each of which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT).
-# $TORCHRUN_FLAGS are passed to torchrun. Files in the flags are relative to the caller's directory.
+# or of $NNODES machines, on each of which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT):
+# the first machine, whose NODE_RANK is 0. Another machine may be lost and come back, up to three times; the run resumes
+# from its last checkpoint. $TORCHRUN_FLAGS are passed to torchrun, after the flags below. Files in the flags are relative
+# to the caller's directory.
 train_everywhere() {
   local processes total extra=() launcher
-  processes="${PROCESSES:-$("$python" -c 'import torch; print(max(1, torch.cuda.device_count()))')}"
+  processes="${PROCESSES:-$(count_gpus)}"
+  ((processes)) || processes=1
   total=$((processes * ${NNODES:-1}))
   set -- "$(realpath -m -- "$1")" --out "$(realpath -m -- "$3")" "${@:4}"
   cd "$caller"
@@ -88,8 +93,10 @@ train_everywhere() {
   else
     [[ -n "${NODE_RANK-}" && -n "${MASTER_ADDR-}" ]] ||
       die "NNODES is $NNODES: set NODE_RANK (0 to $((NNODES - 1))) and MASTER_ADDR, too" 2
-    launcher+=(--nnodes "$NNODES" --node-rank "$NODE_RANK")
-    launcher+=(--master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}")
+    launcher+=(--nnodes "$NNODES" --max-restarts 3 --rdzv-backend c10d --rdzv-id nmt)
+    launcher+=(--rdzv-endpoint "$MASTER_ADDR:${MASTER_PORT:-29500}" --rdzv-conf "is_host=$((NODE_RANK == 0))")
+    # A new store after each restart: a machine that comes back is not told of the earlier one, and has made no restarts.
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
   fi
   # Saving may take longer than torchrun's default of 30 s. Slurm warns with USR1.
   export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT:-240}"

@@ -27,6 +27,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 train_flags=()
 stage_names=() stage_from="" stage_to="" stage_redo="" stage_only_list=""
+needs_gpu="" # set: no stage trains on a CPU, unless the flags of nmt train have a --device
 declare -A stage_title stage_needs stage_inputs stage_results stage_command stage_resumes
 
 # stage_flag FLAG ...: read a flag that all recipes have. stage_flag_words is then the number of words that it took.
@@ -92,7 +93,9 @@ run_stages() {
     [[ "$name" != "${selected[0]}" ]] || break
     [[ -e "$out/stages/$name" ]] || die "--from $stage_from: stage $name is not done in $(short "$out")" 2
   done
-  ((${NODE_RANK:-0} > 0)) || { check_training; lock_directory; }
+  ((${NODE_RANK:-0} > 0)) || check_training
+  check_gpus "${selected[@]}"
+  ((${NODE_RANK:-0} > 0)) || lock_directory
   for name in "${selected[@]}"; do
     find_stage_state "$name"
     [[ "$name" != "$stage_redo" ]] || stage_state="again: --redo"
@@ -115,6 +118,18 @@ check_training() {
     eval "command=(${stage_command[$name]})"
     [[ "${command[0]}" == train_everywhere && ! -e "$out/stages/$name" ]] || continue
     check_flags train "${command[@]:4}"
+    return
+  done
+}
+
+# check_gpus STAGE...: end the recipe before its first stage if one of these would train on a CPU and must not.
+check_gpus() {
+  local name
+  [[ -n "$needs_gpu" && " ${train_flags[*]} " != *" --device"[\ =]* ]] || return 0
+  for name; do
+    [[ "${stage_command[$name]}" == "train_everywhere "* && ! -e "$out/stages/$name" ]] || continue
+    (($(count_gpus) > 0)) || die "$name needs a GPU, and PyTorch finds none here. To try the recipe on a CPU: \
+--smoke. To train on it all the same: -- --device cpu" 2
     return
   done
 }

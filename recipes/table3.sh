@@ -60,6 +60,7 @@ done
 # Differences to the base model need the base model.
 [[ -z "$row_steps" || " ${rows[*]} " == *" base "* ]] || rows=(base "${rows[@]}")
 
+[[ -n "$row_steps" ]] || needs_gpu=yes
 scored=() scale=full
 [[ -z "$row_steps" ]] || scale=small
 for row in "${rows[@]}"; do

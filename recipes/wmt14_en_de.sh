@@ -10,6 +10,7 @@
 # Run it again to continue after a stop.
 #
 #   --model NAME   base (the default) or big
+#   --smoke-gpu [DIR]   as --smoke, but with this model on all GPUs, for 100 steps: the first command on a new machine
 
 source "$(dirname "${BASH_SOURCE[0]}")/wmt14_stages.sh"
 

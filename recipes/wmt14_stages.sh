@@ -35,7 +35,7 @@ wmt14_flag() {
   case "$1" in
     -h | --help) show_help && wmt14_flags_help && exit ;;
     --smoke)
-      smoke=yes stage_flag_words=1
+      smoke=smoke stage_flag_words=1
       [[ -z "${2-}" || "$2" == -* ]] || smoke_corpus="$(realpath -- "$2")" stage_flag_words=2
       ;;
     --local)
@@ -50,11 +50,11 @@ wmt14_flag() {
 # wmt14_data_stages NAME: the stages from the archives to ids, in runs/NAME. A smoke test makes the text, as if by --local.
 wmt14_data_stages() {
   local split corpus corpora needs="$table"
-  begin_stages "$checkout/runs/$1${smoke:+-smoke}"
+  begin_stages "$checkout/runs/$1${smoke:+-$smoke}"
   if [[ -n "$smoke" ]]; then
     stage smoke "a little text" "$table" smoke \
       recipe_script corpora.py small "$table" smoke ${smoke_corpus:+"$smoke_corpus"}
-    export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+    [[ "$smoke" == smoke-gpu ]] || export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
     prepare_flags+=(--vocab-size 300 --character-coverage 0.995)
     needs+=" smoke"
     export NMT_LOCAL="$out/smoke"
@@ -104,16 +104,21 @@ wmt14_main() {
         (($# > 1)) || usage_error "--model needs base or big"
         model="$2" stage_flag_words=2
         ;;
+      --smoke-gpu) wmt14_flag --smoke "${@:2}" && smoke=smoke-gpu ;;
       *) wmt14_flag "$@" ;;
     esac
     shift "$stage_flag_words"
   done
   [[ "$model" == base || "$model" == big ]] || usage_error "--model is base or big, not '$model'"
   [[ "$model" == base ]] || { last=20 && preset="$big_preset"; }
-  if [[ -n "$smoke" ]]; then
+  [[ "$smoke" == smoke ]] || needs_gpu=yes
+  if [[ "$smoke" == smoke ]]; then
     small_flags=(--num-layers 1 --d-model 32 --d-ff 64 --num-heads 2 --batch-tokens 512 --micro-batches 2)
     small_flags+=(--warmup-steps 4 --max-steps "$((last + 3))" --save-every 1 --validate-every 4 --log-every 2 --device cpu)
     note="A smoke test, with a tiny model on a little text: it shows that the recipe works, and nothing about quality."
+  elif [[ "$smoke" == smoke-gpu ]]; then
+    last=2 small_flags=(--warmup-steps 40 --max-steps 100 --save-every 50 --validate-every 50 --log-every 10)
+    note="A smoke test on a little text: it shows that the recipe works on these GPUs, and nothing about quality."
   fi
   wmt14_data_stages "$name"
   train_stage "train-$model" "$model/run" "preset $preset" --preset "$preset" "${small_flags[@]}"

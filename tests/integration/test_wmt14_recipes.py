@@ -154,7 +154,7 @@ def test_help_and_list(tmp_path: Path, name: str, command: str) -> None:
         ("wmt14_en_de.sh", ("--local", "{folder}/none"), 2, "{folder}/none"),
         ("wmt14_en_de.sh", ("--", "--validation-bleu", "true"), 2, "true"),
         ("wmt14_en_de.sh", ("--smoke", "--to", "trian"), 2, "trian"),
-        ("wmt14_en_de.sh", ("--local", "{folder}"), 1, "training-parallel-europarl-v7.tgz"),
+        ("wmt14_en_de.sh", ("--local", "{folder}", "--to", "prepare"), 1, "training-parallel-europarl-v7.tgz"),
         ("wmt14_en_de.sh", ("--smoke", "{folder}"), 1, "{folder}"),
         ("wmt14_en_de.sh", ("--from", "prepare"), 2, "download"),
         ("table3.sh", ("--rows", "base F"), 2, "row F"),

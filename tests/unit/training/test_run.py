@@ -63,8 +63,8 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(checkpoint, "save", full)
+    monkeypatch.setattr(checkpoint, "save", full)
+    with pytest.raises(OSError, match="No space left"):
         run(tiny_data, tmp_path / "run")
     assert checkpoint.resumable_of(tmp_path / "run") == []
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) in (2, 3, 4)

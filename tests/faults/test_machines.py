@@ -1,0 +1,121 @@
+"""Two machines, each a network namespace, as the recipes start them: one is lost and comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli import checkpoint
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+PATIENCE = 300.0
+TRAIN = 'source "$0/common.sh" && python="$1" && train_everywhere "${@:2}"'
+only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
+
+
+def ip(*arguments: object) -> None:
+    done = subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(done.stderr.strip())
+
+
+class Machines:
+    """The namespaces NAME0 and NAME1, joined by a cable, in which NAME0 is 10.87.0.1 and NAME1 10.87.0.2."""
+
+    def __init__(self, name: str) -> None:
+        self.names = [f"{name}0", f"{name}1"]
+
+    def build(self) -> None:
+        for name in self.names:
+            ip("netns", "add", name)
+        ip("link", "add", "cable", "netns", self.names[0], "type", "veth", "peer", "cable", "netns", self.names[1])
+        for number, name in enumerate(self.names):
+            ip("-n", name, "address", "add", f"10.87.0.{number + 1}/24", "dev", "cable")
+            for device in ("lo", "cable"):
+                ip("-n", name, "link", "set", device, "up")
+
+    def remove(self) -> None:
+        for name in self.names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+    def plug(self, number: int, state: str) -> None:
+        """Connect (`up`) or disconnect (`down`) a machine."""
+        ip("-n", self.names[number], "link", "set", "cable", state)
+
+    def start(self, number: int, err: Path, *arguments: object) -> subprocess.Popen[bytes]:
+        settings = {
+            "PROCESSES": "1",
+            "NNODES": "2",
+            "NODE_RANK": str(number),
+            "MASTER_ADDR": "10.87.0.1",
+            "TORCHRUN_FLAGS": f"--local-addr 10.87.0.{number + 1}",
+            "GLOO_SOCKET_IFNAME": "cable",
+            "OMP_NUM_THREADS": "1",
+        }
+        command = ["ip", "netns", "exec", self.names[number], "bash", "-c", TRAIN, RECIPES, sys.executable, *arguments]
+        with err.open("wb") as file:
+            return subprocess.Popen(
+                list(map(str, command)), stderr=file, env={**os.environ, **settings}, start_new_session=True
+            )
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    made = Machines(f"nmt{os.getpid()}-")
+    try:
+        made.build()
+    except OSError as error:
+        made.remove()
+        pytest.skip(f"no network namespaces can be made here: {error}")
+    yield made
+    made.remove()
+
+
+def wait(condition: Callable[[], bool], *logs: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "\n".join(log.read_text(errors="replace") for log in logs)
+        time.sleep(0.05)
+
+
+def steps(run: Path) -> list[int]:
+    path = run / "metrics.jsonl"
+    return [json.loads(line)["step"] for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+@only_long
+def test_a_machine_is_lost_and_comes_back(forks: Any, machines: Machines, tiny_data: Path, tmp_path: Path) -> None:
+    """Its cable is pulled, and it starts anew: the run goes on from its last checkpoint, on both machines."""
+    run, logs = tmp_path / "run", [tmp_path / name for name in ("first", "second", "again")]
+    more = ("--log-every", 1, "--max-steps", 1_000_000, "--save-every", 10, "--timeout-minutes", 0.2)
+    arguments = (tiny_data, "--out", run, *forks.tiny, *more)
+    started = [machines.start(number, logs[number], *arguments) for number in (0, 1)]
+    try:
+        wait(lambda: len(steps(run)) > 30, *logs[:2])
+        machines.plug(1, "down")
+        os.killpg(started[1].pid, signal.SIGKILL)
+        started[1].wait()
+        wait(lambda: "another rank failed" in logs[0].read_text(), logs[0])
+        before = steps(run)[-1]
+        machines.plug(1, "up")
+        started.append(machines.start(1, logs[2], *arguments))
+        wait(lambda: steps(run)[-1] > before + 30, logs[0], logs[2])
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+    shown = [logs[0], logs[2]]
+    wait(lambda: any("stopped by SIGTERM" in log.read_text() for log in shown), *shown)
+    assert any("resuming from" in log.read_text() for log in shown)
+    last = checkpoint.read_contents(checkpoint.locate(run)).step
+    assert steps(run) in ([*range(1, last)], [*range(1, last + 1)])  # the last line may be pending
