@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import figures, report
 from benchmarks.samples import Sample, Spread, append, rates, spread
 from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
-from benchmarks.workers import System, WorkerError, started, take_turns
+from benchmarks.workers import System, WorkerError, started, take_turns, translations
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ def measure(options: argparse.Namespace, point: Point) -> list[Sample]:
             if absent:
                 raise WorkerError(next(iter(absent.values())))
             case = dataclasses.asdict(point)
-            return list(take_turns(workers, case, options.rounds, sources, point.batch, options.seconds))
+            request = translations(sources, point.batch, options.seconds)
+            return list(take_turns(workers, case, options.rounds, request))
 
 
 def times(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Spread:
