@@ -17,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -72,7 +73,15 @@ class Bench:
             write_corpus(path, self.pairs, vocabulary)
         return path
 
-    def train(self, name: str, size: Size, *flags: str, steps: int = 0, tokens: int = 0, **settings: str) -> Run:
+    def train(
+        self,
+        name: str,
+        size: Size,
+        *flags: str,
+        steps: int = 0,
+        tokens: int = 0,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> Run:
         """Run `nmt train` for some steps; return what was recorded.
 
         Args:
@@ -239,7 +248,7 @@ def start(bench: Bench) -> Iterator[str]:
     rows = []
     for about in ("cold", "warm"):
         cache = {name: str(bench.folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
-        run = bench.train(f"start-{about}", size, steps=3, **cache)
+        run = bench.train(f"start-{about}", size, steps=3, settings=cache)
         rows.append([about, f"{run.until_first_step:.1f}"])
     yield report.table(["start", "s to the end of the first step"], rows)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,12 +46,11 @@ def products(models: Mapping[str, Size], tokens: int, device: torch.device) -> I
             left, weight, gradient = (
                 torch.randn(shape, device=device, dtype=torch.bfloat16) for shape in ((m, k), (n, k), (m, n))
             )
-            ways: list[Callable[[], Tensor]] = [
-                lambda left=left, weight=weight: left @ weight.t(),
-                lambda gradient=gradient, weight=weight: gradient @ weight,
-                lambda gradient=gradient, left=left: gradient.t() @ left,
+            rates = [
+                2.0 * m * k * n / seconds_of(partial(torch.mm, *pair), device)
+                for pair in ((left, weight.t()), (gradient, weight), (gradient.t(), left))
             ]
-            yield f"{name} {m} x {k} x {n}", [2.0 * m * k * n / seconds_of(way, device) for way in ways]
+            yield f"{name} {m} x {k} x {n}", rates
 
 
 def attention(
@@ -96,16 +97,12 @@ def variable_length(size: Size, lengths: Sequence[int], device: torch.device) ->
     from torch.nn.attention import varlen
 
     offsets = torch.tensor([0, *itertools.accumulate(lengths)], device=device, dtype=torch.int32)
-    inputs = [heads(size, sum(lengths), size.heads, device=device) for _ in range(3)]
-    longest = max(lengths)
-    sides: dict[str, Any] = {"window_size": (-1, 0)}  # causal, in recent releases
-    try:
-        varlen.varlen_attn(*inputs, offsets, offsets, longest, longest, **sides)
-    except TypeError:
-        sides = {"is_causal": True}
-    return forwards_and_backwards(
-        lambda q, k, v: varlen.varlen_attn(q, k, v, offsets, offsets, longest, longest, **sides), *inputs
-    )
+    query, key, value = (heads(size, sum(lengths), size.heads, device=device) for _ in range(3))
+    attend: Any = varlen.varlen_attn
+    recent = "window_size" in inspect.signature(attend).parameters
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if recent else {"is_causal": True}
+    ends = (offsets, offsets, max(lengths), max(lengths))
+    return forwards_and_backwards(lambda q, k, v: attend(q, k, v, *ends, **causal), query, key, value)
 
 
 def flex(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:

@@ -109,8 +109,8 @@ def batches(pairs: Sequence[Pair], tokens: int, count: int, seed: int = 1) -> li
     Args:
         tokens: source tokens, and target tokens, of a batch at most; padding and the ends of sentences included.
     """
-    lengths = [np.array([len(pair[side]) + 1 for pair in pairs]) for side in (0, 1)]
-    groups = length_buckets(*lengths, tokens)
+    source, target = (np.array([len(pair[side]) + 1 for pair in pairs]) for side in (0, 1))
+    groups = length_buckets(source, target, tokens)
     chosen = random.Random(seed).sample(groups, min(count, len(groups)))
     return [([pairs[i][0] for i in group], [pairs[i][1] for i in group]) for group in chosen]
 

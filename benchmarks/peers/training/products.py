@@ -51,7 +51,7 @@ def ways(left: Tensor, weight: Tensor, gradient: Tensor, into: Tensor) -> Iterat
     yield lambda: torch.mm(left, weight.t(), out=into)
     yield lambda: gradient @ weight
     yield lambda: gradient.t() @ left
-    if torch.backends.mkldnn.is_available():
+    if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         onednn = torch.ops.mkldnn._linear_pointwise
         yield lambda: onednn(left, weight, None, "none", [], "")
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, len(left))

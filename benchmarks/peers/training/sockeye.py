@@ -26,7 +26,7 @@ def build(setup: Setup) -> System:
     def step(batch: Batch) -> None:
         inputs = arguments(batch)
         if not traced:
-            traced.append(torch.jit.trace(whole, inputs, strict=False))
+            traced.append(torch.jit.trace(whole, inputs, strict=False))  # type: ignore[no-untyped-call]
         total, _, _ = traced[0](*inputs)
         optimizer.zero_grad()
         total.backward()

@@ -53,7 +53,7 @@ def build(setup: Setup) -> System:
             logits = model(batch.source, batch.target_in).flatten(0, 1)
             loss = F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return system_of(torch.__version__, setup, step)
