@@ -17,7 +17,8 @@ def bench(folder: Path, seconds: float = 300.0) -> Bench:
     return Bench(torch.device("cpu"), True, folder, time.monotonic() + seconds, {"tiny": gpu.TINY}, 256, 6)
 
 
-def test_steps_and_kernels_are_measured(tmp_path: Path) -> None:
+def test_steps_and_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function: function)
     shared = bench(tmp_path)
     products = "\n".join(measured(gpu.products, shared))
     assert "| tiny 256 x 16 x 48 |" in products

@@ -27,6 +27,8 @@ from nmt_cli.registry import register
 from nmt_cli.training.run_directory import METRICS
 
 ENDLESS = 10**9
+COPIES = 50
+"""Copies of the sentences in the corpus, so that they fill nmt's own batches."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def answer(folder: Path, setups: queue.Queue[Setup | None]) -> None:
 def train(setup: Setup, folder: Path) -> None:
     """Train without end on the setup's sentences."""
     pairs = [pair for batch in setup.pairs for pair in zip(*batch, strict=True)]
-    write_corpus(folder / "data", pairs, setup.vocabulary)
+    write_corpus(folder / "data", COPIES * pairs, setup.vocabulary)
     flags = {
         **model_flags(Size(setup.layers, setup.width, setup.inner, setup.heads, setup.vocabulary)),
         "dropout": DROPOUT,
