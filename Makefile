@@ -5,7 +5,7 @@
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make docs          build the documentation's site in build/site; a broken link is an error
 #   make faults        run the long fault-injection tests: docs/reliability.md
-#   make bench         measure the speed of translation: docs/benchmarks.md
+#   make bench         measure the speed of training and translation: docs/benchmarks.md
 #   make install       make the environment only
 #   make clean         remove the environment, caches and the quickstart's output
 
@@ -56,8 +56,12 @@ docs: $(STAMP)
 faults: $(STAMP)
 	OMP_NUM_THREADS=1 NMT_FAULTS=long $(BIN)/python -m pytest tests/faults -p no:xdist --timeout 3600 --durations 10
 
-# BENCH="--python ctranslate2=PATH ..." gives the interpreters of the programs to compare with, and other flags.
+# BENCH="--python ctranslate2=PATH ..." gives the interpreters of the programs to compare translation with, and other
+# flags; TRAINING="--python fairseq=PATH ..." those of training.
 bench: $(BENCH_STAMP)
+	$(BIN)/python -m benchmarks.training $(TRAINING)
+	$(BIN)/python -m benchmarks.training_growth
+	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.translation $(BENCH)
 	$(BIN)/python -m benchmarks.growth
 

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import figures, report
 from benchmarks.samples import Sample, Spread, append, rates, spread
 from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
-from benchmarks.workers import System, WorkerError, started, take_turns
+from benchmarks.workers import System, WorkerError, started, take_turns, translations
 
 
 @dataclass(frozen=True)
@@ -81,42 +81,62 @@ def measure(options: argparse.Namespace, point: Point) -> list[Sample]:
             if absent:
                 raise WorkerError(next(iter(absent.values())))
             case = dataclasses.asdict(point)
-            return list(take_turns(workers, case, options.rounds, sources, point.batch, options.seconds))
+            request = translations(sources, point.batch, options.seconds)
+            return list(take_turns(workers, case, options.rounds, request))
 
 
-def times(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Spread:
+def times(samples: Sequence[Sample], point: Point, system: str) -> Spread:
     """Return the milliseconds of a sentence."""
-    return spread([1000 / rate for rate in rates(samples, case, system).values()])
+    return spread([1000 / rate for rate in rates(samples, dataclasses.asdict(point), system).values()])
+
+
+@dataclass(frozen=True)
+class Study:
+    """Curves of one figure."""
+
+    name: str  # of the report
+    about: str
+    unit: str
+    curves: Mapping[str, Sequence[int]]  # by the field of the point that changes, its values
+    titles: Mapping[str, str]
+    point: Any  # a dataclass
+    measure: Callable[[argparse.Namespace, Any], list[Sample]]
+    times: Callable[[Sequence[Sample], Any, str], Spread]  # of a point and a system
+
+    def grow(self, options: argparse.Namespace, result: report.Report) -> None:
+        """Measure all curves, draw them and write the report."""
+        path = report.begin(options, self.name)
+        panels: dict[str, dict[str, dict[int, Spread]]] = {}
+        for name in options.curves:
+            curves: dict[str, dict[int, Spread]] = {f"nmt {dtype}": {} for dtype in options.dtypes}
+            for value in self.curves[name]:
+                point = dataclasses.replace(self.point, **{name: value})
+                try:
+                    samples = self.measure(options, point)
+                except WorkerError as error:
+                    raise SystemExit(f"error: {error}") from error
+                for sample in samples:
+                    append(path, sample)
+                for system, curve in curves.items():
+                    curve[value] = self.times(samples, point, system)
+                    print(f"{name} {value}: {system} {report.shown(curve[value])} ms", file=sys.stderr)
+            panels[self.titles[name]] = curves
+        result.add_figure(self.name, self.about, figures.curves(panels, self.unit))
+        for title, curves in panels.items():
+            rows = [
+                [f"{value:,}", *(report.shown(curve[value]) for curve in curves.values())]
+                for value in next(iter(curves.values()))
+            ]
+            result.add(report.table([title, *(f"{system}, ms" for system in curves)], rows))
+        result.write(options.out, options.page)
+        print(options.out / f"{self.name}.md")
+
+
+TRANSLATION = Study("growth", "Time for a sentence", "ms for a sentence", CURVES, TITLES, Point(), measure, times)
 
 
 def main() -> None:
-    options = arguments()
-    path = report.begin(options, "growth")
-    result = report.Report("growth", METHOD)
-    panels: dict[str, dict[str, dict[int, Spread]]] = {}
-    for name in options.curves:
-        curves: dict[str, dict[int, Spread]] = {f"nmt {dtype}": {} for dtype in options.dtypes}
-        for value in CURVES[name]:
-            point = dataclasses.replace(Point(), **{name: value})
-            try:
-                samples = measure(options, point)
-            except WorkerError as error:
-                raise SystemExit(f"error: {error}") from error
-            for sample in samples:
-                append(path, sample)
-            for system, curve in curves.items():
-                curve[value] = times(samples, dataclasses.asdict(point), system)
-                print(f"{name} {value}: {system} {report.shown(curve[value])} ms", file=sys.stderr)
-        panels[TITLES[name]] = curves
-    result.add_figure("growth", "Time for a sentence", figures.curves(panels, "ms for a sentence"))
-    for title, curves in panels.items():
-        rows = [
-            [f"{value:,}", *(report.shown(curve[value]) for curve in curves.values())]
-            for value in next(iter(curves.values()))
-        ]
-        result.add(report.table([title, *(f"{system}, ms" for system in curves)], rows))
-    result.write(options.out, options.page)
-    print(options.out / "growth.md")
+    TRANSLATION.grow(arguments(), report.Report("growth", METHOD))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import figures, report
 from benchmarks.samples import Sample, Spread, append, rates, ratio, spread
 from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
-from benchmarks.workers import System, Worker, WorkerError, started, take_turns
+from benchmarks.workers import Worker, WorkerError, add_interpreters, interpreters, started, take_turns, translations
 from nmt_cli.errors import counted
 
 PEERS = ("nmt", "ctranslate2", "huggingface", "fairseq")
@@ -50,28 +50,13 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "--systems",
-        nargs="+",
-        type=System.parse,
-        default=[System.parse(each) for each in SYSTEMS],
-        metavar="PEER:DTYPE",
-        help=f"default: {' '.join(SYSTEMS)}",
-    )
-    add("--python", action="append", default=[], metavar="PEER=PATH", help="interpreter of a peer")
+    add_interpreters(parser, SYSTEMS)
     add("--models", nargs="+", choices=SIZES, default=list(SIZES))
     add("--beams", nargs="+", type=report.positive, default=[4, 1], metavar="N")
     add("--batches", nargs="+", type=report.positive, default=[1, 32, 64], metavar="N", help="sentences in a call")
     report.add_speed_options(parser, rounds=7, seconds=2.0)
     options = parser.parse_args(words)
-    for system in options.systems:
-        if system.peer not in PEERS:
-            parser.error(f"there is no peer called {system.peer!r}; there are {', '.join(PEERS)}")
-    pairs = [text.partition("=") for text in options.python]
-    for peer, _, path in pairs:
-        if peer not in PEERS or not path:
-            parser.error(f"--python takes PEER=PATH, with one of {', '.join(PEERS)}, not {peer!r}")
-    options.pythons = {**dict.fromkeys(PEERS, sys.executable), **{peer: path for peer, _, path in pairs}}
+    options.pythons = interpreters(parser, options, PEERS)
     return options
 
 
@@ -100,7 +85,8 @@ def measure(options: argparse.Namespace, model: str, beam: int, path: Path) -> M
             samples = []
             for batch in options.batches:
                 case = {"model": model, "beam": beam, "batch": batch}
-                for sample in take_turns(workers, case, options.rounds, sources, batch, options.seconds):
+                request = translations(sources, batch, options.seconds)
+                for sample in take_turns(workers, case, options.rounds, request):
                     print(f"{case}, round {sample.round}: {sample.system} {sample.rate:.3g}", file=sys.stderr)
                     append(path, sample)
                     samples.append(sample)

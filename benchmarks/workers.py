@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,17 +47,24 @@ class System:
 class Worker:
     """A system in its own process and interpreter; it sleeps unless it is asked for something.
 
+    Args:
+        setup: what the system is told at the start, without its `dtype`.
+        package: of the adapters.
+
     Raises:
         WorkerError: the system cannot be started, in `__init__`, or failed.
     """
 
-    def __init__(self, system: System, python: str, setup: Mapping[str, Any]) -> None:
+    def __init__(
+        self, system: System, python: str, setup: Mapping[str, Any], package: str = "benchmarks.peers"
+    ) -> None:
         self.system = system
+        self.figures: dict[str, Any] = {}  # of the last sample, besides its amount and its seconds
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         environment = {**os.environ, "OMP_NUM_THREADS": str(setup["cores"]), "HF_HUB_OFFLINE": "1"}
         try:
             self.process = subprocess.Popen(
-                [python, "-m", f"benchmarks.peers.{system.peer}"],
+                [python, "-m", f"{package}.{system.peer}"],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,
@@ -90,13 +99,13 @@ class Worker:
         outputs: list[list[int]] = self.ask({"translate": sources})["outputs"]
         return outputs
 
-    def sample(
-        self, case: Mapping[str, Any], number: int, sources: Sequence[Any], batch: int, seconds: float
-    ) -> Sample:
-        """Return a sample of at least `seconds`, in sentences; `number` is that of the round."""
+    def sample(self, case: Mapping[str, Any], number: int, request: Mapping[str, Any]) -> Sample:
+        """Return the sample that `request` asks for; `number` is that of the round."""
         time.sleep(PAUSE)
-        reply = self.ask({"sources": sources, "batch": batch, "seconds": seconds})
-        return Sample(case, self.system.name, number, reply["amount"], reply["seconds"])
+        reply = self.ask(request)
+        sample = Sample(case, self.system.name, number, reply.pop("amount"), reply.pop("seconds"))
+        self.figures = reply
+        return sample
 
     def close(self) -> None:
         """End the process."""
@@ -106,19 +115,22 @@ class Worker:
 
 @contextlib.contextmanager
 def started(
-    systems: Sequence[System], pythons: Mapping[str, str], setup: Mapping[str, Any]
+    systems: Sequence[System],
+    pythons: Mapping[str, str],
+    setup: Mapping[str, Any],
+    package: str = "benchmarks.peers",
 ) -> Iterator[tuple[list[Worker], dict[str, str]]]:
     """Yield the workers of the systems that start, and the reasons why the others do not.
 
     Args:
         pythons: the interpreter of each peer.
-        setup: `benchmarks.peers.serve.Setup` without `dtype`.
+        setup, package: as of `Worker`.
     """
     workers, reasons = [], {}
     with contextlib.ExitStack() as stack:
         for system in systems:
             try:
-                workers.append(Worker(system, pythons[system.peer], setup))
+                workers.append(Worker(system, pythons[system.peer], setup, package))
             except WorkerError as error:
                 reasons[system.name] = str(error)
             else:
@@ -127,10 +139,48 @@ def started(
 
 
 def take_turns(
-    workers: Sequence[Worker], case: Mapping[str, Any], rounds: int, sources: Sequence[Any], batch: int, seconds: float
+    workers: Sequence[Worker], case: Mapping[str, Any], rounds: int, request: Callable[[int], Mapping[str, Any]]
 ) -> Iterator[Sample]:
-    """Yield samples of each worker in turn (A B C A B C ...), so that a disturbance of the machine meets all alike."""
+    """Yield samples of each worker in turn (A B C A B C ...), so that a disturbance of the machine meets all alike.
+
+    Args:
+        request: returns the request for the samples of a round.
+    """
     for number in range(rounds):
-        rotated = [*sources[number * batch % len(sources) :], *sources[: number * batch % len(sources)]]
         for worker in workers:
-            yield worker.sample(case, number, rotated, batch, seconds)
+            yield worker.sample(case, number, request(number))
+
+
+def translations(sources: Sequence[Any], batch: int, seconds: float) -> Callable[[int], Mapping[str, Any]]:
+    """Return the requests of rounds of at least `seconds`, each of which begins at other sources."""
+
+    def request(number: int) -> Mapping[str, Any]:
+        first = number * batch % len(sources)
+        return {"sources": [*sources[first:], *sources[:first]], "batch": batch, "seconds": seconds}
+
+    return request
+
+
+def add_interpreters(parser: argparse.ArgumentParser, systems: Sequence[str]) -> None:
+    """Add the options that choose the systems, `systems` by default, and their interpreters."""
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        type=System.parse,
+        default=[System.parse(each) for each in systems],
+        metavar="PEER:DTYPE",
+        help=f"default: {' '.join(systems)}",
+    )
+    parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="interpreter of a peer")
+
+
+def interpreters(parser: argparse.ArgumentParser, options: argparse.Namespace, peers: Sequence[str]) -> dict[str, str]:
+    """Return the interpreter of each peer, this one by default; end the program if there is no such peer."""
+    for system in options.systems:
+        if system.peer not in peers:
+            parser.error(f"there is no peer called {system.peer!r}; there are {', '.join(peers)}")
+    pairs = [text.partition("=") for text in options.python]
+    for peer, _, path in pairs:
+        if peer not in peers or not path:
+            parser.error(f"--python takes PEER=PATH, with one of {', '.join(peers)}, not {peer!r}")
+    return {**dict.fromkeys(peers, sys.executable), **{peer: path for peer, _, path in pairs}}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.peers.serve import Ids, Setup, System, serve
+from benchmarks.peers.serve import Ids, Setup, Sizes, System, serve
 from benchmarks.peers.weights import fairseq_layers, read, sinusoids
 
 THEIRS = [1, 3, 0, 2]
@@ -29,13 +29,10 @@ def restore_field_rule() -> None:
 def build(setup: Setup) -> System:
     restore_field_rule()
     import fairseq
-    from fairseq.data import Dictionary
     from fairseq.sequence_generator import SequenceGenerator
 
     torch.set_num_threads(setup.cores)
-    words = Dictionary()
-    for number in range(len(THEIRS), setup.vocabulary):
-        words.add_symbol(str(number))
+    words = dictionary(setup.vocabulary)
     model = load(setup, words)
     generator = SequenceGenerator(
         [model],
@@ -58,24 +55,39 @@ def build(setup: Setup) -> System:
     return System(f"{fairseq.__version__}, torch {torch.__version__}", translate)
 
 
-def load(setup: Setup, words: Any) -> Any:
-    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
+def dictionary(size: int) -> Any:
+    """Return a `Dictionary` of `size` entries."""
+    from fairseq.data import Dictionary
+
+    words = Dictionary()
+    for number in range(len(THEIRS), size):
+        words.add_symbol(str(number))
+    return words
+
+
+def random_model(sizes: Sizes, words: Any) -> Any:
+    """Return the model with random weights, for the `Dictionary` of `words`; its dropout of 0.1 is the default."""
     from fairseq.models.transformer import TransformerModel, base_architecture
 
-    sizes = {
-        "embed_dim": setup.width,
-        "ffn_embed_dim": setup.inner,
-        "layers": setup.layers,
-        "attention_heads": setup.heads,
+    values = {
+        "embed_dim": sizes.width,
+        "ffn_embed_dim": sizes.inner,
+        "layers": sizes.layers,
+        "attention_heads": sizes.heads,
     }
-    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in values.items()}
     arguments = argparse.Namespace(
         **sides, share_all_embeddings=True, max_source_positions=POSITIONS, max_target_positions=POSITIONS
     )
     base_architecture(arguments)
-    model = TransformerModel.build_model(
+    return TransformerModel.build_model(
         arguments, types.SimpleNamespace(source_dictionary=words, target_dictionary=words)
     )
+
+
+def load(setup: Setup, words: Any) -> Any:
+    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
+    model = random_model(setup, words)
     weights = read(setup.checkpoint)
     embedding = weights["target_embedding.weight"].copy()
     embedding[THEIRS] = embedding[: len(THEIRS)].copy()

@@ -11,10 +11,30 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 Ids = list[list[int]]
 Translate = Callable[[Ids], Ids]
+Answer = Callable[[dict[str, Any]], dict[str, Any]]  # of a request
+
+
+class Sizes(Protocol):
+    """The size of a model, as every setup has it."""
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def inner(self) -> int: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def vocabulary(self) -> int: ...
 
 
 class Setup(NamedTuple):
@@ -41,23 +61,38 @@ class System(NamedTuple):
 
 
 def serve(build: Callable[[Setup], System]) -> None:
-    """Answer requests until standard input closes. What a library prints goes to standard error."""
+    """Answer requests for translations and for samples until standard input closes."""
+
+    def start(setup: dict[str, Any]) -> tuple[str, Answer]:
+        system = build(Setup(**setup))
+
+        def answer(request: dict[str, Any]) -> dict[str, Any]:
+            if "translate" in request:
+                return {"outputs": system.translate(request["translate"])}
+            return sample(system.translate, setup["steps"], **request)
+
+        return system.version, answer
+
+    answer_requests(start)
+
+
+def answer_requests(start: Callable[[dict[str, Any]], tuple[str, Answer]]) -> None:
+    """Answer requests until standard input closes. What a library prints goes to standard error.
+
+    Args:
+        start: takes the setup, which is the first line; returns the system's version and what answers requests.
+    """
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def reply(**content: Any) -> None:
+    def reply(content: dict[str, Any]) -> None:
         replies.write(json.dumps(content) + "\n")
         replies.flush()
 
-    setup = Setup(**json.loads(sys.stdin.readline()))
-    system = build(setup)
-    reply(version=system.version)
+    version, answer = start(json.loads(sys.stdin.readline()))
+    reply({"version": version})
     for line in sys.stdin:
-        request = json.loads(line)
-        if "translate" in request:
-            reply(outputs=system.translate(request["translate"]))
-        else:
-            reply(**sample(system.translate, setup.steps, **request))
+        reply(answer(json.loads(line)))
 
 
 def sample(translate: Translate, steps: int, sources: Ids, batch: int, seconds: float) -> dict[str, float]:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import workers
 from benchmarks.peers.serve import Ids, sample
 from benchmarks.samples import Sample
-from benchmarks.workers import System, Worker, started, take_turns
+from benchmarks.workers import System, Worker, started, take_turns, translations
 
 
 def test_systems_are_read_from_the_command_line() -> None:
@@ -45,12 +45,12 @@ def test_systems_take_turns_on_the_same_sources() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def sample(self, case: Mapping[str, Any], number: int, sources: list[int], batch: int, _: float) -> Sample:
-            asked.append((self.name, number, sources[0]))
-            return Sample(case, self.name, number, batch, 1.0)
+        def sample(self, case: Mapping[str, Any], number: int, request: Mapping[str, Any]) -> Sample:
+            asked.append((self.name, number, request["sources"][0]))
+            return Sample(case, self.name, number, request["batch"], 1.0)
 
     both = cast("list[Worker]", [Recorded("a"), Recorded("b")])
-    assert len(list(take_turns(both, {}, 2, [10, 11, 12, 13, 14], 3, 1.0))) == 4
+    assert len(list(take_turns(both, {}, 2, translations([10, 11, 12, 13, 14], 3, 1.0)))) == 4
     assert asked == [("a", 0, 10), ("b", 0, 10), ("a", 1, 13), ("b", 1, 13)]
 
 

@@ -1,0 +1,356 @@
+"""Everything there is to measure of training on a GPU, in one call and about half an hour.
+
+    python -m benchmarks.gpu [--part NAME ...] [--minutes 28] [--out DIRECTORY]
+
+Each part is measured on its own: one that fails is reported and costs the others nothing. The report is written after
+each part. With `--device cpu --tiny` the parts run in seconds, to try them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from benchmarks import kernels, report
+from benchmarks.probe import PROFILED
+from benchmarks.synthetic import SIZES, Pair, Size, flops_of_token, model_flags, random_pairs, write_corpus
+from benchmarks.workers import ROOT
+from nmt_cli.training.run_directory import METRICS
+
+MODELS = {"base": SIZES["base"], "big": Size(6, 1024, 4096, 16, 37_000)}
+TINY = Size(1, 16, 32, 2, 60)
+METHOD = """
+Random sentences of about 25 words, a vocabulary of 37,000. Steps are those of `nmt train` in a process of its own,
+timed from one to the next; the first ones, in which code is compiled, are left out. The utilisation is the share of the
+fastest product of this GPU, measured in the part `products`, that the model's products without padding take.
+"""
+
+
+class NotAvailable(Exception):
+    """A part needs what is not there."""
+
+
+@dataclass
+class Bench:
+    """What the parts share."""
+
+    device: torch.device
+    tiny: bool
+    folder: Path
+    ends: float  # the time at which everything must be done, of the monotonic clock
+    models: dict[str, Size]
+    tokens: int  # of an update
+    steps: int
+    peak: float = 0.0  # of the products, in operations a second; 0 until it is measured
+    pairs: list[Pair] = field(default_factory=list)
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.ends - time.monotonic()
+
+    def data(self, tokens: int) -> Path:
+        """Return prepared data with enough sentences for the longest run; all models have one vocabulary."""
+        path = self.folder / "data"
+        vocabulary = next(iter(self.models.values())).vocabulary
+        if not path.exists():
+            count = 12 * self.steps if self.tiny else self.steps * tokens // 20
+            self.pairs = random_pairs(count, vocabulary, mean=6 if self.tiny else 25)
+            write_corpus(path, self.pairs, vocabulary)
+        return path
+
+    def train(
+        self,
+        name: str,
+        size: Size,
+        *flags: str,
+        steps: int = 0,
+        tokens: int = 0,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> Run:
+        """Run `nmt train` for some steps; return what was recorded.
+
+        Args:
+            name: of the run; a name that was used is a run that is resumed.
+            flags: more flags.
+            settings: environment variables.
+
+        Raises:
+            NotAvailable: the run failed; the message is the end of what it said.
+        """
+        steps, tokens, record = steps or self.steps, tokens or self.tokens, self.folder / f"{name}.json"
+        warm = steps // 2 if self.tiny else min(20, steps // 2)
+        chosen = {
+            **model_flags(size),
+            "batch_tokens": tokens,
+            "max_steps": steps,
+            "save_every": 10**9,
+            "log_every": 1,
+            "device": self.device.type,
+            "schedule": "probed",
+            "record": record,
+            "warm_after": warm,
+            "sustained_tflops": 1.0,
+            "peak_tflops": 1.0,
+        }
+        words = [word for key, value in chosen.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+        out = self.folder / name
+        began = time.time()
+        self.execute(
+            "train", self.data(self.tokens), "--out", out, "--import", "benchmarks.probe", *words, *flags, **settings
+        )
+        lines = [json.loads(line) for line in (out / METRICS).read_text(encoding="utf-8").splitlines()]
+        return Run(json.loads(record.read_text(encoding="utf-8")), lines, began, warm)
+
+    def execute(self, *words: object, **settings: str) -> str:
+        """Run `nmt`; return what it wrote to standard output. Raises NotAvailable if it fails."""
+        command = [sys.executable, "-m", "nmt_cli", *map(str, words)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=max(1.0, self.left)
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NotAvailable("there was no time left") from error
+        if done.returncode:
+            raise NotAvailable(" ".join(done.stderr.strip().splitlines()[-3:]))
+        return done.stdout
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was recorded of a run."""
+
+    record: dict[str, Any]  # `benchmarks.probe`'s
+    metrics: list[dict[str, Any]]  # a line a step
+    began: float
+    warm_after: int
+
+    @property
+    def seconds(self) -> list[float]:
+        """The time of each step after the first ones and the profiled ones."""
+        times = [after - before for before, after in itertools.pairwise(self.record["starts"])]
+        return times[self.warm_after + PROFILED + 1 :] or times[-1:]
+
+    @property
+    def until_first_step(self) -> float:
+        """Seconds from the start of the process to the end of the first step."""
+        return float(self.record["starts"][1] - self.began)
+
+    @property
+    def tokens(self) -> float:
+        """Target tokens of a step."""
+        return float(self.metrics[-1]["target_tokens"] / self.metrics[-1]["step"])
+
+    @property
+    def rate(self) -> float:
+        """Target tokens a second, at the median step."""
+        return self.tokens / statistics.median(self.seconds)
+
+
+def products(bench: Bench) -> Iterator[str]:
+    """The fastest matrix products, at the models' shapes."""
+    rows = [*kernels.products(bench.models, bench.tokens, bench.device)]
+    bench.peak = max(max(rates) for _, rates in rows)
+    yield report.table(
+        ["TFLOP/s in bfloat16", "forward", "input's gradient", "weight's gradient"],
+        [[shape, *(report.digits(rate / 1e12) for rate in rates)] for shape, rates in rows],
+    )
+
+
+def attention(bench: Bench) -> Iterator[str]:
+    """The kernels of self-attention on a packed batch, forwards and backwards."""
+    bench.data(bench.tokens)
+    lengths = [len(target) + 1 for _, target in bench.pairs]
+    for name, size in bench.models.items():
+        rows = kernels.attention(size, lengths, bench.tokens, bench.device)
+        yield report.table(
+            [f"{name}: kernel", "ms"],
+            [[kernel, found if isinstance(found, str) else report.digits(1e3 * found)] for kernel, found in rows],
+        )
+
+
+def steps(bench: Bench) -> Iterator[str]:
+    """Updates of each model: one piece a rank, and as many micro-batches as the paper had GPUs."""
+    rows, drawn = [], []
+    for name, size in bench.models.items():
+        for about, flags in (("default", ()), ("8 micro-batches", ("--micro-batches", "8"))):
+            label = f"{name}, {about}"
+            try:
+                run = bench.train(f"steps {label}".replace(" ", "-"), size, *flags)
+            except NotAvailable as error:
+                rows.append([label, f"not available: {error}", *[""] * 6])
+                continue
+            rows.append([label, *figures_of(run, size, bench)])
+            drawn.append(f"Steps of {label}, ms:\n\n```\n{histogram([1e3 * s for s in run.seconds])}\n```")
+    yield report.table(
+        ["", "step, ms", "target tokens/s", "utilisation", "launches a step", "graphs, warm", "graphs, later", "GB"],
+        rows,
+    )
+    yield from drawn
+
+
+def figures_of(run: Run, size: Size, bench: Bench) -> list[str]:
+    """Return the figures of a run as the cells of a row."""
+    record = run.record
+    speed = run.rate * flops_of_token(size, bench.pairs)
+    later = record["graphs"] - record.get("graphs_when_warm", record["graphs"])
+    return [
+        report.digits(1e3 * statistics.median(run.seconds)),
+        report.digits(run.rate),
+        f"{speed / bench.peak:.1%}" if bench.peak else "",
+        report.digits(record["launches"]) if "launches" in record else "",
+        str(record.get("graphs_when_warm", "")),
+        str(later),
+        f"{record['memory'] / 1e9:.2f}" if "memory" in record else "",
+    ]
+
+
+def agreement(bench: Bench) -> Iterator[str]:
+    """Losses and gradient norms of the default, against padded micro-batches; float32, no dropout."""
+    exact = ("--dropout", "0", "--precision", "float32")
+    size = next(iter(bench.models.values()))
+    packed = bench.train("packed", size, *exact, steps=4)
+    padded = bench.train("padded", size, *exact, "--micro-batches", "8", steps=4)
+    names = ("loss", "gradient_norm")
+    rows = [
+        [str(ours["step"]), *(f"{ours[name]:.6f} / {theirs[name]:.6f}" for name in names)]
+        for ours, theirs in zip(packed.metrics, padded.metrics, strict=True)
+    ]
+    yield report.table(["step", "loss: default / 8 micro-batches", "gradient norm"], rows)
+
+
+def resume(bench: Bench) -> Iterator[str]:
+    """A run that is killed and resumed is bit for bit an uninterrupted one."""
+    size = next(iter(bench.models.values()))
+    flags = {**model_flags(size), "batch_tokens": bench.tokens, "device": bench.device.type}
+    words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    yield bench.execute("train", bench.data(bench.tokens), "--verify-resume", "--deterministic", *words).strip()
+
+
+def start(bench: Bench) -> Iterator[str]:
+    """Seconds until the first step has ended, with nothing compiled yet and then with what is kept."""
+    size = next(iter(bench.models.values()))
+    rows = []
+    for about in ("cold", "warm"):
+        cache = {name: str(bench.folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
+        run = bench.train(f"start-{about}", size, steps=3, settings=cache)
+        rows.append([about, f"{run.until_first_step:.1f}"])
+    yield report.table(["start", "s to the end of the first step"], rows)
+
+
+def save(bench: Bench) -> Iterator[str]:
+    """What a checkpoint costs the training: the steps around it against the median."""
+    rows = []
+    for name, size in bench.models.items():
+        run = bench.train(f"save-{name}", size, "--save-every", str(max(2, bench.steps // 5)), steps=bench.steps // 2)
+        extra = max(run.seconds) - statistics.median(run.seconds)
+        files = (bench.folder / f"save-{name}").rglob("*.safetensors")
+        rows.append([name, f"{max(path.stat().st_size for path in files) / 1e9:.2f}", report.digits(1e3 * extra)])
+    yield report.table(["", "GB of the largest file", "ms, the slowest step above the median"], rows)
+
+
+def eighth(bench: Bench) -> Iterator[str]:
+    """The speed with an eighth of the batch: what each of eight GPUs would have of the paper's."""
+    rows = []
+    for name, size in bench.models.items():
+        whole, part = (
+            bench.train(f"{name}-of-{parts}", size, tokens=bench.tokens // parts, steps=bench.steps // 2).rate
+            for parts in (1, 8)
+        )
+        rows.append([name, report.digits(whole), report.digits(part), f"{part / whole:.1%}"])
+    yield report.table(["", "tokens/s, whole batch", "an eighth", "bound on the efficiency of 8 GPUs"], rows)
+
+
+PARTS: dict[str, Callable[[Bench], Iterator[str]]] = {
+    part.__name__: part for part in (products, attention, steps, agreement, resume, eighth, save, start)
+}
+
+
+def histogram(values: Sequence[float], bins: int = 10, width: int = 50) -> str:
+    """Return lines `from to: #### count`; the last bin holds everything from the 99th percentile on."""
+    ordered = sorted(values)
+    low, high = ordered[0], ordered[int(0.99 * (len(ordered) - 1))]
+    step = (high - low) / bins or 1.0
+    counts = [0] * bins
+    for value in ordered:
+        counts[min(bins - 1, int((value - low) / step))] += 1
+    return (
+        "\n".join(
+            f"{low + i * step:9.2f} {'#' * round(width * count / max(counts))} {count}"
+            for i, count in enumerate(counts)
+        )
+        + f"\n{ordered[-1]:9.2f} the slowest"
+    )
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), dest="parts")
+    parser.add_argument("--minutes", type=float, default=28.0, help="default: 28")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model and few steps")
+    parser.add_argument("--tokens", type=report.positive, default=25_000, metavar="N", help="of an update")
+    parser.add_argument("--steps", type=report.positive, default=200, metavar="N")
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
+    return parser.parse_args(words)
+
+
+def measured(part: Callable[[Bench], Iterator[str]], bench: Bench) -> Iterator[str]:
+    """Yield the section of a part, whatever happens in it."""
+    began = time.monotonic()
+    yield f"### {part.__name__}\n\n{(part.__doc__ or '').splitlines()[0]}"
+    try:
+        yield from part(bench)
+    except NotAvailable as error:
+        yield f"Not available: {error}"
+    except Exception as error:  # a part must not cost the others their time on the machine
+        yield f"Failed: {type(error).__name__}: {error}"
+    yield f"Took {time.monotonic() - began:.0f} s."
+
+
+def main() -> None:
+    options = arguments()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("error: there is no GPU; to try the parts: --device cpu --tiny")
+    options.out.mkdir(parents=True, exist_ok=True)
+    result = report.Report("gpu", METHOD)
+    if options.device == "cuda":
+        result.versions["GPU"] = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(
+            device=torch.device(options.device),
+            tiny=options.tiny,
+            folder=Path(folder),
+            ends=time.monotonic() + 60 * options.minutes,
+            models={"tiny": TINY} if options.tiny else MODELS,
+            tokens=256 if options.tiny else options.tokens,
+            steps=8 if options.tiny else options.steps,
+        )
+        for name in options.parts:
+            for text in measured(PARTS[name], bench):
+                print(text, flush=True)
+                result.add(text)
+                result.write(options.out)
+    print(options.out / "gpu.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Speed of single kernels on a device: matrix products and attention, at the shapes of a training step."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.synthetic import Size
+
+ROWS_OF_LOGITS = 4096
+WARM_UP, REPEATS = 3, 10
+
+
+def seconds_of(function: Callable[[], Any], device: torch.device) -> float:
+    """Return the mean time of a call, after a few to warm up."""
+    for _ in range(WARM_UP):
+        function()
+    synchronise(device)
+    began = time.perf_counter()
+    for _ in range(REPEATS):
+        function()
+    synchronise(device)
+    return (time.perf_counter() - began) / REPEATS
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def products(models: Mapping[str, Size], tokens: int, device: torch.device) -> Iterator[tuple[str, list[float]]]:
+    """Yield the name of each product, and its operations a second forwards and for both gradients, in bfloat16."""
+    for name, size in models.items():
+        width, inner = size.width, size.inner
+        shapes = [(tokens, width, 3 * width), (tokens, width, width), (tokens, width, inner), (tokens, inner, width)]
+        for m, k, n in [*shapes, (min(tokens, ROWS_OF_LOGITS), width, size.vocabulary)]:
+            left, weight, gradient = (
+                torch.randn(shape, device=device, dtype=torch.bfloat16) for shape in ((m, k), (n, k), (m, n))
+            )
+            rates = [
+                2.0 * m * k * n / seconds_of(partial(torch.mm, *pair), device)
+                for pair in ((left, weight.t()), (gradient, weight), (gradient.t(), left))
+            ]
+            yield f"{name} {m} x {k} x {n}", rates
+
+
+def attention(
+    size: Size, lengths: Sequence[int], tokens: int, device: torch.device
+) -> Iterator[tuple[str, float | str]]:
+    """Yield the seconds of a causal self-attention over a batch, forwards and backwards, or why there are none.
+
+    Args:
+        lengths: of sentences; those that fit into `tokens` are taken.
+    """
+    ends = [end for end in itertools.accumulate(lengths) if end <= tokens]
+    taken = list(lengths[: len(ends)])
+    kernels: dict[str, Callable[..., Callable[[], Tensor]]] = {
+        "variable length": variable_length,
+        "FlexAttention, document mask": flex,
+        "scaled_dot_product_attention, padded": padded,
+    }
+    for name, kernel in kernels.items():
+        try:
+            yield name, seconds_of(kernel(size, taken, device), device)
+        except Exception as error:  # every release of PyTorch has other kernels, for other devices
+            yield name, f"not available: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+
+
+def heads(size: Size, *shape: int, device: torch.device) -> Tensor:
+    """Return random bfloat16 heads of the given shape, the width of a head last."""
+    return torch.randn(*shape, size.width // size.heads, device=device, dtype=torch.bfloat16, requires_grad=True)
+
+
+def forwards_and_backwards(attend: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], Tensor]:
+    """Return a function that calls `attend` and computes the gradients of its inputs."""
+    gradient = torch.randn_like(attend(*inputs))
+
+    def both() -> Tensor:
+        output = attend(*inputs)
+        torch.autograd.grad(output, inputs, gradient)
+        return output
+
+    return both
+
+
+def variable_length(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
+    """Return attention by PyTorch's kernel for packed sentences: [tokens, heads, width of a head]."""
+    from torch.nn.attention import varlen
+
+    offsets = torch.tensor([0, *itertools.accumulate(lengths)], device=device, dtype=torch.int32)
+    query, key, value = (heads(size, sum(lengths), size.heads, device=device) for _ in range(3))
+    attend: Any = varlen.varlen_attn
+    recent = "window_size" in inspect.signature(attend).parameters
+    causal: dict[str, Any] = {"window_size": (-1, 0)} if recent else {"is_causal": True}
+    ends = (offsets, offsets, max(lengths), max(lengths))
+    return forwards_and_backwards(lambda q, k, v: attend(q, k, v, *ends, **causal), query, key, value)
+
+
+def flex(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
+    """Return compiled FlexAttention over packed sentences with a document mask: [1, heads, tokens, width of a head]."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    document = torch.repeat_interleave(torch.arange(len(lengths), device=device), torch.tensor(lengths, device=device))
+
+    def visible(_: Tensor, __: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (document[query] == document[key]) & (key <= query)
+
+    total = sum(lengths)
+    mask = create_block_mask(visible, None, None, total, total, device=device)
+    compiled = torch.compile(flex_attention)
+    inputs = [heads(size, 1, size.heads, total, device=device) for _ in range(3)]
+    return forwards_and_backwards(lambda q, k, v: compiled(q, k, v, block_mask=mask), *inputs)
+
+
+def padded(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
+    """Return attention over groups of similar lengths, padded and causal: right padding needs no other mask."""
+    ordered = sorted(lengths)
+    groups = [ordered[i : i + 128] for i in range(0, len(ordered), 128)]
+    batches = [[heads(size, len(g), size.heads, g[-1], device=device) for _ in range(3)] for g in groups]
+    each = [
+        forwards_and_backwards(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *inputs)
+        for inputs in batches
+    ]
+    return lambda: [function() for function in each][-1]
