@@ -1,0 +1,58 @@
+"""The precision of matrix products that a run uses when none is given."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batching import load_batch
+from nmt_cli.data.corpus import Corpus
+from nmt_cli.device import World, autocast, bfloat16_products
+from nmt_cli.interfaces import Criterion
+from nmt_cli.training.run_directory import CONFIG, read_config
+
+SMALLEST = 1_000_000
+"""Parameters of the smallest model for which bfloat16 is tried on a CPU; smaller ones do not gain from it."""
+_SENTENCES = 32
+_ROUNDS = 3
+_GAIN = 1.1  # that decides for bfloat16
+
+
+def choose_precision(run: Path | None, model: Any, criterion: Criterion, corpus: Corpus, world: World) -> str:
+    """Return `bfloat16` or `float32`: what the directory of the run has recorded, else what is faster on this device.
+
+    A GPU that has bfloat16 arithmetic is faster with it. A CPU that has it is tried.
+    """
+    if run is not None and (run / CONFIG).exists():
+        recorded: str = read_config(run)["training"]["precision"]
+        return recorded
+    low = bfloat16_products(world.device.type, "auto")
+    if world.is_main and world.device.type == "cpu" and bfloat16_in_hardware():
+        low = sum(p.numel() for p in model.parameters()) >= SMALLEST and gain(model, criterion, corpus) >= _GAIN
+    return "bfloat16" if world.start_any([low])()[0] else "float32"
+
+
+def bfloat16_in_hardware() -> bool:
+    """Return whether the CPU multiplies bfloat16 matrices faster than by converting them."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def gain(model: Any, criterion: Criterion, corpus: Corpus) -> float:
+    """Return how many times as fast as in float32 the forward and backward passes are in bfloat16."""
+    device = torch.device("cpu")
+    step = max(1, len(corpus) // _SENTENCES)
+    batch = load_batch(corpus, np.arange(0, len(corpus), step)[:_SENTENCES])
+    fastest = dict.fromkeys(("float32", "bfloat16"), float("inf"))
+    for _ in range(_ROUNDS):
+        for precision in fastest:
+            began = time.perf_counter()
+            with autocast(device, precision):
+                loss = criterion(model, batch)
+            loss.total.backward()  # type: ignore[no-untyped-call]
+            fastest[precision] = min(fastest[precision], time.perf_counter() - began)
+    model.zero_grad(set_to_none=True)
+    return fastest["float32"] / fastest["bfloat16"]
