@@ -28,16 +28,16 @@ POOL = 1 << 18
 _CHUNKS = 1 << 22
 """A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus of any size."""
 
-_PIECE_TOKENS = {"cpu": 2048, "cuda": 32_768}
+_PIECE_TOKENS = {"cpu": 4096, "cuda": 32_768}
 
 
 def groups_of_update(batch_tokens: int) -> int:
     """Return the number of groups of an update.
 
-    It is 8, the paper's GPUs, or a smaller power of 2, so that a group has at least 1,024 tokens.
+    It is 8, the paper's GPUs, or a smaller power of 2, so that a group has at least 2,048 tokens.
     """
     count = 1
-    while count < 8 and batch_tokens // (2 * count) >= 1024:
+    while count < 8 and batch_tokens // (2 * count) >= 2048:
         count *= 2
     return count
 
@@ -45,10 +45,10 @@ def groups_of_update(batch_tokens: int) -> int:
 def default_pieces(batch_tokens: int, ranks: int, device_type: str) -> int:
     """Return the default number of pieces of an update, a multiple of `ranks`.
 
-    A piece on a GPU is the share of a rank, up to 32,768 tokens. A piece on a CPU is a group or an even part of one, up
-    to 2,048 tokens; other numbers of pieces have more padding.
+    A piece is a group or an even part of one, up to 4,096 tokens on a CPU and 32,768 on a GPU; other numbers of pieces
+    have more padding.
     """
-    unit = groups_of_update(batch_tokens) if device_type == "cpu" else 1
+    unit = groups_of_update(batch_tokens)
     pieces = unit * -(-batch_tokens // (unit * _PIECE_TOKENS[device_type]))
     return -(-pieces // ranks) * ranks
 
