@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,8 +57,11 @@ class Corpus:
         self._ids = [ids for ids, _ in sides]
         self._offsets = [offsets for _, offsets in sides]
         sums = [self._recorded(str, side, "files", name, "sha256") for side in SIDES for name in ("ids", "offsets")]
-        self.fingerprint = hashlib.sha256("\n".join(sums).encode()).hexdigest()
-        """SHA-256 over the fingerprints of the split's files in the manifest."""
+        self.weights = self._read_weights()
+        """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
+        upsampled = [f"{part}" for part in self.weights] if any(weight > 1 for *_, weight in self.weights) else []
+        self.fingerprint = hashlib.sha256("\n".join(sums + upsampled).encode()).hexdigest()
+        """SHA-256 over the fingerprints of the split's files in the manifest, and over its weights."""
 
     @classmethod
     def open(cls, data: Path, split: str) -> Corpus:
@@ -143,6 +147,21 @@ class Corpus:
         if type(found) is not kind or (isinstance(found, int) and found < 0):
             raise DataError(f"{self._data / MANIFEST}: damaged: {'.'.join([self.split, *keys])} is {found!r}; {_AGAIN}")
         return found
+
+    def _read_weights(self) -> list[tuple[int, int, int]]:
+        parts = self._description.get("parts", [{"sentences": self._sentences, "weight": 1}])
+        weights: list[tuple[int, int, int]] = []
+        try:
+            first = 0
+            for part in parts:
+                end = first + operator.index(part["sentences"])
+                weights.append((first, end, operator.index(part["weight"])))
+                first = end
+            if first != self._sentences or any(end < first or weight < 1 for first, end, weight in weights):
+                raise ValueError
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(f"{self._data / MANIFEST}: damaged: {self.split}.parts is {parts!r}; {_AGAIN}") from error
+        return weights
 
     def _mapped_side(self, side: str) -> tuple[Ids, Ids]:
         """Return the ids and the offsets of one side."""

@@ -83,6 +83,45 @@ def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert Corpus.open(write(folders[2], changed), "train").fingerprint != same
 
 
+def with_parts(folder: Path, parts: object) -> Path:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["splits"]["train"]["parts"] = parts
+    path.write_text(json.dumps(manifest))
+    return folder
+
+
+def test_weights_of_the_parts(tmp_path: Path) -> None:
+    plain = Corpus.open(write(tmp_path, PAIRS), "train")
+    assert plain.weights == [(0, 3, 1)]
+    parts = [{"prefix": "a", "sentences": 2, "weight": 1}, {"prefix": "b", "sentences": 1, "weight": 1}]
+    parted = Corpus.open(with_parts(tmp_path, parts), "train")
+    assert parted.weights == [(0, 2, 1), (2, 3, 1)]
+    assert parted.fingerprint == plain.fingerprint
+    parts[1]["weight"] = 3
+    upsampled = Corpus.open(with_parts(tmp_path, parts), "train")
+    assert upsampled.weights == [(0, 2, 1), (2, 3, 3)]
+    assert upsampled.fingerprint != plain.fingerprint
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        None,
+        [],
+        [7],
+        [{"sentences": 3}],
+        [{"sentences": 3, "weight": 0}],
+        [{"sentences": 3, "weight": 1.5}],
+        [{"sentences": 2, "weight": 1}],
+        [{"sentences": 4, "weight": 1}, {"sentences": -1, "weight": 1}],
+    ],
+)
+def test_wrong_parts_are_an_error(tmp_path: Path, parts: object) -> None:
+    with pytest.raises(DataError, match=r"train\.parts"):
+        Corpus.open(with_parts(write(tmp_path, PAIRS), parts), "train")
+
+
 def test_check_names_the_sentence_with_a_wrong_id(tmp_path: Path) -> None:
     corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     corpus.check(12, 16)
