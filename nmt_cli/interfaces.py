@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Lengths = NDArray[np.int64]
+    Sentences = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
