@@ -84,10 +84,11 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
 
     def __init__(self, language: str) -> None:
         super().__init__(lang=language)
-        self.PAD_NOT_ISALNUM = EachCharacter(*self.PAD_NOT_ISALNUM), self.PAD_NOT_ISALNUM[1]
         for name in dir(type(self)):
             if name.isupper():
                 setattr(self, name, _rules(getattr(self, name)))
+        padded, replacement = vars(self)["PAD_NOT_ISALNUM"]
+        self.PAD_NOT_ISALNUM = EachCharacter(padded.pattern, replacement), replacement
         self.DEDUPLICATE_SPACE = OneSpace(), " "
         self._lower, self._letters = frozenset(self.IsLower), frozenset(self.IsAlpha)
         self._end = lru_cache(1 << 16)(self._uncached_end)

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data.continuations import Continuations
-from nmt_cli.data.word_ids import WordIds, sentences
+from nmt_cli.data.word_ids import WordIds
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Prefix
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Prefix, joined
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
@@ -66,7 +66,7 @@ class Vocabulary(ABC):
 
     def encode_lines(self, lines: Sequence[str]) -> Sentences:
         """Return what `encode` returns for each line: all ids in one array, and the number of ids in each line."""
-        return sentences([self.encode(line) for line in lines])
+        return joined([self.encode(line) for line in lines])
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -131,7 +131,7 @@ class SentencePieces(Vocabulary):
 
     def encode_lines(self, lines: Sequence[str]) -> Sentences:
         if self._words is None:
-            return sentences(self._encode_batch(lines))
+            return joined(self._encode_batch(lines))
         return self._words.encode([line.replace(SPACE, " ") for line in lines])
 
     @cached_property

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nmt_cli.interfaces import joined
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from nmt_cli.interfaces import Sentences
 
 _LARGEST_TABLE = 1 << 20  # ids; a larger one is emptied
-
-
-def sentences(lines: Sequence[Sequence[int]]) -> Sentences:
-    """Return the ids of all lines in one array, and the number of ids in each line."""
-    return np.fromiter(chain.from_iterable(lines), np.uint32), np.fromiter(map(len, lines), np.int64, len(lines))
 
 
 class WordIds:
@@ -38,7 +35,7 @@ class WordIds:
         self._clear()
 
     def encode(self, lines: Sequence[str]) -> Sentences:
-        """Return the ids of `lines` as `sentences` does. An empty line has none."""
+        """Return the ids of `lines` in one array, and the number of ids in each line. An empty line has none."""
         if len(self._ids) > _LARGEST_TABLE:
             self._clear()
         words_of_lines = np.fromiter((line.count(" ") + 1 if line else 0 for line in lines), np.int64, len(lines))
@@ -54,13 +51,13 @@ class WordIds:
         self._numbers: defaultdict[str, int] = defaultdict()
         self._numbers.default_factory = self._numbers.__len__  # a new word has the next number
         self._numbers[""] = 0
-        self._ids, lengths = sentences([self._empty])
+        self._ids, lengths = joined([self._empty])
         self._starts = _ends(lengths)  # word i is ids[starts[i]:starts[i + 1]]
 
     def _learn(self) -> None:
         """Add the ids of the words that have a number only."""
         new = list(islice(reversed(self._numbers), len(self._numbers) + 1 - len(self._starts)))[::-1]
-        ids, lengths = sentences(self._encode(new))
+        ids, lengths = joined(self._encode(new))
         self._ids = np.concatenate((self._ids, ids))
         self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
 

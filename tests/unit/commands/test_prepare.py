@@ -18,10 +18,10 @@ import pytest
 
 from nmt_cli import registry
 from nmt_cli.cli import main
-from nmt_cli.commands import prepare as prepare_module
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import DataError
+from nmt_cli.files import parallel_text
 from nmt_cli.tasks.translation import TranslationTask
 
 WORDS = "the a small big old dog cat man runs sleeps sees in on under house park tree".split()
@@ -121,7 +121,7 @@ def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.
     ],
 )
 def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
-    monkeypatch.setattr(prepare_module, "_CHUNK", 7)
+    monkeypatch.setattr(parallel_text, "BLOCK", 7)
     assert run([*arguments(text, *more, out="one")]) == 0
     assert run([*arguments(text, *more, "--workers", "3", out="three")]) == 0
     assert contents(text / "one") == contents(text / "three")
@@ -365,21 +365,6 @@ def wait_for_the_group_to_end(group: int) -> None:
             return
         time.sleep(0.05)
     pytest.fail("worker processes are still running")
-
-
-def test_sample_is_evenly_spaced() -> None:
-    class Numbers:
-        def read(self, _: str) -> list[int]:
-            return list(range(100))
-
-    kept = np.ones(100, dtype=bool)
-    kept[::2] = False
-    text = prepare_module._Text(Numbers(), "train", ("",), kept, prepare_module.Counter())  # type: ignore[arg-type]
-    assert list(text.sample(50)) == list(range(1, 100, 2))
-    for size in (1, 7, 49):
-        sample = np.array(list(text.sample(size)))
-        assert len(sample) == size
-        assert size == 1 or np.ptp(np.diff(sample)) <= 2
 
 
 def test_it_needs_no_torch(text: Path) -> None:
