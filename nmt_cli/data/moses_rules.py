@@ -14,6 +14,8 @@ from typing import Any
 
 import sacremoses
 
+_LONG_CLASS = re.compile(r"\[[^\]]{100,}\]")  # thousands of characters, which take long to parse
+
 
 class Substitution:
     """A compiled pattern whose `sub` leaves a line alone that lacks the literal characters of the pattern."""
@@ -53,7 +55,7 @@ class EachCharacter(dict[int, str]):
 def needed_text(pattern: str) -> str:
     """Return the longest text that stands in every match of a pattern without flags; it may be empty."""
     runs = [""]
-    for code, value in parser.parse(pattern):
+    for code, value in parser.parse(_LONG_CLASS.sub(".", pattern)):
         if code is codes.LITERAL:
             runs[-1] += chr(value)
         else:
