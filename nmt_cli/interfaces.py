@@ -6,8 +6,9 @@ Letters: B sentences, S source length, T target length, V vocabulary, N live hyp
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Lengths = NDArray[np.int64]
+    Sentences = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
@@ -202,6 +204,14 @@ class Example(NamedTuple):
     place: str
 
 
+def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
+    """Return the ids of all sentences in one array, and the number of ids in each sentence."""
+    import numpy as np  # not at the top: `nmt --help` needs no numpy
+
+    ids = np.fromiter(chain.from_iterable(sentences), np.uint32)
+    return ids, np.fromiter(map(len, sentences), np.int64, len(sentences))
+
+
 TASK_FILE = "task.json"
 """The file in a task's directory that names the task and holds its settings."""
 
@@ -226,6 +236,19 @@ class Task(ABC):
     @abstractmethod
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
         """Yield the raw pairs of `prefix`, the same at each call; pass the bytes read since last time to `consumed`."""
+
+    def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Sized]:
+        """Yield the pairs of `read` in blocks of fixed sizes, which `examples` decodes in a worker process.
+
+        The length of a block is its number of pairs. A task whose `read` takes long may override both.
+        """
+        stream = self.read(prefix, consumed)
+        while block := list(islice(stream, 1000)):
+            yield block
+
+    def examples(self, block: Any) -> list[Example]:
+        """Return the pairs of a block."""
+        return list(block)
 
     def rejection(self, example: Example) -> str | None:
         """Return a short reason to drop the pair from the training set, or None. Called for every pair."""
@@ -286,6 +309,14 @@ class Task(ABC):
     @abstractmethod
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a target line, without EOS."""
+
+    def encode_sources(self, lines: Sequence[str]) -> Sentences:
+        """Return what `encode_source` returns for each line. Runs in worker processes."""
+        return joined([self.encode_source(line) for line in lines])
+
+    def encode_targets(self, lines: Sequence[str]) -> Sentences:
+        """Return what `encode_target` returns for each line. Runs in worker processes."""
+        return joined([self.encode_target(line) for line in lines])
 
     def encode_prefix(self, line: str) -> Prefix:
         """Return how an output begins that must begin with the text `line`: by default, with all its ids."""

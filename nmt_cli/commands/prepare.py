@@ -2,18 +2,21 @@
 
 Validation and test text is read and checked first. Training text is then streamed three times: to clean it, to learn
 the vocabulary from a sample of it, and to encode it. Memory holds a byte and a hash of 8 bytes for each training pair.
+What is finished is recorded, and after an interruption the same command goes on from there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
+import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,21 +24,22 @@ from typing import Any
 import numpy as np
 
 from nmt_cli import __version__, registry
-from nmt_cli.commands import progress
+from nmt_cli.commands.prepare_text import Part, Sample, Text, encode, read_held_out, read_train
+from nmt_cli.commands.prepare_unfinished import KEPT, Unfinished
 from nmt_cli.config import COMMAND_LINE, configure
 from nmt_cli.data import parallel
-from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes
-from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, CorpusWriter, Ids
+from nmt_cli.data.cleaning import Overlap
+from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
-from nmt_cli.interfaces import TASK_FILE, UNK, Example, Task
+from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
 
 TASK = "task"
 DEFAULT_TASK = "translation"
-_CHUNK = 1000  # pairs sent to a worker process at once
+_LARGEST_WEIGHT = 1000
 _OURS = (
     MANIFEST,
     TASK,
@@ -50,8 +54,9 @@ class PrepareOptions:
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
         REQUIRED,
-        "Training text; corpus/train stands for corpus/train.en[.gz] and corpus/train.de[.gz]. Repeat for more.",
-        metavar="PREFIX",
+        "Training text; corpus/train stands for corpus/train.en[.gz] and corpus/train.de[.gz]. Repeat for more. "
+        "PREFIX*3: every epoch has its sentences three times.",
+        metavar="PREFIX[*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text; every line is kept.", metavar="PREFIX")
     test: str | None = option(None, "Test text; every line is kept.", metavar="PREFIX")
@@ -65,10 +70,31 @@ class PrepareOptions:
     overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
+    def parts(self) -> list[Part]:
+        """Return the prefixes of the training text with their weights.
+
+        Raises:
+            UsageError: a weight is out of range.
+        """
+        return list(map(_part, self.train))
+
     def prefixes(self) -> dict[str, tuple[str, ...]]:
         """Return the prefixes of each split."""
         single = {"valid": self.valid, "test": self.test}
-        return {"train": self.train, **{split: (prefix,) for split, prefix in single.items() if prefix is not None}}
+        return {
+            "train": tuple(part.prefix for part in self.parts()),
+            **{split: (prefix,) for split, prefix in single.items() if prefix is not None},
+        }
+
+
+def _part(text: str) -> Part:
+    """Read PREFIX or PREFIX*WEIGHT."""
+    prefix, star, weight = text.rpartition("*")
+    if not star or not weight.isdecimal():
+        return Part(text)
+    if not 1 <= int(weight) <= _LARGEST_WEIGHT:
+        raise UsageError(f"--train {text}: the weight must be from 1 to {_LARGEST_WEIGHT}, not {weight}")
+    return Part(prefix, int(weight))
 
 
 def task_config(flags: Mapping[str, Any]) -> Any:
@@ -87,14 +113,19 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         UsageError: settings do not fit, or the directory is in use.
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
-    task: Task = registry.build(task_config(flags))
-    inputs = {split: list(chain(*map(task.files, prefixes))) for split, prefixes in options.prefixes().items()}
+    config = task_config(flags)
+    task: Task = registry.build(config)
+    files = {split: list(chain(*map(task.files, prefixes))) for split, prefixes in options.prefixes().items()}
     if options.subwords_from is not None:
         chosen = {name.removeprefix("task.") for name in flags}
         task.adopt(_saved_task(options.subwords_from, task.name), chosen)
+    unfinished = Unfinished(cache(partial(_identity, task, config, options, files)))
+    place = staging.staged(
+        options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST, resumable=unfinished.found
+    )
     try:
-        with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
-            splits = _write(directory, task, options, inputs)
+        with place as directory:
+            splits = _write(directory, task, options, sum(path.stat().st_size for path in files["train"]), unfinished)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
@@ -119,171 +150,77 @@ def _saved_task(path: Path, name: str) -> Task:
     return task
 
 
-def _write(directory: Path, task: Task, options: PrepareOptions, inputs: dict[str, list[Path]]) -> dict[str, Any]:
-    """Write all files; return the manifest's entries of the splits."""
-    workers = options.workers or min(8, parallel.available_cores())
-    overlap = Overlap()
-    held_out = [_read_held_out(task, split, options, overlap) for split in RAW_SPLITS if split in inputs]
-    train = _read_train(task, options, sum(path.stat().st_size for path in inputs["train"]), overlap)
-    for text in held_out:
-        if warning := overlap.warning(text.split):
-            print(f"warning: {warning}", file=sys.stderr)
-    if options.subwords_from is None:
-        print("learning the vocabulary ...", file=sys.stderr, flush=True)
-        start = time.monotonic()
-        task = parallel.apart(_Sample(task, train, workers).learn)
-        print(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
-    (directory / TASK).mkdir()
-    task.save(directory / TASK)
-    splits = {text.split: _encode(directory, task, text, workers) for text in (train, *held_out)}
-    # No date and no number of workers: the same input gives the same bytes.
-    manifest = {
-        "schema": SCHEMA,
+def _identity(task: Task, config: Any, options: PrepareOptions, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
+    """Return what the result depends on, as JSON, the SHA-256 of every input file included."""
+    return {
         "nmt": __version__,
-        "task": task.describe(),
+        "config": dataclasses.asdict(config),
+        "task": None if options.subwords_from is None else task.describe(),
+        "train": options.parts(),
         "settings": {
             "keep_duplicates": options.keep_duplicates,
             "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
         },
         "inputs": [
             {"split": split, "file": str(path), "bytes": path.stat().st_size, "sha256": fingerprint(path)}
-            for split, paths in inputs.items()
+            for split, paths in files.items()
             for path in paths
         ],
+    }
+
+
+def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfinished: Unfinished) -> dict[str, Any]:
+    """Write all files, from training text of `size` bytes; return the manifest's entries of the splits."""
+    if unfinished.state:
+        print("going on where the interrupted command stopped", file=sys.stderr, flush=True)
+    workers = options.workers or min(8, parallel.available_cores())
+    held_out = {split: prefix for split, prefix in (("valid", options.valid), ("test", options.test)) if prefix}
+    overlap = Overlap()
+    texts = [read_held_out(task, split, prefix, overlap) for split, prefix in held_out.items()]
+    if cleaned := unfinished.state.get("cleaned"):
+        kept = np.fromfile(directory / KEPT, bool)
+        train = Text(task, "train", options.parts(), kept, Counter(cleaned["dropped"]))
+    else:
+        train = read_train(task, options.parts(), size, overlap, options.keep_duplicates, workers)
+        train.kept.tofile(directory / KEPT)
+        cleaned = {"dropped": train.dropped, "warnings": list(filter(None, map(overlap.warning, held_out)))}
+        unfinished.save(cleaned=cleaned)
+    for warning in cleaned["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+    task = _with_vocabularies(directory / TASK, task, train, options, workers, unfinished)
+    splits = {"train": encode(directory, task, train, workers, unfinished)}
+    splits |= {text.split: encode(directory, task, text, workers) for text in texts}
+    # No date and no number of workers: the same input gives the same bytes.
+    identity = unfinished.identity()
+    manifest = {
+        "schema": SCHEMA,
+        "nmt": __version__,
+        "task": task.describe(),
+        "settings": identity["settings"],
+        "inputs": identity["inputs"],
         "splits": splits,
     }
     (directory / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    unfinished.remove()
     return splits
 
 
-class _Text:
-    """The pairs of a split that are kept, read from the files again on each iteration.
-
-    Args:
-        kept: for each pair in the files, whether it is kept.
-        dropped: the number of pairs dropped for each reason.
-    """
-
-    def __init__(
-        self, task: Task, split: str, prefixes: Sequence[str], kept: Sequence[bool] | Ids, dropped: Counter[str]
-    ) -> None:
-        self.split = split
-        self.size = int(np.count_nonzero(kept))
-        self.dropped = dropped
-        self.read = len(kept)
-        self._task, self._prefixes, self._kept = task, prefixes, kept
-
-    def __iter__(self) -> Iterator[Example]:
-        number = 0
-        for example in chain.from_iterable(map(self._task.read, self._prefixes)):
-            if number < self.read and self._kept[number]:
-                yield example
-            number += 1
-        if number != self.read:
-            raise DataError(f"{', '.join(self._prefixes)}: a file changed while it was read; run the command again")
-
-    def sample(self, size: int) -> Iterator[Example]:
-        """Yield `size` of the pairs, evenly spaced."""
-        for number, example in enumerate(self):
-            if (number + 1) * size // self.size > number * size // self.size:
-                yield example
-
-
-def _read_held_out(task: Task, split: str, options: PrepareOptions, overlap: Overlap) -> _Text:
-    """Read validation or test text, of which every line is kept."""
-    prefixes = options.prefixes()[split]
-    count = 0
-    for example in task.read(prefixes[0]):
-        if "\0" in example.source or "\0" in example.target:
-            raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
-        overlap.watch(split, example.source, example.target, example.place)
-        count += 1
-    if not count:
-        raise DataError(f"--{split} {' '.join(prefixes)}: the files are empty")
-    return _Text(task, split, prefixes, [True] * count, Counter())
-
-
-def _read_train(task: Task, options: PrepareOptions, size: int, overlap: Overlap) -> _Text:
-    """Read the training text and decide which pairs are kept."""
-    kept = bytearray()
-    dropped: Counter[str] = Counter()
-    hashes = PairHashes()
-    with progress.stage("reading train", size, "bytes") as consumed:
-        for example in chain.from_iterable(task.read(prefix, consumed) for prefix in options.train):
-            reason = task.rejection(example)
-            kept.append(reason is None)
-            if reason is not None:
-                dropped[reason] += 1
-                continue
-            overlap.compare(example.source, example.target)
-            if not options.keep_duplicates:
-                hashes.add(example.source, example.target)
-    mask = np.frombuffer(kept, dtype=bool)
-    if not options.keep_duplicates:
-        repeated = hashes.repeated()
-        mask[mask] = ~repeated
-        dropped[DUPLICATE] = int(np.count_nonzero(repeated))
-    text = _Text(task, "train", options.train, mask, +dropped)
-    if not text.size:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
-        problem = f"all {text.read} pairs were dropped: {reasons}" if text.read else "the files are empty"
-        raise DataError(f"--train {' '.join(options.train)}: {problem}")
-    return text
-
-
-class _Sample:
-    """Normalised training pairs to learn the vocabulary from, read again on each iteration."""
-
-    def __init__(self, task: Task, train: _Text, workers: int) -> None:
-        self._task, self._train, self._workers = task, train, workers
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        size = min(self._task.sample_pairs, self._train.size)
-        chunks = parallel.chunks(self._train.sample(size), _CHUNK)
-        with progress.stage("reading a sample", size, "pairs") as advance:
-            for chunk, pairs in parallel.mapped(_normalise, self._task, chunks, self._workers):
-                advance(len(chunk))
-                yield from pairs
-
-    def learn(self) -> Task:
-        """Return the task with a vocabulary learned from the sample."""
-        self._task.learn(self)
-        return self._task
-
-
-def _normalise(task: Task, examples: Sequence[Example]) -> list[tuple[str, str]]:
-    return [task.normalise(example) for example in examples]
-
-
-def _encode(directory: Path, task: Task, text: _Text, workers: int) -> dict[str, Any]:
-    """Write the ids of a split; return its entry in the manifest."""
-    unknown: Counter[str] = Counter()
-    encode = partial(_encode_chunk, drop_empty=text.split not in RAW_SPLITS)
-    sizes = (task.source_vocabulary_size, task.target_vocabulary_size)
-    with (
-        progress.stage(f"encoding {text.split}", text.size, "pairs") as advance,
-        CorpusWriter(directory, text.split, sizes) as writer,
-    ):
-        for chunk, encoded in parallel.mapped(encode, task, parallel.chunks(text, _CHUNK), workers):
-            lines = ([example.source for example in chunk], [example.target for example in chunk])
-            for side, (ids, lengths), raw in zip(SIDES, encoded, lines, strict=True):
-                writer.add(side, ids, lengths, raw)
-                unknown[side] += int(np.count_nonzero(ids == UNK))
-            advance(len(chunk))
-        written = writer.close()
-    for side in SIDES:
-        written[side]["unknown"] = unknown[side]
-    dropped = text.dropped + Counter({EMPTY: text.size - written["sentences"]})
-    return {"read": text.read, "dropped": dict(sorted(dropped.items())), **written}
-
-
-def _encode_chunk(task: Task, examples: Sequence[Example], drop_empty: bool) -> list[tuple[Ids, Ids]]:
-    """Return, for source and target, the ids of all sentences in one array, and the sentences' lengths."""
-    pairs = [(task.encode_source(e.source), task.encode_target(e.target)) for e in examples]
-    if drop_empty:  # normalisation may leave nothing of a line
-        pairs = [pair for pair in pairs if all(pair)]
-    sides = ([source for source, _ in pairs], [target for _, target in pairs])
-    return [(np.fromiter(chain(*side), np.uint32), np.fromiter(map(len, side), np.int64)) for side in sides]
+def _with_vocabularies(
+    folder: Path, task: Task, train: Text, options: PrepareOptions, workers: int, unfinished: Unfinished
+) -> Task:
+    """Return the task with vocabularies, saved in `folder`."""
+    if unfinished.state.get("learned"):
+        return task.load(folder)
+    if options.subwords_from is None:
+        print("learning the vocabulary ...", file=sys.stderr, flush=True)
+        start = time.monotonic()
+        task = parallel.apart(Sample(task, train, workers).learn)
+        print(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of an interrupted process
+    folder.mkdir()
+    task.save(folder)
+    unfinished.save(learned=True)
+    return task
 
 
 def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:

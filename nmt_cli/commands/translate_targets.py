@@ -15,7 +15,8 @@ from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input
-from nmt_cli.files.text import ALL_LINES, count_lines, decoded_lines, not_parallel, read_windows
+from nmt_cli.files.parallel_text import not_parallel
+from nmt_cli.files.text import ALL_LINES, count_lines, decoded_lines, read_windows
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.training.validation import perplexity
 

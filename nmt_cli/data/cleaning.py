@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,15 +45,25 @@ def rejection(source: str, target: str, limits: Limits) -> str | None:
         return EMPTY
     if limits.max_characters and max(len(source), len(target)) > limits.max_characters:
         return TOO_LONG
-    words = (len(source.split()), len(target.split()))
-    if limits.max_words and max(words) > limits.max_words:
-        return TOO_LONG
-    lengths = words if limits.ratio_in_words else (len(source.strip()), len(target.strip()))
+    lengths = (len(source.strip()), len(target.strip()))
+    # A line of n words has at least 2 n - 1 characters, so most lines need not be split.
+    if limits.ratio_in_words or 0 < 2 * limits.max_words < max(lengths):
+        words = (len(source.split()), len(target.split()))
+        if limits.max_words and max(words) > limits.max_words:
+            return TOO_LONG
+        if limits.ratio_in_words:
+            lengths = words
     if limits.max_ratio and max(lengths) > limits.max_ratio * min(lengths):
         return RATIO
     if not limits.allow_identical and source.strip() == target.strip():
         return IDENTICAL
     return None
+
+
+def pair_hash(source: str, target: str) -> bytes:
+    """Return 8 bytes that two different pairs have in common with a probability of 2^-64."""
+    # Lines contain no line feed, so it separates the two unambiguously.
+    return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
 
 
 class PairHashes:
@@ -65,10 +76,9 @@ class PairHashes:
     def __init__(self) -> None:
         self._hashes = array("Q")
 
-    def add(self, source: str, target: str) -> None:
-        """Add the next pair."""
-        # Lines contain no line feed, so it separates the two unambiguously.
-        self._hashes.frombytes(hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest())
+    def add(self, hashes: bytes) -> None:
+        """Add the hashes of the next pairs, one after the other."""
+        self._hashes.frombytes(hashes)
 
     def repeated(self) -> npt.NDArray[np.bool_]:
         """Return, for each pair in order, whether an equal pair came before it."""
@@ -83,30 +93,34 @@ class PairHashes:
 
 
 class Overlap:
-    """Counts the lines of validation and test text that also occur in training text, by hash."""
+    """Finds the lines of validation and test text that also occur in training text."""
 
     def __init__(self) -> None:
-        self._watched: dict[str, list[tuple[int, int, str]]] = {}  # split: hashes of source and pair, and the place
-        self._sources: set[int] = set()
-        self._seen: set[int] = set()
+        self._watched: dict[str, list[tuple[str, str, str]]] = {}  # split: source, target and place
+        self._sources: set[str] = set()
+        self._seen: set[tuple[str, str]] = set()
 
     def watch(self, split: str, source: str, target: str, place: str) -> None:
         """Add a pair of validation or test text."""
-        self._watched.setdefault(split, []).append((hash(source), hash((source, target)), place))
-        self._sources.add(hash(source))
+        self._watched.setdefault(split, []).append((source, target, place))
+        self._sources.add(source)
 
-    def compare(self, source: str, target: str) -> None:
-        """Compare a training pair with the pairs watched."""
-        if hash(source) in self._sources:
-            self._seen.update((hash(source), hash((source, target))))
+    def of(self, pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Return those training pairs whose source is watched."""
+        return {pair for pair in pairs if pair[0] in self._sources}
+
+    def add(self, pairs: set[tuple[str, str]]) -> None:
+        """Add training pairs that `of` returned."""
+        self._seen |= pairs
 
     def warning(self, split: str) -> str | None:
         """Return a message about the lines of `split` that occur in the training text, or None if there are none."""
         lines = self._watched[split]
-        places = [place for source, _, place in lines if source in self._seen]
+        sources = {source for source, _ in self._seen}
+        places = [place for source, _, place in lines if source in sources]
         if not places:
             return None
-        pairs = sum(pair in self._seen for _, pair, _ in lines)
+        pairs = sum((source, target) in self._seen for source, target, _ in lines)
         return (
             f"{len(places):,} of {len(lines):,} {split} source lines are also training text, {pairs:,} with the "
             f"same target; first: {places[0]}"

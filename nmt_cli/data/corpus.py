@@ -7,20 +7,23 @@ same for `target`. `manifest.json` holds the size and SHA-256 of each file.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.errors import DataError
 from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.interfaces import UNK
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -219,20 +222,32 @@ class CorpusWriter:
 
     Args:
         vocabulary_sizes: of source and target; they determine the type of the ids.
+        written: what `flush` returned, to go on from there; not for splits with raw lines.
+
+    Raises:
+        DataError: the files are shorter than `written` says.
     """
 
-    def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
+    def __init__(
+        self, directory: Path, split: str, vocabulary_sizes: Sequence[int], written: Mapping[str, Any] | None = None
+    ) -> None:
         self._paths = {side: {name: directory / f"{split}.{side}.{name}" for name in _files(split)} for side in SIDES}
         self._dtypes = {side: ids_dtype(size) for side, size in zip(SIDES, vocabulary_sizes, strict=True)}
-        self._tokens = dict.fromkeys(SIDES, 0)
-        self._sentences = dict.fromkeys(SIDES, 0)
+        nothing = {side: {"sentences": 0, "tokens": 0, "unknown": 0} for side in SIDES}
+        self._written: dict[str, dict[str, int]] = {**nothing, **(written or {})}
         self._stack = ExitStack()
         self._files = {
-            side: {name: self._stack.enter_context(path.open("wb")) for name, path in paths.items()}
+            side: {
+                name: self._stack.enter_context(path.open("r+b" if written else "wb")) for name, path in paths.items()
+            }
             for side, paths in self._paths.items()
         }
-        for files in self._files.values():
-            files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
+        for side, files in self._files.items():
+            if written:
+                _cut(files["ids"], self._written[side]["tokens"] * self._dtypes[side].itemsize)
+                _cut(files["offsets"], (self._written[side]["sentences"] + 1) * _OFFSET.itemsize)
+            else:
+                files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
 
     def add(self, side: str, ids: Ids, lengths: Ids, lines: Sequence[str] = ()) -> None:
         """Append sentences to one side.
@@ -242,21 +257,31 @@ class CorpusWriter:
             lengths: the number of ids in each sentence.
             lines: the raw lines, written for validation and test text.
         """
-        files = self._files[side]
+        files, written = self._files[side], self._written[side]
         files["ids"].write(ids.astype(self._dtypes[side]).tobytes())
-        files["offsets"].write((self._tokens[side] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
+        files["offsets"].write((written["tokens"] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
         if "txt" in files:
             files["txt"].write("".join(f"{line}\n" for line in lines).encode())
-        self._tokens[side] += len(ids)
-        self._sentences[side] += len(lengths)
+        written["sentences"] += len(lengths)
+        written["tokens"] += len(ids)
+        written["unknown"] += int(np.count_nonzero(ids == UNK))
+
+    def flush(self) -> dict[str, dict[str, int]]:
+        """Write everything to the disk; return the counts of each side, with which another writer can go on."""
+        for files in self._files.values():
+            for file in files.values():
+                file.flush()
+                os.fsync(file.fileno())
+        return copy.deepcopy(self._written)
 
     def close(self) -> dict[str, Any]:
         """Close the files; return the split's entry in the manifest."""
         self._stack.close()
-        entry: dict[str, Any] = {"sentences": self._sentences["source"]}
+        entry: dict[str, Any] = {"sentences": self._written["source"]["sentences"]}
         for side, paths in self._paths.items():
             files = {name: {"bytes": path.stat().st_size, "sha256": fingerprint(path)} for name, path in paths.items()}
-            entry[side] = {"tokens": self._tokens[side], "dtype": self._dtypes[side].name, "files": files}
+            counts = {name: self._written[side][name] for name in ("tokens", "unknown")}
+            entry[side] = {**counts, "dtype": self._dtypes[side].name, "files": files}
         return entry
 
     def __enter__(self) -> CorpusWriter:
@@ -290,6 +315,14 @@ def read_manifest(data: Path) -> dict[str, Any]:
     if schema != SCHEMA:
         raise DataError(f"{path}: its schema is {schema!r}, this version reads {SCHEMA}; {_AGAIN}")
     return dict(content)
+
+
+def _cut(file: BinaryIO, size: int) -> None:
+    """Set the size of a file, and go to its end."""
+    if file.seek(0, os.SEEK_END) < size:
+        raise DataError(f"{file.name}: shorter than recorded; {_AGAIN}")
+    file.truncate(size)
+    file.seek(size)
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:

@@ -5,6 +5,8 @@ sacremoses is a port; it differs from Moses' Perl scripts on few lines (a senten
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Moses:
     """Normaliser, tokeniser and detokeniser of one language.
@@ -18,14 +20,19 @@ class Moses:
     def __init__(self, language: str, escape: bool = False) -> None:
         import sacremoses
 
-        self._escape = escape
-        self._normaliser = sacremoses.MosesPunctNormalizer(lang=language)
-        self._tokeniser = sacremoses.MosesTokenizer(lang=language)
+        from nmt_cli.data.moses_rules import Normaliser, Tokeniser
+
+        self._language, self._escape = language, escape
+        self._normaliser = Normaliser(language)
+        self._tokeniser = Tokeniser(language)
         self._detokeniser = sacremoses.MosesDetokenizer(lang=language)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._language, self._escape)
 
     def tokenise(self, line: str) -> str:
         """Return the normalised tokens of the line, separated by single spaces."""
-        normalised = self._normaliser.normalize(line)
+        normalised = self._normaliser.normalise(line)
         return str(self._tokeniser.tokenize(normalised, return_str=True, escape=self._escape))
 
     def detokenise(self, tokens: str) -> str:

@@ -18,12 +18,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data.continuations import Continuations
+from nmt_cli.data.word_ids import WordIds
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Prefix
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Prefix, joined
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Sentences
 
 KINDS = ("bpe", "unigram", "wordpiece", "none")
 UNKNOWN_TEXT = " \u2047 "
@@ -59,6 +63,10 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]: ...
+
+    def encode_lines(self, lines: Sequence[str]) -> Sentences:
+        """Return what `encode` returns for each line: all ids in one array, and the number of ids in each line."""
+        return joined([self.encode(line) for line in lines])
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -121,6 +129,25 @@ class SentencePieces(Vocabulary):
     def encode(self, text: str) -> list[int]:
         return list(self._processor.encode(text))
 
+    def encode_lines(self, lines: Sequence[str]) -> Sentences:
+        if self._words is None:
+            return joined(self._encode_batch(lines))
+        return self._words.encode([line.replace(SPACE, " ") for line in lines])
+
+    @cached_property
+    def _words(self) -> WordIds | None:
+        """Encodes by words, whose ids do not depend on their neighbours: no merge of BPE crosses a space.
+
+        None for the unigram model, which compares sums over a whole line, and for a vocabulary without spaces.
+        """
+        space = self._processor.piece_to_id(SPACE)
+        if self.kind != "bpe" or space == UNK or any(SPACE in piece[1:] for piece in self.pieces(range(len(self)))):
+            return None
+        return WordIds(self._encode_batch, [space])
+
+    def _encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+        return list(self._processor.encode(list(lines), num_threads=1))
+
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._processor.decode(self._checked(ids)))
 
@@ -134,6 +161,9 @@ class SentencePieces(Vocabulary):
 
     def serialise(self) -> bytes:
         return bytes(self._processor.serialized_model_proto())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.serialise(), self.kind)
 
 
 class _Listed(Vocabulary):

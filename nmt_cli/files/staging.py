@@ -5,26 +5,36 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import durable
 
 _LOCK = ".lock"
 
 
 @contextmanager
-def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) -> Iterator[Path]:
+def staged(
+    out: Path,
+    *,
+    overwrite: bool,
+    ours: Collection[str],
+    marker: str,
+    resumable: Callable[[Path], bool] = lambda _: False,
+) -> Iterator[Path]:
     """Yield a directory to write into; it becomes `out` when the block succeeds and is deleted when it fails.
 
-    Remains of a killed process are deleted first. A lock keeps out a second process with the same `out`.
+    Remains of an interrupted process are deleted first, unless they are `resumable`. A lock keeps out a second process
+    with the same `out`.
 
     Args:
         overwrite: replace an earlier result at `out`.
         ours: the names that a result may contain; a directory with others is never replaced.
         marker: a name that every result contains.
+        resumable: whether to go on from the remains of an interrupted process. They then also stay at an interruption,
+            or the death of a worker process, but not at an error of the data or the disk.
 
     Raises:
         UsageError: `out` is in use, cannot be created, or is being written by another process.
@@ -35,19 +45,26 @@ def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) ->
     try:
         durable.recover(out)
         _check_free(out, overwrite, ours, marker)
-        for entry in aside.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif entry.name != _LOCK:
-                entry.unlink()
+        if not resumable(aside):
+            _clear(aside)
         yield aside
         (aside / _LOCK).unlink()
         durable.put_in_place(aside, out)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+    except BaseException as error:
+        if isinstance(error, (DataError, UsageError, OSError)) or not resumable(aside):
+            shutil.rmtree(aside, ignore_errors=True)
         raise
     finally:
         os.close(lock)
+
+
+def _clear(directory: Path) -> None:
+    """Delete everything in a directory but the lock."""
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK:
+            entry.unlink()
 
 
 def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) -> None:

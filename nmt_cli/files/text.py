@@ -13,7 +13,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 from pathlib import Path
 
 from nmt_cli.errors import DataError
@@ -95,15 +94,48 @@ def decoded_lines(
         for line in [*whole, rest] if ended and rest else whole:
             number += 1
             if number == 1:
-                line = _without_mark(line, stream.name, keep_mark)
+                line = without_mark(line, stream.name, keep_mark)
             if number in part:
-                yield _decoded(line, f"{stream.name}:{number}", limit, warn)
+                yield decoded_line(line, f"{stream.name}:{number}", limit, warn)
             elif number >= part.stop:
                 return
         if len(rest) > limit:
             if warn is None:
-                raise _too_long(f"{stream.name}:{number + 1}")
+                raise too_long(f"{stream.name}:{number + 1}")
             rest = rest[: limit + 1]
+
+
+def without_mark(line: bytes, name: str, keep_mark: bool = False) -> bytes:
+    """Return the first line of a file without its byte-order mark; raise DataError for UTF-16."""
+    if line.startswith(_UTF16_MARKS):
+        raise DataError(f"{name}: this text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+    return line if keep_mark else line.removeprefix(codecs.BOM_UTF8)
+
+
+def decoded_line(line: bytes, place: str, limit: int = LONGEST_LINE, warn: Callable[[str], None] | None = None) -> str:
+    """Return a line without the carriage return at its end; strict or lenient as `decoded_lines`."""
+    line = line.removesuffix(b"\r")
+    if len(line) > limit:
+        if warn is None:
+            raise too_long(place)
+        warn(f"{place}: longer than {limit} bytes; the rest is left out")
+        # The incremental decoder leaves out a last character that was cut in two.
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(line[:limit])
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        problem = f"{place}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}"
+        if warn is None:
+            raise DataError(
+                f"{problem}; correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
+            ) from error
+        warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD)")
+        return line.decode("utf-8", "replace")
+
+
+def too_long(place: str) -> DataError:
+    """Return the error of a line of more than `LONGEST_LINE` bytes."""
+    return DataError(f"{place}: a line of more than {LONGEST_LINE >> 20} MiB; is this a text file?")
 
 
 def count_lines(path: Path) -> int:
@@ -118,31 +150,6 @@ def count_lines(path: Path) -> int:
             count += block.count(b"\n")
             last = block[-1:]
     return count + (last != b"\n")
-
-
-def read_parallel(
-    source: Path, target: Path, consumed: Callable[[int], None] | None = None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield source line, target line and place (`train.en:17`) of two files with the same number of lines.
-
-    Raises:
-        DataError: as `read_lines`; or one file has more lines. The message gives both counts.
-    """
-    sources, targets = read_lines(source, consumed), read_lines(target, consumed)
-    for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
-        if source_line is None or target_line is None:
-            shorter, longer = number - 1, number + sum(1 for _ in (targets if source_line is None else sources))
-            counts = (shorter, longer) if source_line is None else (longer, shorter)
-            raise not_parallel(str(source), counts[0], str(target), counts[1])
-        yield source_line, target_line, f"{source}:{number}"
-
-
-def not_parallel(source: str, source_lines: int, target: str, target_lines: int) -> DataError:
-    """Return the error of two files whose numbers of lines differ."""
-    return DataError(
-        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file must be the "
-        "translation of line n of the other"
-    )
 
 
 def find_file(prefix: str, ending: str) -> Path:
@@ -189,33 +196,3 @@ def fingerprint(path: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-
-
-def _without_mark(line: bytes, name: str, keep_mark: bool) -> bytes:
-    if line.startswith(_UTF16_MARKS):
-        raise DataError(f"{name}: this text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
-    return line if keep_mark else line.removeprefix(codecs.BOM_UTF8)
-
-
-def _decoded(line: bytes, place: str, limit: int, warn: Callable[[str], None] | None) -> str:
-    line = line.removesuffix(b"\r")
-    if len(line) > limit:
-        if warn is None:
-            raise _too_long(place)
-        warn(f"{place}: longer than {limit} bytes; the rest is left out")
-        # The incremental decoder leaves out a last character that was cut in two.
-        return codecs.getincrementaldecoder("utf-8")("replace").decode(line[:limit])
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        problem = f"{place}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}"
-        if warn is None:
-            raise DataError(
-                f"{problem}; correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
-            ) from error
-        warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD)")
-        return line.decode("utf-8", "replace")
-
-
-def _too_long(place: str) -> DataError:
-    return DataError(f"{place}: a line of more than {LONGEST_LINE >> 20} MiB; is this a text file?")

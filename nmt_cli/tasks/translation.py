@@ -7,18 +7,23 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LearningOptions, Vocabulary
 from nmt_cli.errors import UsageError
-from nmt_cli.files.text import find_file, read_parallel
+from nmt_cli.files.parallel_text import ParallelLines, read_parallel
+from nmt_cli.files.text import find_file
 from nmt_cli.interfaces import Example, Prefix
 from nmt_cli.registry import option, register
 from nmt_cli.tasks.base import VocabularyTask
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Sentences
 
 _PROBES = (
     "Hello, world! It's 3.5 % of U.S. GDP (approx.), isn't it?",
@@ -91,8 +96,14 @@ class TranslationTask(VocabularyTask):
         return [find_file(prefix, source), find_file(prefix, target)]
 
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
+        return chain.from_iterable(map(self.examples, self.blocks(prefix, consumed)))
+
+    def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
         source, target = self.files(prefix)
-        return map(Example._make, read_parallel(source, target, consumed))
+        return read_parallel(source, target, consumed)
+
+    def examples(self, block: ParallelLines) -> list[Example]:
+        return list(map(Example._make, block.lines()))
 
     def rejection(self, example: Example) -> str | None:
         return rejection(example.source, example.target, self._limits)
@@ -163,6 +174,12 @@ class TranslationTask(VocabularyTask):
 
     def encode_target(self, line: str) -> list[int]:
         return self.vocabularies()[1].encode(self._normalised(line, 1))
+
+    def encode_sources(self, lines: Sequence[str]) -> Sentences:
+        return self.vocabularies()[0].encode_lines([self._normalised(line, 0) for line in lines])
+
+    def encode_targets(self, lines: Sequence[str]) -> Sentences:
+        return self.vocabularies()[1].encode_lines([self._normalised(line, 1) for line in lines])
 
     def encode_prefix(self, line: str) -> Prefix:
         """Return how an output begins that must begin with `line`; a space at its end ends its last word."""

@@ -77,6 +77,9 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         (folder / f"text{ending}").write_text(content, encoding="utf-8")
     task = registry.build(registry.find("task", name).config(**sample.fields))
     examples = list(task.read(str(folder / "text")))
+    blocks = list(task.blocks(str(folder / "text")))
+    assert [example for block in blocks for example in task.examples(block)] == examples
+    assert sum(map(len, blocks)) == len(examples)
     task.learn([task.normalise(example) for example in examples])
     assert len(examples) > 1
     return Made(task, [(example.source, example.target) for example in examples], sample.lossless)
@@ -106,6 +109,18 @@ def test_ids_are_words_of_the_vocabularies(made: Made) -> None:
         ids = made.task.encode_target(target)
         assert ids_are_words(ids, made.task.target_vocabulary_size)
         assert len(made.task.target_tokens(ids)) == len(ids)
+
+
+def test_many_lines_have_the_ids_of_each(made: Made) -> None:
+    sources, targets = zip(*made.pairs, strict=True)
+    for lines, encode, encode_lines in (
+        (sources, made.task.encode_source, made.task.encode_sources),
+        (targets, made.task.encode_target, made.task.encode_targets),
+    ):
+        ids, lengths = encode_lines(lines)
+        expected = [encode(line) for line in lines]
+        assert lengths.tolist() == [len(line) for line in expected]
+        assert ids.tolist() == [i for line in expected for i in line]
 
 
 def test_an_output_can_begin_with_a_target(made: Made) -> None:

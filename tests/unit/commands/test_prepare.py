@@ -18,10 +18,10 @@ import pytest
 
 from nmt_cli import registry
 from nmt_cli.cli import main
-from nmt_cli.commands import prepare as prepare_module
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import DataError
+from nmt_cli.files import parallel_text
 from nmt_cli.tasks.translation import TranslationTask
 
 WORDS = "the a small big old dog cat man runs sleeps sees in on under house park tree".split()
@@ -121,7 +121,7 @@ def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.
     ],
 )
 def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
-    monkeypatch.setattr(prepare_module, "_CHUNK", 7)
+    monkeypatch.setattr(parallel_text, "BLOCK", 7)
     assert run([*arguments(text, *more, out="one")]) == 0
     assert run([*arguments(text, *more, "--workers", "3", out="three")]) == 0
     assert contents(text / "one") == contents(text / "three")
@@ -138,6 +138,26 @@ def test_several_files_line_ends_byte_order_marks_and_gzip_change_nothing(text: 
     assert run(parts) == 0
     whole, joined = contents(text / "whole"), contents(text / "parts")
     assert {name for name in whole if whole[name] != joined[name]} == {"manifest.json"}
+
+
+def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
+    source, target = sentences(300)
+    source[250] = source[10]
+    target[250] = target[10]
+    write(text, "a", source[:100], target[:100])
+    write(text, "b*2", source[100:], target[100:])
+    flags = arguments(text, "--train", f"{text}/b*2*1")
+    flags[flags.index("--train") + 1] = f"{text}/a*3"
+    assert run(flags) == 0
+    parts = [
+        {"prefix": f"{text}/a", "sentences": 100, "weight": 3},
+        {"prefix": f"{text}/b*2", "sentences": 199, "weight": 1},
+    ]
+    assert manifest_of(text / "data")["splits"]["train"]["parts"] == parts
+    corpus = Corpus.open(text / "data", "train")
+    assert corpus.weights == [(0, 100, 3), (100, 299, 1)]
+    task = TranslationTask.load(text / "data" / "task")
+    assert task.decode_target(corpus.target(100), "") == target[100]
 
 
 def test_validation_lines_all_stay(text: Path) -> None:
@@ -241,6 +261,7 @@ def test_validation_lines_in_the_training_text_are_reported(text: Path, capsys: 
         (["--task", "translatoin"], "translation?"),
         (["--target-lang", "en"], "--target-lang"),
         (["--workers", "0"], "--workers"),
+        (["--train", "x*0"], "the weight must be from 1 to 1000, not 0"),
         (["--joint-vocabulary"], "--joint-vocabulary"),  # of another task
         (["--vocabsize", "10"], "--vocab"),
     ],
@@ -331,16 +352,15 @@ def test_text_that_changes_while_it_is_read(
         (signal.SIGKILL, "learning the vocabulary: done"),
     ],
 )
-def test_a_stopped_command_writes_nothing_and_leaves_no_process(text: Path, stop: int, stage: str) -> None:
+def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, stage: str) -> None:
     write(text, "train", *sentences(20_000))
     sample = "20000" if stage.endswith("...") else "500"  # learning takes a while, or encoding does
-    flags = ("--moses", "--workers", "2", "--sample-pairs", sample)
+    flags = ("--moses", "--subwords", "unigram", "--workers", "2", "--sample-pairs", sample)
     command = [sys.executable, "-m", "nmt_cli", *arguments(text, *flags)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith(stage):
             pass
-        time.sleep(0.1)
         if stop == signal.SIGKILL:
             process.kill()
         else:
@@ -351,7 +371,7 @@ def test_a_stopped_command_writes_nothing_and_leaves_no_process(text: Path, stop
         wait_for_the_group_to_end(process.pid)
     assert not (text / "data").exists()
     hidden = text / ".data.unfinished"
-    assert hidden.exists() == (stop == signal.SIGKILL)
+    assert hidden.exists()  # to go on from
     write(text, "train", *sentences(300))
     assert run(arguments(text)) == 0
     assert not hidden.exists()
@@ -365,21 +385,6 @@ def wait_for_the_group_to_end(group: int) -> None:
             return
         time.sleep(0.05)
     pytest.fail("worker processes are still running")
-
-
-def test_sample_is_evenly_spaced() -> None:
-    class Numbers:
-        def read(self, _: str) -> list[int]:
-            return list(range(100))
-
-    kept = np.ones(100, dtype=bool)
-    kept[::2] = False
-    text = prepare_module._Text(Numbers(), "train", ("",), kept, prepare_module.Counter())  # type: ignore[arg-type]
-    assert list(text.sample(50)) == list(range(1, 100, 2))
-    for size in (1, 7, 49):
-        sample = np.array(list(text.sample(size)))
-        assert len(sample) == size
-        assert size == 1 or np.ptp(np.diff(sample)) <= 2
 
 
 def test_it_needs_no_torch(text: Path) -> None:

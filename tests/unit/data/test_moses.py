@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sacremoses
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nmt_cli.data.moses import Moses
 from nmt_cli.files.text import read_lines
@@ -48,6 +54,56 @@ def test_characters_are_escaped_on_request_only() -> None:
 )
 def test_white_space(line: str, tokens: str) -> None:
     assert Moses("de").tokenise(line) == tokens
+
+
+ODD = [
+    *("", " a  b ", "\x01 a", " \x01 a \x02. b. c", "\x1c\x1d", "a\x85b .", ".", ". .", "a .' ", "ab.' b.", "\xa0%"),
+    *("U.S. 3", "No. 7 no. x. Y", "z.B. 5 . . .... a..b... 1,000,000,x,,y", "'' \"a,\" \"b.\" ``c'' d's 's 5's '5"),
+    *(
+        "a ( b ) : c ; 5 % ( d ), e",
+        "„a“ ‚b’ ‘c’ d’e « f » 3\xa0000 nº\xa04 5\xa0ºC \xa0? \xa0!",
+        "你好, 世界. (한국어) ﾊ",
+    ),
+]
+
+
+@cache
+def programs(language: str) -> tuple[Any, Any, dict[bool, Moses]]:
+    ours = {escape: Moses(language, escape) for escape in (False, True)}
+    return sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language), ours
+
+
+def assert_as_sacremoses(language: str, lines: list[str], escape: bool = False) -> None:
+    normaliser, tokeniser, ours = programs(language)
+    moses = ours[escape]
+    for line in lines:
+        expected = tokeniser.tokenize(normaliser.normalize(line), return_str=True, escape=escape)
+        assert moses.tokenise(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "escape"), [("en", False), ("en", True), ("de", False), ("fr", True), ("cs", False), ("zh", False)]
+)
+def test_odd_lines_are_those_of_sacremoses(language: str, escape: bool) -> None:
+    assert_as_sacremoses(language, ODD, escape)
+
+
+@given(st.text("ab1.,'\" :)(’«»„%\xa0\x02\u3000-€A", max_size=12))
+def test_any_line_is_that_of_sacremoses(line: str) -> None:
+    assert_as_sacremoses("en", [line])
+    assert_as_sacremoses("fr", [line])
+
+
+@pytest.mark.parametrize(("directory", "language"), [("en-de", "en"), ("en-de", "de"), ("en-fr", "fr")])
+def test_real_lines_are_those_of_sacremoses(shared_data: Path, directory: str, language: str) -> None:
+    lines = list(read_lines(shared_data / "wmt" / directory / f"newstest2009.{language}"))
+    assert_as_sacremoses(language, lines[::10])
+
+
+def test_a_copy_tokenises() -> None:
+    moses = Moses("en")
+    moses.tokenise("It ends.")
+    assert pickle.loads(pickle.dumps(moses)).tokenise("It ends.") == "It ends ."
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

@@ -27,7 +27,6 @@ from nmt_cli.files.text import (
     find_file,
     fingerprint,
     read_lines,
-    read_parallel,
     read_windows,
 )
 
@@ -208,17 +207,6 @@ def test_only_regular_files_can_be_read_twice(tmp_path: Path) -> None:
             check_regular(path)
 
 
-@pytest.mark.parametrize(("source_lines", "target_lines"), [(2, 2), (3, 5), (5, 3), (0, 1), (1, 0)])
-def test_pairs_have_places_and_unequal_files_are_an_error(tmp_path: Path, source_lines: int, target_lines: int) -> None:
-    source = written(tmp_path, b"a\n" * source_lines, "t.en")
-    target = written(tmp_path, b"x\n" * target_lines, "t.de")
-    if source_lines == target_lines:
-        assert list(read_parallel(source, target)) == [("a", "x", f"{source}:1"), ("a", "x", f"{source}:2")]
-        return
-    with pytest.raises(DataError, match=rf"t\.en has {source_lines} lines but .*t\.de has {target_lines}"):
-        list(read_parallel(source, target))
-
-
 def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
     prefix = str(tmp_path / "train")
     zipped = written(tmp_path, b"", "train.en.gz")
@@ -249,12 +237,3 @@ def test_fingerprint_is_sha256(tmp_path: Path) -> None:
     assert fingerprint(written(tmp_path, b"abc")) == expected
     with pytest.raises(DataError, match="absent"):
         fingerprint(tmp_path / "absent")
-
-
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [("newstest2009", 2525), ("newssyscomb2009", 502), ("newstest2013", 3000), ("newstest2016", 2999)],
-)
-def test_real_test_sets_have_their_published_number_of_lines(shared_data: Path, name: str, lines: int) -> None:
-    prefix = str(shared_data / "wmt" / "en-de" / name)
-    assert len(list(read_parallel(find_file(prefix, "en"), find_file(prefix, "de")))) == lines

@@ -1,0 +1,223 @@
+"""The passes of `nmt prepare` over text: cleaning, sampling, encoding. Worker processes decode, clean and encode it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import compress, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nmt_cli.commands import progress
+from nmt_cli.commands.prepare_unfinished import Unfinished
+from nmt_cli.data import parallel
+from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes, pair_hash
+from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
+from nmt_cli.errors import DataError
+from nmt_cli.interfaces import Example, Task
+
+Mask = npt.NDArray[np.bool_]
+
+_SHARD = 100  # blocks that are encoded before the progress is saved
+
+
+class Part(NamedTuple):
+    """A prefix of text and its weight: how often an epoch has its sentences."""
+
+    prefix: str
+    weight: int = 1
+
+
+class Marked(NamedTuple):
+    """A block of pairs, and which of them are used."""
+
+    part: int  # the number of its `Part`
+    block: Any
+    used: Mask
+
+
+@dataclass
+class Text:
+    """The pairs of a split that are kept, read from the files again in each pass.
+
+    Args:
+        kept: for each pair in the files, whether it is kept.
+        dropped: the number of pairs dropped for each reason.
+    """
+
+    task: Task
+    split: str
+    parts: Sequence[Part]
+    kept: Mask
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.kept))
+
+    def __iter__(self) -> Iterator[Marked]:
+        place = 0
+        for number, part in enumerate(self.parts):
+            for block in self.task.blocks(part.prefix):
+                used = self.kept[place : place + len(block)]
+                place += len(block)
+                if len(used) == len(block):
+                    yield Marked(number, block, used)
+        if place != len(self.kept):
+            names = ", ".join(part.prefix for part in self.parts)
+            raise DataError(f"{names}: a file changed while it was read; run the command again")
+
+    def sample(self, size: int) -> Iterator[Marked]:
+        """Yield blocks with `size` of the pairs in all, evenly spaced."""
+        total, place = len(self), 0
+        for part, block, used in self:
+            numbers = place + np.cumsum(used)  # of the pairs kept, from 1
+            chosen = used & (numbers * size // total > (numbers - 1) * size // total)
+            place = int(numbers[-1])
+            if chosen.any():
+                yield Marked(part, block, chosen)
+
+
+def read_held_out(task: Task, split: str, prefix: str, overlap: Overlap) -> Text:
+    """Read validation or test text, of which every line is kept."""
+    count = 0
+    for example in task.read(prefix):
+        if "\0" in example.source or "\0" in example.target:
+            raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
+        overlap.watch(split, example.source, example.target, example.place)
+        count += 1
+    if not count:
+        raise DataError(f"--{split} {prefix}: the files are empty")
+    return Text(task, split, [Part(prefix)], np.ones(count, bool))
+
+
+class _Cleaned(NamedTuple):
+    kept: bytes  # a byte for each pair
+    dropped: Counter[str]
+    hashes: bytes  # of the pairs kept
+    overlap: set[tuple[str, str]]
+
+
+def read_train(
+    task: Task, parts: Sequence[Part], size: int, overlap: Overlap, keep_duplicates: bool, workers: int
+) -> Text:
+    """Read the training text, of `size` bytes, and decide which pairs are kept."""
+    kept = bytearray()
+    dropped: Counter[str] = Counter()
+    hashes = PairHashes()
+    with progress.stage("reading train", size, "bytes") as consumed:
+        blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
+        clean = partial(_clean, hashed=not keep_duplicates)
+        for _, cleaned in parallel.mapped(clean, (task, overlap), blocks, workers):
+            kept += cleaned.kept
+            dropped += cleaned.dropped
+            hashes.add(cleaned.hashes)
+            overlap.add(cleaned.overlap)
+    mask = np.frombuffer(kept, dtype=bool)
+    if not keep_duplicates:
+        repeated = hashes.repeated()
+        mask[mask] = ~repeated
+        dropped[DUPLICATE] = int(np.count_nonzero(repeated))
+    text = Text(task, "train", parts, mask, +dropped)
+    if not len(text):
+        reasons = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
+        problem = f"all {len(mask)} pairs were dropped: {reasons}" if len(mask) else "the files are empty"
+        raise DataError(f"--train {' '.join(part.prefix for part in parts)}: {problem}")
+    return text
+
+
+def _clean(state: tuple[Task, Overlap], block: Any, hashed: bool) -> _Cleaned:
+    task, overlap = state
+    examples = task.examples(block)
+    reasons = list(map(task.rejection, examples))
+    pairs = [example[:2] for example, reason in zip(examples, reasons, strict=True) if reason is None]
+    return _Cleaned(
+        bytes(reason is None for reason in reasons),
+        Counter(reason for reason in reasons if reason is not None),
+        b"".join(pair_hash(*pair) for pair in pairs) if hashed else b"",
+        overlap.of(pairs),
+    )
+
+
+class Sample:
+    """Normalised training pairs to learn the vocabulary from, read again on each iteration."""
+
+    def __init__(self, task: Task, train: Text, workers: int) -> None:
+        self._task, self._train, self._workers = task, train, workers
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        size = min(self._task.sample_pairs, len(self._train))
+        with progress.stage("reading a sample", size, "pairs") as advance:
+            for _, pairs in parallel.mapped(_normalise, self._task, self._train.sample(size), self._workers):
+                advance(len(pairs))
+                yield from pairs
+
+    def learn(self) -> Task:
+        """Return the task with a vocabulary learned from the sample."""
+        self._task.learn(self)
+        return self._task
+
+
+def _normalise(task: Task, marked: Marked) -> list[tuple[str, str]]:
+    return list(map(task.normalise, _used(task, marked)))
+
+
+def encode(
+    directory: Path, task: Task, text: Text, workers: int, unfinished: Unfinished | None = None
+) -> dict[str, Any]:
+    """Write the ids of a split; return its entry in the manifest.
+
+    Args:
+        unfinished: records what is written, and where to go on.
+    """
+    done = unfinished.state.get("encoded") if unfinished else None
+    done = done or {"blocks": 0, "read": 0, "parts": [0] * len(text.parts), "written": None}
+    left = len(text.kept) - done["read"]
+    sizes = (task.source_vocabulary_size, task.target_vocabulary_size)
+    with (
+        progress.stage(f"encoding {text.split}", left, "pairs") as advance,
+        CorpusWriter(directory, text.split, sizes, done["written"]) as writer,
+    ):
+        function = partial(_encode, raw=text.split in RAW_SPLITS)
+        for marked, encoded in parallel.mapped(function, task, islice(text, done["blocks"], None), workers):
+            for side, (ids, lengths), raw in zip(SIDES, encoded.sides, encoded.raw, strict=True):
+                writer.add(side, ids, lengths, raw)
+            advance(len(marked.used))
+            done["parts"][marked.part] += len(encoded.sides[0][1])
+            done["read"] += len(marked.used)
+            done["blocks"] += 1
+            if unfinished and done["blocks"] % _SHARD == 0:
+                unfinished.save(encoded={**done, "written": writer.flush()})
+        written = writer.close()
+    dropped = text.dropped + Counter({EMPTY: len(text) - written["sentences"]})
+    entry = {"read": len(text.kept), "dropped": dict(sorted(dropped.items())), **written}
+    if text.split not in RAW_SPLITS:
+        counts = zip(text.parts, done["parts"], strict=True)
+        entry["parts"] = [{"prefix": part.prefix, "sentences": count, "weight": part.weight} for part, count in counts]
+    return entry
+
+
+class _Encoded(NamedTuple):
+    sides: list[tuple[Ids, Ids]]  # of source and target: all ids, one sentence after the other, and the lengths
+    raw: tuple[list[str], list[str]]  # the lines of validation and test text
+
+
+def _encode(task: Task, marked: Marked, raw: bool) -> _Encoded:
+    """Encode the pairs that are used; without `raw`, leave out those of which normalisation leaves nothing."""
+    used = _used(task, marked)
+    lines = ([example.source for example in used], [example.target for example in used])
+    sides = [task.encode_sources(lines[0]), task.encode_targets(lines[1])]
+    if raw:
+        return _Encoded(sides, lines)
+    whole = np.logical_and(*(lengths > 0 for _, lengths in sides))
+    if not whole.all():
+        sides = [(ids[np.repeat(whole, lengths)], lengths[whole]) for ids, lengths in sides]
+    return _Encoded(sides, ([], []))
+
+
+def _used(task: Task, marked: Marked) -> list[Example]:
+    return list(compress(task.examples(marked.block), marked.used))

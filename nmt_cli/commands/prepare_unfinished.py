@@ -1,0 +1,57 @@
+"""What an interrupted `nmt prepare` has finished, so that the same command goes on from there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.files import durable
+
+_STATE = "unfinished.json"
+KEPT = "kept"
+"""The file with a byte for each training pair: whether cleaning keeps it."""
+
+
+class Unfinished:
+    """The finished work in the directory that is being written, and the identity of the command.
+
+    Args:
+        identity: returns what the result depends on, as JSON.
+    """
+
+    def __init__(self, identity: Callable[[], Any]) -> None:
+        self.identity = identity
+        self._directory = Path()
+        self.state: dict[str, Any] = {}
+        """By stage, what is recorded of it."""
+
+    def found(self, directory: Path) -> bool:
+        """Return whether an interrupted process with the same identity left finished work in `directory`."""
+        self._directory = directory
+        try:
+            content = json.loads((directory / _STATE).read_text(encoding="utf-8"))
+            identity, state = content["identity"], content["state"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        if identity != json.loads(json.dumps(self.identity(), default=str)):
+            print(
+                "starting anew: the text, the flags or the version are not those of the interrupted command",
+                file=sys.stderr,
+            )
+            return False
+        self.state = state
+        return True
+
+    def save(self, **stage: Any) -> None:
+        """Record a stage; its files must be written."""
+        self.state.update(stage)
+        content = {"identity": self.identity(), "state": self.state}
+        durable.write_text(self._directory / _STATE, json.dumps(content, default=str))
+
+    def remove(self) -> None:
+        """Delete the records: the work is finished."""
+        for name in (_STATE, KEPT):
+            (self._directory / name).unlink(missing_ok=True)

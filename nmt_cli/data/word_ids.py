@@ -1,0 +1,67 @@
+"""Ids of many lines at once, from a table of the ids of words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nmt_cli.interfaces import joined
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from nmt_cli.interfaces import Sentences
+
+_LARGEST_TABLE = 1 << 20  # ids; a larger one is emptied
+
+
+class WordIds:
+    """Encodes lines as the sequence of their words' ids. A word is what stands between two spaces.
+
+    Text repeats its words, so most of them are in the table already, and the rest is done by numpy.
+
+    Args:
+        encode: returns the ids of each word of a list.
+        empty: the ids of an empty word, which stands between two spaces in sequence.
+    """
+
+    def __init__(self, encode: Callable[[list[str]], list[list[int]]], empty: Sequence[int]) -> None:
+        self._encode = encode
+        self._empty = empty
+        self._clear()
+
+    def encode(self, lines: Sequence[str]) -> Sentences:
+        """Return the ids of `lines` in one array, and the number of ids in each line. An empty line has none."""
+        if len(self._ids) > _LARGEST_TABLE:
+            self._clear()
+        words_of_lines = np.fromiter((line.count(" ") + 1 if line else 0 for line in lines), np.int64, len(lines))
+        words = chain.from_iterable(line.split(" ") for line in lines if line)
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, int(words_of_lines.sum()))
+        self._learn()
+        lengths = np.diff(self._starts)[numbers]
+        ends = _ends(lengths)
+        places = np.arange(ends[-1]) + np.repeat(self._starts[numbers] - ends[:-1], lengths)
+        return self._ids[places], np.diff(ends[_ends(words_of_lines)])
+
+    def _clear(self) -> None:
+        self._numbers: defaultdict[str, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__  # a new word has the next number
+        self._numbers[""] = 0
+        self._ids, lengths = joined([self._empty])
+        self._starts = _ends(lengths)  # word i is ids[starts[i]:starts[i + 1]]
+
+    def _learn(self) -> None:
+        """Add the ids of the words that have a number only."""
+        new = list(islice(reversed(self._numbers), len(self._numbers) + 1 - len(self._starts)))[::-1]
+        ids, lengths = joined(self._encode(new))
+        self._ids = np.concatenate((self._ids, ids))
+        self._starts = np.concatenate((self._starts, self._starts[-1] + np.cumsum(lengths)))
+
+
+def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return 0 and the sums of the first 1, 2, ... lengths."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
