@@ -91,6 +91,7 @@ def prepare_cpu() -> None:
     PyTorch uses oneDNN for them only where bfloat16 is allowed instead. Only AMX would use that, so not with AMX.
     """
     keep_freed_memory()
+    bound_product_cache()
     if not torch.cpu._is_amx_tile_supported():
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
 

@@ -6,6 +6,7 @@ gradient takes their place right after the loss.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from nmt_cli.device import product_dtype
 from nmt_cli.interfaces import PAD, Batch, Loss, Model
+from nmt_cli.packing import Packing
 from nmt_cli.registry import option, register
 
 CHUNK = {"cpu": 1 << 25, "cuda": 1 << 28}
@@ -42,10 +44,24 @@ class LabelSmoothedCrossEntropy:
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See `Criterion`."""
-        real = batch.target_out != PAD  # [B, T]
-        hidden = model.decoder_output(batch.source, batch.target_in)[real]  # [tokens, d]
-        total, nll = smoothed_cross_entropy(hidden, model.output_weight, batch.target_out[real], self.epsilon)
-        return Loss(total, nll, batch.num_tokens)
+        padded, weight = model.decoder_output(batch.source, batch.target_in), model.output_weight
+        hidden, targets = rows_of_tokens(padded, batch.target_out, wait=not padded.is_cuda)
+        total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon)
+        excess = (len(targets) - batch.num_tokens) * math.log(len(weight))  # of rows of zeros, without gradient
+        return Loss(total - excess, nll - excess, batch.num_tokens)
+
+
+def rows_of_tokens(hidden: Tensor, targets: Tensor, wait: bool) -> tuple[Tensor, Tensor]:
+    """Return `hidden` [B, T, d] and `targets` [B, T] as rows, with zeros in rows of padding.
+
+    Args:
+        wait: leave most rows of padding out. To find the others, the host waits for the device.
+    """
+    real = targets != PAD
+    if not wait:
+        return hidden.masked_fill(~real[..., None], 0.0).flatten(0, 1), targets.flatten()
+    packing = Packing.of(real)
+    return packing.pack(hidden), packing.pack(targets[..., None]).squeeze(1)
 
 
 def smoothed_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.packing import Packing
 from nmt_cli.registry import register
 
 
@@ -25,6 +26,8 @@ class AttentionMask:
     padding: Tensor | None = None  # [B, S], True where the key is padding
     causal: bool = False  # a query attends to no key after its own position
     offset: int = 0  # position of the first query among the keys; in a decoding step, the length of the cache
+    queries: Packing | None = None  # of the rows that make the queries, if they are packed
+    keys: Packing | None = None  # of the rows that make the keys and values, if they are packed
 
     def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
         """Return a boolean mask that broadcasts to [B, 1, T, S], or None if every query may attend to every key.
@@ -99,20 +102,27 @@ class MultiHeadAttention(nn.Module):
         self.recorded: list[Tensor] | None = None  # if a list, each call appends its attention weights [B, H, T, S]
 
     def forward(self, x: Tensor, context: Tensor, mask: AttentionMask) -> Tensor:
-        """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T, d_model]."""
+        """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T, d_model].
+
+        Rows that the mask says are packed are [N, d_model] instead.
+        """
         if context is x:
-            query, key, value = self._heads(x, self.w_q, self.w_k, self.w_v)
+            query, key, value = self._heads(x, mask.queries, self.w_q, self.w_k, self.w_v)
         else:
-            (query,), (key, value) = self._heads(x, self.w_q), self._heads(context, self.w_k, self.w_v)
+            (query,) = self._heads(x, mask.queries, self.w_q)
+            key, value = self._heads(context, mask.keys, self.w_k, self.w_v)
         if self.recorded is not None:  # with the identity as values, the output is the weights themselves
             identity = torch.eye(key.size(2), dtype=value.dtype, device=value.device)
             self.recorded.append(self.kernel(query, key, identity.expand(*key.shape[:2], -1, -1), mask))
         heads = self.kernel(query, key, value, mask)  # [B, H, T, d_v]
-        return self.w_o(heads.transpose(1, 2).flatten(2))
+        concatenated = heads.transpose(1, 2).flatten(2)
+        return self.w_o(concatenated if mask.queries is None else mask.queries.pack(concatenated))
 
-    def _heads(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        """Project `x` [B, T, d_model] to [B, H, T, width] for each of the projections, in one product."""
+    def _heads(self, x: Tensor, packing: Packing | None, *projections: nn.Linear) -> list[Tensor]:
+        """Project `x` to [B, H, T, width] for each of the projections, in one product."""
         weights = [projection.weight for projection in projections]
         projected = F.linear(x, torch.cat(weights) if len(weights) > 1 else weights[0])
+        if packing is not None:
+            projected = packing.unpack(projected)
         split = torch.split(projected, [len(weight) for weight in weights], -1)
         return [each.view(*each.shape[:2], self.num_heads, -1).transpose(1, 2) for each in split]

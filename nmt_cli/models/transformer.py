@@ -21,6 +21,7 @@ from nmt_cli.layers.embedding import Embedding, LearnedPositions, SinusoidalPosi
 from nmt_cli.layers.sublayer import FeedForward, Residual
 from nmt_cli.models.transformer_flops import Lengths, training_flops
 from nmt_cli.models.transformer_inference import TransformerInference
+from nmt_cli.packing import Packing
 from nmt_cli.registry import build, option, register
 
 
@@ -158,18 +159,21 @@ class Transformer(nn.Module):
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits."""
-        encoder_output = self.encode(source)
+        source_rows, rows = _packing(source), _packing(target_in)
+        encoder_output = self._encode(source, source_rows)
         # The target needs no padding mask: its padding is on the right, which no real position attends to.
-        masks = AttentionMask(causal=True), AttentionMask(padding=source == PAD)
-        x = self._embed(self.target_embedding, self.target_positions, target_in)
+        target_mask = AttentionMask(causal=True, queries=rows, keys=rows)
+        source_mask = AttentionMask(source == PAD, queries=rows, keys=source_rows)
+        x = self._embed(self.target_embedding, self.target_positions, target_in, rows)
         for layer in self.decoder:
-            x = layer(x, encoder_output, *masks)
-        return self.decoder_norm(x)
+            x = layer(x, encoder_output, target_mask, source_mask)
+        x = self.decoder_norm(x)
+        return x if rows is None else rows.unpack(x)
 
-    def encode(self, source: Tensor) -> Tensor:
-        """The encoder output: [B, S] ids -> [B, S, d_model]."""
-        mask = AttentionMask(padding=source == PAD)
-        x = self._embed(self.source_embedding, self.source_positions, source)
+    def _encode(self, source: Tensor, rows: Packing | None) -> Tensor:
+        """The encoder output: [B, S] ids -> [B, S, d_model], or packed."""
+        mask = AttentionMask(source == PAD, queries=rows, keys=rows)
+        x = self._embed(self.source_embedding, self.source_positions, source, rows)
         for layer in self.encoder:
             x = layer(x, mask)
         return self.encoder_norm(x)
@@ -198,9 +202,10 @@ class Transformer(nn.Module):
         """See `CountsFlops`."""
         return training_flops(self.config, self.attention, self.vocabulary_size, source_lengths, target_lengths)
 
-    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor) -> Tensor:
+    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Packing | None) -> Tensor:
         """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings."""
-        return self.dropout(embedding(tokens) + positions(0, tokens.size(1)))
+        x = embedding(tokens) + positions(0, tokens.size(1))
+        return self.dropout(x if rows is None else rows.pack(x))
 
     def _initialise(self) -> None:
         """Initialise attention and feed-forward layers; the paper does not say how."""
@@ -215,3 +220,8 @@ class Transformer(nn.Module):
                 # at a high learning rate can lose its positions and treat the source as a bag of words.
                 nn.init.zeros_(module.inner.bias)
                 nn.init.zeros_(module.outer.bias)
+
+
+def _packing(tokens: Tensor) -> Packing | None:
+    """Return the packing of `tokens` [B, T], but none on a GPU, which would be waited for."""
+    return None if tokens.is_cuda else Packing.of(tokens != PAD)

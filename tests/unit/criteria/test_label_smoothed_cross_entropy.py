@@ -15,6 +15,7 @@ from nmt_cli.criteria import label_smoothed_cross_entropy as module
 from nmt_cli.criteria.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropy,
     LabelSmoothingConfig,
+    rows_of_tokens,
     smoothed_cross_entropy,
 )
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
@@ -107,5 +108,12 @@ def test_padding_is_left_out_before_the_projection() -> None:
     )
     torch.testing.assert_close(loss.total, expected)
     assert loss.num_tokens == 4
+    poisoned.requires_grad_()
+    for wait in (True, False):
+        rows, targets = rows_of_tokens(poisoned, target_out, wait)
+        assert rows[targets != PAD].tolist() == poisoned[target_out != PAD].tolist()
+        assert not rows[targets == PAD].any()
+        (gradient,) = torch.autograd.grad(rows.sum(), poisoned)
+        assert torch.equal(gradient, (target_out != PAD)[..., None].expand(2, 3, 5).float())
     half = LabelSmoothedCrossEntropy(dataclasses.replace(LabelSmoothingConfig(), label_smoothing=0.0))(model, batch)
     torch.testing.assert_close(half.total, half.nll)
