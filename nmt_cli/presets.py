@@ -71,7 +71,6 @@ PRESETS: dict[str, Preset] = {
             "max_steps": 10_000,
             "save_every": "500",
             "validate_every": "1000",
-            "precision": "bfloat16",
         },
     ),
     "multi30k": Preset(
@@ -86,7 +85,6 @@ PRESETS: dict[str, Preset] = {
             "batch_tokens": 2048,
             "max_steps": 8000,
             "save_every": 250,
-            "precision": "bfloat16",
         },
     ),
     "quickstart": Preset(
