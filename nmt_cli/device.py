@@ -25,6 +25,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+_GLOO = ("/gloo/", "pair closure", "Timed out", "Connection")  # in its errors, which have no type of their own
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
@@ -245,7 +246,7 @@ def explain_lost_ranks(computing: bool = False) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        if computing and not isinstance(error, dist.DistError) and "/gloo/" not in str(error):
+        if computing and not isinstance(error, dist.DistError) and not any(sign in str(error) for sign in _GLOO):
             raise
         raise TrainingError(
             "another rank failed or did not respond. Run the same command again to resume from the last checkpoint. "

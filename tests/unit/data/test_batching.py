@@ -83,8 +83,8 @@ def test_epochs_and_seeds_differ() -> None:
 def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "POOL", 400)
     monkeypatch.setattr(batching, "_CHUNKS", 1000)
-    made = updates(plan([(1 + i % 100, 1 + i % 100) for i in range(4000)], 8192))
-    assert {i // 400 for i in itertools.chain(*made[:3])} == set(range(10))
+    made = updates(plan([(1 + i % 100, 1 + i % 100) for i in range(8000)], 16_384))
+    assert {i // 400 for i in itertools.chain(*made[:3])} == set(range(20))
     assert all(np.ptp([i % 100 for i in update]) > 65 for update in made[:2])
 
 
