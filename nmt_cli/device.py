@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -89,11 +90,11 @@ def keep_freed_memory() -> None:
 def prepare_cpu() -> None:
     """Make training on a CPU fast: freed memory is kept, and float32 products are oneDNN's, which beats MKL's.
 
-    PyTorch uses oneDNN for them only where bfloat16 is allowed instead. Only AMX would use that, so not with AMX.
+    PyTorch uses oneDNN for them only where bfloat16 is allowed instead. Of the x86 CPUs, only those with AMX use that.
     """
     keep_freed_memory()
     bound_product_cache()
-    if not torch.cpu._is_amx_tile_supported():
+    if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_amx_tile_supported():
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
 
 

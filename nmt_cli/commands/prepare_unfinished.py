@@ -46,7 +46,8 @@ class Unfinished:
         return True
 
     def save(self, **stage: Any) -> None:
-        """Record a stage; its files must be written."""
+        """Record a stage, when its files are on disk."""
+        durable.flush_all(self._directory)
         self.state.update(stage)
         content = {"identity": self.identity(), "state": self.state}
         durable.write_text(self._directory / _STATE, json.dumps(content, default=str))

@@ -12,13 +12,13 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig
-from nmt_cli.data.batching import BatchPlan, default_pieces
+from nmt_cli.data.batching import BatchPlan, default_pieces, load_batch
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.interfaces import CountsFlops, Task
+from nmt_cli.interfaces import Batch, CountsFlops, Task
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter
@@ -84,9 +84,15 @@ def build_parts(
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     criterion = registry.build(config["criterion"])
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
+    micro_batches = settings.micro_batches or default_pieces(settings.batch_tokens, world.size, world.device.type)
+
+    def largest_piece() -> Batch:
+        return load_batch(corpus, max(plan.pieces(next(iter(plan.epoch(0))), micro_batches), key=len))
+
     precision = settings.precision
     if precision == "auto":
-        precision = choose_precision(run, model, criterion, corpus, world)
+        precision = choose_precision(run, model, criterion, largest_piece, world)
 
     def validate() -> dict[str, float]:
         assert valid is not None
@@ -103,10 +109,8 @@ def build_parts(
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
-        plan=BatchPlan(
-            corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights
-        ),
-        micro_batches=settings.micro_batches or default_pieces(settings.batch_tokens, world.size, world.device.type),
+        plan=plan,
+        micro_batches=micro_batches,
         costs=CostMeter(
             device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),

@@ -127,9 +127,10 @@ def _to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tenso
 
     The uniform part of q is left out.
     """
-    exact, targets = logits.float(), targets[:, None]  # in float32, `exact` is `logits` itself
-    target_logits, largest = exact.gather(1, targets), exact.amax(1)
-    probabilities = torch.softmax(exact, 1, out=exact)
+    targets = targets[:, None]
+    target_logits, largest = logits.gather(1, targets).float(), logits.amax(1).float()
+    in_place = logits if logits.dtype == torch.float32 and not logits.is_cuda else None
+    probabilities = torch.softmax(logits, 1, dtype=torch.float32, out=in_place)
     log_normalisers = largest - probabilities.amax(1).log()  # the largest p is exp(largest - log-normaliser)
     probabilities.scatter_add_(1, targets, probabilities.new_full(targets.shape, epsilon - 1))
     if logits is not probabilities:

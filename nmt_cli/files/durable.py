@@ -31,9 +31,7 @@ def put_in_place(aside: Path, place: Path) -> None:
     Raises:
         OSError: it failed; the old directory is back at `place`.
     """
-    for path in [*aside.rglob("*"), aside]:
-        if path.is_dir() or path.is_file():
-            _flush(path)
+    flush_all(aside)
     old = old_of(place)
     try:
         if os.path.lexists(place):
@@ -45,6 +43,13 @@ def put_in_place(aside: Path, place: Path) -> None:
     _flush(place.parent)
     if old.exists():
         shutil.rmtree(old)
+
+
+def flush_all(directory: Path) -> None:
+    """Flush `directory` and everything in it to disk."""
+    for path in [*directory.rglob("*"), directory]:
+        if path.is_dir() or path.is_file():
+            _flush(path)
 
 
 def recover(place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -44,13 +45,10 @@ class Gradients:
         Raises:
             TrainingError: another rank was lost.
         """
-        if self.reducing is None or not last:
-            total, nll = self.objective(batch)
-            (total * weight).backward()
-        else:
-            with explain_lost_ranks(computing=True):
-                total, nll = self.reducing(batch)
-                (total * (weight * self.world.size)).backward()
+        objective = self.objective if self.reducing is None or not last else self.reducing
+        with explain_lost_ranks(computing=True):
+            total, nll = objective(batch)
+            (total * (weight * self.world.size)).backward()  # the mean over the ranks becomes the sum
         return torch.stack([total.detach().double(), nll.double()])
 
 
@@ -58,10 +56,12 @@ def reducing(objective: Objective, reduce_in: str) -> DistributedDataParallel:
     """Return `objective` as a module whose backward pass takes the mean of the gradients over all ranks.
 
     The graph is not declared static: torch would count the uses of a parameter in the first update, and ranks may have
-    different numbers of pieces there.
+    different numbers of pieces there. With `find_unused_parameters`, torch also keeps the order in which it sums: else
+    it would change after the first update of a process, and so the last bits of a resumed run.
     """
+    warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
     with explain_lost_ranks():
-        module = DistributedDataParallel(objective, gradient_as_bucket_view=True)
+        module = DistributedDataParallel(objective, gradient_as_bucket_view=True, find_unused_parameters=True)
     module.broadcast_buffers = False  # as an argument it is deprecated from torch 2.13 on, its successor new
     if reduce_in == "bfloat16":
         # A function of torch's own, under another name: by its name, torch refuses it on CPUs.

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from nmt_cli.data.batching import load_batch
-from nmt_cli.data.corpus import Corpus
 from nmt_cli.device import World, autocast, bfloat16_products
-from nmt_cli.interfaces import Criterion
+from nmt_cli.interfaces import Batch, Criterion
 from nmt_cli.training.run_directory import CONFIG, read_config
 
 SMALLEST = 1_000_000
 """Parameters of the smallest model for which bfloat16 is tried on a CPU; smaller ones do not gain from it."""
-_SENTENCES = 32
 _ROUNDS = 3
 _GAIN = 1.1  # that decides for bfloat16
 
 
-def choose_precision(run: Path | None, model: Any, criterion: Criterion, corpus: Corpus, world: World) -> str:
+def choose_precision(
+    run: Path | None, model: Any, criterion: Criterion, batch: Callable[[], Batch], world: World
+) -> str:
     """Return `bfloat16` or `float32`: what the directory of the run has recorded, else what is faster on this device.
 
-    A GPU that has bfloat16 arithmetic is faster with it. A CPU that has it is tried.
+    A GPU that has bfloat16 arithmetic is faster with it. A CPU that has it is tried on a batch. The main rank decides.
     """
-    if run is not None and (run / CONFIG).exists():
-        recorded: str = read_config(run)["training"]["precision"]
-        return recorded
-    low = bfloat16_products(world.device.type, "auto")
-    if world.is_main and world.device.type == "cpu" and bfloat16_in_hardware():
-        low = sum(p.numel() for p in model.parameters()) >= SMALLEST and gain(model, criterion, corpus) >= _GAIN
+    low = False
+    if world.is_main:
+        if run is not None and (run / CONFIG).exists():
+            low = read_config(run)["training"]["precision"] == "bfloat16"
+        elif world.device.type == "cpu":
+            parameters = sum(parameter.numel() for parameter in model.parameters())
+            low = parameters >= SMALLEST and bfloat16_in_hardware() and gain(model, criterion, batch()) >= _GAIN
+        else:
+            low = bfloat16_products(world.device.type, "auto")
     return "bfloat16" if world.start_any([low])()[0] else "float32"
 
 
@@ -41,16 +43,13 @@ def bfloat16_in_hardware() -> bool:
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
-def gain(model: Any, criterion: Criterion, corpus: Corpus) -> float:
-    """Return how many times as fast as in float32 the forward and backward passes are in bfloat16."""
-    device = torch.device("cpu")
-    step = max(1, len(corpus) // _SENTENCES)
-    batch = load_batch(corpus, np.arange(0, len(corpus), step)[:_SENTENCES])
+def gain(model: Any, criterion: Criterion, batch: Batch) -> float:
+    """Return how many times as fast as in float32 the forward and backward passes are in bfloat16 on the CPU."""
     fastest = dict.fromkeys(("float32", "bfloat16"), float("inf"))
     for _ in range(_ROUNDS):
         for precision in fastest:
             began = time.perf_counter()
-            with autocast(device, precision):
+            with autocast(torch.device("cpu"), precision):
                 loss = criterion(model, batch)
             loss.total.backward()  # type: ignore[no-untyped-call]
             fastest[precision] = min(fastest[precision], time.perf_counter() - began)

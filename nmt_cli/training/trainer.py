@@ -90,16 +90,17 @@ class Trainer:
             loss = self.gradients.add(piece.batch.to(self.world.device), piece.weight, last=piece is share[-1])
             losses += loss * (piece.weight > 0)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        return torch.cat([losses, norm.double()[None] * self.world.is_main])
+        return torch.cat([losses, norm.double()[None] if self.world.is_main else losses.new_zeros(1)])
 
     def choose_micro_batches(self, run: Run) -> None:
         """Take the number of micro-batches with which the run began on as many ranks, or find one that fits."""
         state = run.state
         if state.ranks == self.world.size:
             self.micro_batches = state.micro_batches
+        before = self.micro_batches
         if self.world.device.type == "cuda":
             self.try_largest(state.epoch)
-        if self.micro_batches > (state.micro_batches or self.parts.micro_batches):
+        if self.micro_batches > before:
             run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {self.micro_batches} an update")
         state.ranks, state.micro_batches = self.world.size, self.micro_batches
 

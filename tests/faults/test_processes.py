@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
+
+from nmt_cli import checkpoint
 
 HERE = Path(__file__).resolve().parent
 only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
@@ -54,20 +57,36 @@ def figures(run: Path) -> list[dict[str, float]]:
     return [{name: line[name] for name in ("step", "loss", "gradient_norm", "target_tokens")} for line in lines]
 
 
-def test_the_number_of_processes_may_change(forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [(20,), (400, "--micro-batches", 6)], ids=str)
+def test_the_number_of_processes_may_change(
+    forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, size: tuple[object, ...]
+) -> None:
     """Each part of a run by another number of processes: the same batches, losses and gradients, up to rounding.
 
-    Updates have one to five sentences: processes have several micro-batches, one or none.
+    Updates have one to five sentences, and processes one micro-batch or none; or processes have several micro-batches.
     """
-    settings = (*LOGGED, "--batch-tokens", 20)
+    settings = (*LOGGED, "--batch-tokens", *size)
     forks.train(tiny_data, tmp_path / "one", *settings, "--max-steps", 8).code(0)
-    for size, last in ((2, 4), (4, 8)):
-        for process in ranks(size, tiny_data, tmp_path / "several", *settings, "--max-steps", last):
+    for processes, last in ((2, 4), (4, 8)):
+        for process in ranks(processes, tiny_data, tmp_path / "several", *settings, "--max-steps", last):
             process.code(0)
     one, several = figures(tmp_path / "one"), figures(tmp_path / "several")
     assert len(several) == 8
     for found, expected in zip(several, one, strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    """Three numbers have two sums: the order must be the same in a process that has just started."""
+    settings = (*LOGGED, "--batch-tokens", 60, "--micro-batches", 3)
+    for run, ends in (("whole", (4,)), ("resumed", (2, 4))):
+        for end in ends:
+            for process in ranks(3, tiny_data, tmp_path / run, *settings, "--max-steps", end):
+                process.code(0)
+    whole, resumed = (
+        checkpoint.load_weights(tmp_path / run / "checkpoints" / "step-00000004") for run in ("whole", "resumed")
+    )
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_gradients_reduced_in_bfloat16(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
