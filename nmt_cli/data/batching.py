@@ -1,7 +1,8 @@
 """The batches of section 5.1: a plan of updates that depends only on lengths, seed, epoch and batch size.
 
 An update consists of groups of sentences of similar length, drawn at random, as the paper's was divided among eight
-GPUs; so an update mixes lengths. To be computed, it is cut into pieces, the micro-batches, whose number is free.
+GPUs; so an update of several groups mixes lengths. To be computed, it is cut into pieces, the micro-batches, whose
+number is free.
 """
 
 from __future__ import annotations

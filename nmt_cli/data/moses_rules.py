@@ -76,8 +76,7 @@ class Normaliser:
     def normalise(self, line: str) -> str:
         """Return the line with its punctuation normalised."""
         for substitution, replacement in self._rules:
-            if substitution.needed in line:
-                line = substitution.pattern.sub(replacement, line)
+            line = substitution.sub(replacement, line)
         return line.strip()
 
 

@@ -15,6 +15,7 @@ from nmt_cli.device import (
     is_out_of_memory,
     join_world,
     keep_freed_memory,
+    prepare_cpu,
 )
 from nmt_cli.errors import UsageError
 
@@ -117,3 +118,14 @@ def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert world.start_any([True, False])() == [True, False]
         world.barrier()
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("shape", [(64, 512, 700), (1000, 128, 3000), (33, 2048, 65)])
+def test_float32_products_of_training_are_float32(shape: tuple[int, int, int]) -> None:
+    """PyTorch is allowed bfloat16, so that it uses oneDNN; the error of bfloat16 would be a thousand times as large."""
+    prepare_cpu()
+    rows, inner, columns = shape
+    random = torch.Generator().manual_seed(1)
+    a, b = torch.randn(rows, inner, generator=random), torch.randn(inner, columns, generator=random)
+    error = ((a @ b).double() - a.double() @ b.double()).abs().max()
+    assert error < 1e-5 * inner**0.5
