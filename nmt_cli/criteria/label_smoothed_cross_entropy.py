@@ -20,9 +20,9 @@ from nmt_cli.interfaces import PAD, Batch, Loss, Model
 from nmt_cli.packing import Packing
 from nmt_cli.registry import option, register
 
-CHUNK = {"cpu": 1 << 25, "cuda": 1 << 28}
-"""Logits in a chunk, by device: many, for efficient products."""
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}
+CHUNK = {"cpu": 1024, "cuda": 8192}
+"""Rows of logits in a chunk, by device: many, for efficient products."""
+BLOCK = {"cpu": 1 << 20, "cuda": 1 << 30}
 """Logits in a block of a chunk, for the softmax; on a CPU they stay in its caches."""
 
 
@@ -89,9 +89,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
-        for rows in _parts(len(hidden), len(weight), CHUNK[hidden.device.type]):
+        for rows in _parts(len(hidden), CHUNK[hidden.device.type]):
             logits = F.linear(low_hidden[rows], low_weight)  # [rows, V]
-            for part in _parts(len(logits), len(weight), BLOCK[hidden.device.type]):
+            for part in _parts(len(logits), BLOCK[hidden.device.type] // len(weight)):
                 block = slice(rows.start + part.start, rows.start + part.stop)
                 log_normalisers[block], target_logits[block] = _to_gradient(logits[part], targets[block], epsilon)
             if hidden_gradient is not None:
@@ -114,9 +114,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return hidden_gradient.mul_(gradients[0]), weight_gradient.mul_(gradients[0]), None, None, None
 
 
-def _parts(rows: int, width: int, size: int) -> Iterator[slice]:
-    """Divide `rows` rows of `width` elements into equal parts of about `size` elements at most."""
-    count = -(-rows * width // size)
+def _parts(rows: int, longest: int) -> Iterator[slice]:
+    """Divide rows into equal parts of `longest` rows at most."""
+    count = -(-rows // max(longest, 1))
     length = -(-rows // max(count, 1))
     for start in range(0, rows, max(length, 1)):
         yield slice(start, min(start + length, rows))

@@ -32,7 +32,7 @@ def drawn(tokens: int, V: int = 13, d: int = 5) -> tuple[Tensor, Tensor, Tensor]
 @pytest.mark.parametrize("tokens", [1, 3, 4, 5, 8, 11])
 def test_it_is_pytorchs_cross_entropy(tokens: int, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """With chunks of 4 rows, whole and partial, and a loss that is scaled afterwards."""
-    monkeypatch.setattr(module, "CHUNK", {"cpu": 52})
+    monkeypatch.setattr(module, "CHUNK", {"cpu": 4})
     monkeypatch.setattr(module, "BLOCK", {"cpu": 26})
     hidden, weight, targets = drawn(tokens)
     total, nll = smoothed_cross_entropy(hidden, weight, targets, epsilon)
@@ -60,7 +60,7 @@ class ProductTypes(TorchDispatchMode):
 
 def test_under_autocast_every_product_is_in_low_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the hidden states are float32, as after layer normalisation; sums and gradients are float32."""
-    monkeypatch.setattr(module, "CHUNK", {"cpu": 52})
+    monkeypatch.setattr(module, "CHUNK", {"cpu": 4})
     monkeypatch.setattr(module, "BLOCK", {"cpu": 26})
     hidden, weight, targets = drawn(11)
     expected = smoothed_cross_entropy(hidden, weight, targets, 0.1)[0]
