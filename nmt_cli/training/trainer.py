@@ -95,12 +95,11 @@ class Trainer:
     def choose_micro_batches(self, run: Run) -> None:
         """Take the number of micro-batches with which the run began on as many ranks, or find one that fits."""
         state = run.state
-        if state.ranks == self.world.size:
-            self.micro_batches = state.micro_batches
-        before = self.micro_batches
+        recorded = state.micro_batches if state.ranks == self.world.size else 0
+        self.micro_batches = recorded or self.micro_batches
         if self.world.device.type == "cuda":
             self.try_largest(state.epoch)
-        if self.micro_batches > before:
+        if self.micro_batches > (recorded or self.parts.micro_batches):
             run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {self.micro_batches} an update")
         state.ranks, state.micro_batches = self.world.size, self.micro_batches
 
