@@ -97,12 +97,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if hidden_gradient is not None:
                 hidden_gradient[rows] = logits @ low_weight
                 weight_gradient = _plus_product(weight_gradient, logits.t(), low_hidden[rows], weight.dtype)
-        uniform = weight.sum(0) / len(weight)  # [d]
+        uniform, hidden_sum = weight.sum(0) / len(weight), hidden.sum(0, dtype=weight.dtype)  # [d]
         nll = (log_normalisers - target_logits).sum()
-        uniform_nll = log_normalisers.sum() - (hidden.float() @ uniform.float()).sum()
+        uniform_nll = log_normalisers.sum() - (hidden_sum * uniform).sum()  # not a product, which autocast would lower
         if hidden_gradient is not None and weight_gradient is not None:
             hidden_gradient -= epsilon * uniform
-            weight_gradient -= epsilon / len(weight) * hidden.sum(0)
+            weight_gradient -= epsilon / len(weight) * hidden_sum
         ctx.gradients = hidden_gradient, weight_gradient
         ctx.mark_non_differentiable(nll)
         return (1 - epsilon) * nll + epsilon * uniform_nll, nll

@@ -117,3 +117,14 @@ def test_padding_is_left_out_before_the_projection() -> None:
         assert torch.equal(gradient, (target_out != PAD)[..., None].expand(2, 3, 5).float())
     half = LabelSmoothedCrossEntropy(dataclasses.replace(LabelSmoothingConfig(), label_smoothing=0.0))(model, batch)
     torch.testing.assert_close(half.total, half.nll)
+
+
+def test_under_autocast_the_loss_is_summed_in_float32() -> None:
+    """Hidden states and weights are bfloat16 numbers, so that only the rounding of the logits is left."""
+    random = torch.Generator().manual_seed(1)
+    hidden, weight = ((torch.randn(n, 64, generator=random) + 0.2).bfloat16().float() for n in (3000, 500))
+    targets = torch.randint(0, 500, (3000,), generator=random)
+    expected = F.cross_entropy(hidden.double() @ weight.double().T, targets, reduction="sum", label_smoothing=0.5)
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = smoothed_cross_entropy(hidden, weight, targets, 0.5)
+    torch.testing.assert_close(total.double(), expected, rtol=5e-5, atol=0)
