@@ -1,0 +1,43 @@
+"""A learning rate that ends at zero, for a training whose length is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt_cli.errors import UsageError
+from nmt_cli.registry import option, register
+
+
+@dataclass(frozen=True)
+class LinearDecayConfig:
+    """Settings of `LinearDecay`."""
+
+    warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
+    learning_rate_scale: float = option(1.0, "Factor of the learning rate.", minimum=0.0)
+    decay_steps: int = option(100_000, "The rate falls to zero at this step; usually --max-steps.", minimum=1)
+
+
+@register("schedule", "linear_decay", LinearDecayConfig)
+class LinearDecay:
+    """Linear warm-up to the peak of equation 3 (section 5.3), then a straight line to zero after `decay_steps`.
+
+    Later steps keep the rate of the last one.
+
+    Raises:
+        UsageError: the decay would end before the warm-up.
+    """
+
+    def __init__(self, config: LinearDecayConfig, *, d_model: int) -> None:
+        if config.decay_steps <= config.warmup_steps:
+            raise UsageError(
+                f"--decay-steps {config.decay_steps} is not above --warmup-steps {config.warmup_steps}; "
+                "it is usually the value of --max-steps"
+            )
+        self.peak: float = config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
+        self.warmup_steps = config.warmup_steps
+        self.decay_steps = config.decay_steps
+
+    def __call__(self, step: int) -> float:
+        """The learning rate of `step`; the first step is 1."""
+        remaining = max(self.decay_steps - step, 0) + 1
+        return self.peak * min(step / self.warmup_steps, remaining / (self.decay_steps - self.warmup_steps + 1))

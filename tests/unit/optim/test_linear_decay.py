@@ -1,0 +1,38 @@
+"""The linear schedule, beside PyTorch's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nmt_cli.errors import UsageError
+from nmt_cli.optim.linear_decay import LinearDecay, LinearDecayConfig
+
+
+def linear_decay(warmup: int, end: int, scale: float = 1.0) -> LinearDecay:
+    config = LinearDecayConfig(warmup_steps=warmup, learning_rate_scale=scale, decay_steps=end)
+    return LinearDecay(config, d_model=64)
+
+
+def test_the_rates_are_those_of_torch() -> None:
+    schedule = linear_decay(warmup=5, end=20, scale=2.0)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=schedule.peak)
+    theirs = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1.0, end_factor=1e-12, total_iters=16)
+    for step in range(5, 21):
+        assert schedule(step) == pytest.approx(theirs.get_last_lr()[0], abs=1e-9)
+        optimizer.step()
+        theirs.step()
+
+
+@pytest.mark.parametrize(("warmup", "end"), [(1, 2), (10, 400)])
+def test_the_peak_is_that_of_equation_3_and_at_the_end_of_the_warmup(warmup: int, end: int) -> None:
+    schedule = linear_decay(warmup, end)
+    rates = [schedule(step) for step in range(1, end + 10)]
+    assert schedule.peak == pytest.approx(64**-0.5 * warmup**-0.5)
+    assert max(rates) == schedule.peak == rates[warmup - 1]
+    assert min(rates[warmup - 1 :]) == rates[end - 1] == rates[-1] > 0
+
+
+def test_a_decay_inside_the_warmup_is_refused() -> None:
+    with pytest.raises(UsageError, match="--decay-steps 10 is not above --warmup-steps 10"):
+        linear_decay(10, 10)
