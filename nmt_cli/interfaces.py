@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from nmt_cli.packing import Packing
 
     Lengths = NDArray[np.int64]
     Sentences = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
@@ -35,16 +37,21 @@ class Batch:
     target_in: Tensor  # [B, T], BOS and the target
     target_out: Tensor  # [B, T], the target and EOS
     num_tokens: int  # tokens of target_out without padding
+    source_packing: Packing  # where the real tokens of source are
+    target_packing: Packing  # where those of target_in and target_out are
 
     def to(self, device: Any) -> Batch:
         """Return the batch on `device`."""
-        names = ("source", "target_in", "target_out")
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
         """Return the batch in page-locked memory, from which a GPU copies while it computes."""
-        names = ("source", "target_in", "target_out")
-        return replace(self, **{name: getattr(self, name).pin_memory() for name in names})
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        from nmt_cli.packing import mapped  # not at the top: `nmt --help` needs no torch
+
+        return mapped(self, change)
 
 
 @dataclass
@@ -131,6 +138,26 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class ComputesRows(Protocol):
+    """Optional for a model: to be trained on rows of real tokens, without padding."""
+
+    def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing) -> Tensor:
+        """The hidden states [N, d] of the rows of `targets`, those of `decoder_output`; its filler means nothing."""
+        ...
+
+    def layers_of_rows(self, device: Any, dtype: Any) -> Sequence[Any] | None:
+        """The layers, modules to be compiled each as a whole, if attention itself needs no padding; else None.
+
+        Then the packings that the model gets have `starts`.
+
+        Args:
+            device: on which the model is trained.
+            dtype: of the matrix products.
+        """
+        ...
+
+
+@runtime_checkable
 class ShowsAttention(Protocol):
     """Optional for a model: its attention weights, which `nmt translate --attention` shows."""
 
@@ -156,6 +183,15 @@ class Criterion(Protocol):
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """Return the sums over the target tokens of `batch`, without padding."""
+        ...
+
+
+@runtime_checkable
+class Compiles(Protocol):
+    """Optional for a criterion: to be compiled."""
+
+    def compile(self) -> None:
+        """Compile what is slow without, when it is first used."""
         ...
 
 

@@ -1,41 +1,80 @@
 """Padded sentences as rows of real tokens, and back.
 
 Only attention needs sentences; everything else computes the rows of a batch one by one. So padding costs nothing there,
-and the numbers of rows are few, which matters because matrix products are prepared anew for each shape.
+and the numbers of rows are few, which matters because code is prepared anew for each shape.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
+Structure = TypeVar("Structure")
+
 MULTIPLE = 64
-"""The number of rows is a multiple of this; rows of zeros fill it up."""
+"""The number of rows is a multiple of this; the rows after the real tokens, the filler, mean nothing."""
+
+GPU_MULTIPLE = 256
+"""The same where attention is computed on the rows, too."""
+
+_LONGEST = 1024
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The places of the real tokens of a batch.
+    """Where the n real tokens of a batch [B, T] are: among its places, and as N rows.
 
     Args:
         places: [n] the place of each real token among all B * T.
+        positions: [N] the position of each row in its sentence, and 0 in the filler.
         shape: B and T.
+        starts: [B + 2] int32, the first row of each sentence and of the filler, and N; or None. Attention by
+            variable-length kernels needs it. There the filler is a sentence, of at least one row.
+        longest: no sentence has more rows; a number that seldom changes, because code may be compiled for it.
     """
 
     places: Tensor
+    positions: Tensor
     shape: tuple[int, int]
+    starts: Tensor | None = None
+    longest: int = 0
 
     @classmethod
     def of(cls, real: Tensor) -> Packing:
-        """Return the packing of a batch in which `real` [B, T] is True for real tokens."""
-        return cls(real.flatten().nonzero().squeeze(1), (real.size(0), real.size(1)))
+        """Return the packing of a batch in which `real` [B, T] is True for real tokens. On a GPU, the host waits."""
+        places = real.flatten().nonzero().squeeze(1)
+        return cls(
+            places, _filled(places % real.size(1), _rounded(len(places), MULTIPLE)), (real.size(0), real.size(1))
+        )
+
+    @classmethod
+    def of_lengths(cls, lengths: NDArray[Any], width: int, starts: bool = False) -> Packing:
+        """Return the packing, with or without `starts`, of sentences of these lengths in a batch [B, width]."""
+        places = np.flatnonzero(np.arange(width) < lengths[:, None])
+        rows = _rounded(len(places) + 1, GPU_MULTIPLE) if starts else _rounded(len(places), MULTIPLE)
+        positions = np.zeros(rows, np.int64)
+        positions[: len(places)] = places % width
+        packing = cls(torch.from_numpy(places), torch.from_numpy(positions), (len(lengths), width))
+        if not starts:
+            return packing
+        firsts = torch.from_numpy(np.cumsum([0, *lengths, rows - len(places)], dtype=np.int32))
+        longest = max(_LONGEST, int(lengths.max()))
+        return replace(packing, starts=firsts, longest=1 << (longest - 1).bit_length())
+
+    def ids(self, padded: Tensor, filler: int) -> Tensor:
+        """[B, T] -> [N]: the ids of the rows."""
+        return _filled(padded.flatten()[self.places], len(self.positions), filler)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """[B, T, width] -> [N, width]: the n real tokens, and zeros up to the next multiple of `MULTIPLE`."""
-        rows: Tensor = _Pack.apply(padded.flatten(0, 1), self.places)  # type: ignore[no-untyped-call]
+        """[B, T, width] -> [N, width], with zeros as filler."""
+        rows: Tensor = _Pack.apply(padded.flatten(0, 1), self.places, len(self.positions))  # type: ignore[no-untyped-call]
         return rows
 
     def unpack(self, rows: Tensor) -> Tensor:
@@ -45,31 +84,40 @@ class Packing:
         return padded.view(B, T, -1)
 
 
+def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:
+    """Return a dataclass with its tensors changed, also those of packings in it."""
+    values = {field.name: getattr(structure, field.name) for field in fields(structure)}  # type: ignore[arg-type]
+    tensors = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+    packings = {name: mapped(value, change) for name, value in values.items() if isinstance(value, Packing)}
+    return replace(structure, **tensors, **packings)  # type: ignore[type-var]
+
+
 class _Pack(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, padded: Tensor, places: Tensor) -> Tensor:
+    def forward(ctx: Any, padded: Tensor, places: Tensor, rows: int) -> Tensor:
         ctx.save_for_backward(places)
         ctx.places = len(padded)
-        return _packed(padded, places)
+        return _packed(padded, places, rows)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _unpacked(gradients[0], ctx.saved_tensors[0], ctx.places), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return _unpacked(gradients[0], ctx.saved_tensors[0], ctx.places), None, None
 
 
 class _Unpack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, places: Tensor, count: int) -> Tensor:
         ctx.save_for_backward(places)
+        ctx.rows = len(rows)
         return _unpacked(rows, places, count)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _packed(gradients[0], ctx.saved_tensors[0]), None, None
+        return _packed(gradients[0], ctx.saved_tensors[0], ctx.rows), None, None
 
 
-def _packed(padded: Tensor, places: Tensor) -> Tensor:
-    rows = padded.new_empty(-(-len(places) // MULTIPLE) * MULTIPLE, padded.size(1))
+def _packed(padded: Tensor, places: Tensor, count: int) -> Tensor:
+    rows = padded.new_empty(count, padded.size(1))
     torch.index_select(padded, 0, places, out=rows[: len(places)])
     rows[len(places) :] = 0
     return rows
@@ -77,3 +125,11 @@ def _packed(padded: Tensor, places: Tensor) -> Tensor:
 
 def _unpacked(rows: Tensor, places: Tensor, count: int) -> Tensor:
     return rows.new_zeros(count, rows.size(1)).index_copy_(0, places, rows[: len(places)])
+
+
+def _rounded(tokens: int, multiple: int) -> int:
+    return -(-tokens // multiple) * multiple
+
+
+def _filled(values: Tensor, rows: int, filler: int = 0) -> Tensor:
+    return F.pad(values, (0, rows - len(values)), value=filler)

@@ -42,7 +42,7 @@ FLOORS = {
     "config": 2,
     "files": 1,
     "interfaces": 1,
-    "packing": 1,
+    "packing": 0,
     "registry": 1,
     "presets": 1,
     "device": 1,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.interfaces import Batch, CountsFlops, Task
+from nmt_cli.interfaces import Batch, Compiles, ComputesRows, CountsFlops, Criterion, Task
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter
@@ -85,14 +86,22 @@ def build_parts(
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     criterion = registry.build(config["criterion"])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
-    micro_batches = settings.micro_batches or default_pieces(settings.batch_tokens, world.size, world.device.type)
+
+    def pieces() -> int:
+        return settings.micro_batches or default_pieces(
+            settings.batch_tokens, world.size, world.device.type, plan.packed
+        )
 
     def largest_piece() -> Batch:
-        return load_batch(corpus, max(plan.pieces(next(iter(plan.epoch(0))), micro_batches), key=len))
+        return load_batch(corpus, max(plan.pieces(next(iter(plan.epoch(0))), pieces()), key=len))
 
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(run, model, criterion, largest_piece, world)
+    layers = layers_of_rows(model, world.device, precision)
+    plan = replace(plan, packed=layers is not None)
+    if settings.compile:
+        compile_layers(layers or [], criterion)
 
     def validate() -> dict[str, float]:
         assert valid is not None
@@ -110,13 +119,28 @@ def build_parts(
         task=task,
         corpus=corpus,
         plan=plan,
-        micro_batches=micro_batches,
+        micro_batches=pieces(),
         costs=CostMeter(
             device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
         flops=model.training_flops if isinstance(model, CountsFlops) else None,
         validate=None if valid is None else validate,
     )
+
+
+def layers_of_rows(model: Any, device: torch.device, precision: str) -> Sequence[torch.nn.Module] | None:
+    """Return the layers that compute packed batches on this device, attention included, or None."""
+    if not isinstance(model, ComputesRows):
+        return None
+    return model.layers_of_rows(device, torch.bfloat16 if precision == "bfloat16" else torch.float32)
+
+
+def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> None:
+    """Compile each layer as a whole, and the criterion if it can be, when they are first used."""
+    for layer in layers:
+        layer.compile(fullgraph=True)
+    if layers and isinstance(criterion, Compiles):
+        criterion.compile()
 
 
 def vocabulary_of(task: Task) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from nmt_cli.data.corpus import Corpus, Lengths
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
+from nmt_cli.packing import Packing
 
 Indices = NDArray[np.int64]
 
@@ -43,13 +44,13 @@ def groups_of_update(batch_tokens: int) -> int:
     return count
 
 
-def default_pieces(batch_tokens: int, ranks: int, device_type: str) -> int:
+def default_pieces(batch_tokens: int, ranks: int, device_type: str, packed: bool = False) -> int:
     """Return the default number of pieces of an update, a multiple of `ranks`.
 
-    A piece is a group or an even part of one, up to 4,096 tokens on a CPU and 32,768 on a GPU; other numbers of pieces
-    have more padding.
+    A piece has up to 4,096 tokens on a CPU and 32,768 on a GPU. Unless it is packed, it is a group or an even part of
+    one; other numbers of pieces have more padding.
     """
-    unit = groups_of_update(batch_tokens)
+    unit = 1 if packed else groups_of_update(batch_tokens)
     pieces = unit * -(-batch_tokens // (unit * _PIECE_TOKENS[device_type]))
     return -(-pieces // ranks) * ranks
 
@@ -65,6 +66,7 @@ class BatchPlan:
         source_lengths, target_lengths: tokens of each sentence, EOS included: [sentences].
         batch_tokens: maximum number of source tokens, and of target tokens, in an update, padding in groups included.
         weights: first sentence, end and weight of each part of the corpus; by default one part of weight 1.
+        packed: a piece mixes lengths, and is computed without padding. The updates do not depend on it.
     """
 
     source_lengths: NDArray[Any] | Lengths
@@ -72,6 +74,7 @@ class BatchPlan:
     batch_tokens: int
     seed: int
     weights: Sequence[tuple[int, int, int]] = ()
+    packed: bool = False
 
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
@@ -96,12 +99,17 @@ class BatchPlan:
     def pieces(self, update: Indices, count: int) -> list[Indices]:
         """Cut an update, ordered by length, into `count` pieces of about the same number of tokens, with padding.
 
-        A piece is empty only if there are fewer sentences than pieces.
+        If they are packed, the sentences are dealt out instead, back and forth. A piece is empty only if there are
+        fewer sentences than pieces.
         """
         source, target = self.source_lengths[update], self.target_lengths[update]
         longest = np.maximum(source, target)
         order = np.lexsort((source, longest))
-        return np.split(update[order], even_cuts(longest[order], count))
+        if not self.packed:
+            return np.split(update[order], even_cuts(longest[order], count))
+        turns = np.arange(len(update)) % (2 * count)
+        owners = np.minimum(turns, 2 * count - 1 - turns)
+        return [update[order[owners == owner]] for owner in range(count)]
 
     def padded_lengths(self, indices: Indices) -> NDArray[np.int64]:
         """The padded lengths of a piece: [longest source, longest target]."""
@@ -178,12 +186,16 @@ def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
 
 def collate(sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]) -> Batch:
     """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
-    return _batch(*(_joined(side) for side in (sources, targets)))
+    return _batch(_joined(sources), _joined(targets))
 
 
-def load_batch(corpus: Corpus, indices: Indices) -> Batch:
-    """Return the sentences `indices` of `corpus` as a `Batch`."""
-    return _batch(corpus.sources(indices), corpus.targets(indices))
+def load_batch(corpus: Corpus, indices: Indices, packed: bool = False) -> Batch:
+    """Return the sentences `indices` of `corpus` as a `Batch`.
+
+    Args:
+        packed: the batch is computed without any padding: its packings have `starts`.
+    """
+    return _batch(corpus.sources(indices), corpus.targets(indices), packed)
 
 
 def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
@@ -203,7 +215,7 @@ def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
     return rows
 
 
-def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices]) -> Batch:
+def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices], packed: bool = False) -> Batch:
     """Return a batch of sentences that are given as all ids, one sentence after the other, and lengths."""
     (source, source_lengths), (target, target_lengths) = (
         (_padded(ids, lengths, int(lengths.max()) + 1), lengths) for ids, lengths in (sources, targets)
@@ -211,7 +223,11 @@ def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], I
     target_in = np.empty_like(target)
     target_in[:, 0] = BOS
     target_in[:, 1:] = target[:, :-1]
-    for rows, lengths in ((source, source_lengths), (target, target_lengths)):
-        rows[np.arange(len(rows)), lengths] = EOS
+    for ids, lengths in ((source, source_lengths), (target, target_lengths)):
+        ids[np.arange(len(ids)), lengths] = EOS
     tokens = len(targets[0]) + len(target_lengths)
-    return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens)
+    packings = (
+        Packing.of_lengths(lengths + 1, ids.shape[1], packed)
+        for ids, lengths in ((source, source_lengths), (target, target_lengths))
+    )
+    return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens, *packings)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.layers import packed_attention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.packing import Packing
 from nmt_cli.registry import register
@@ -28,6 +29,11 @@ class AttentionMask:
     offset: int = 0  # position of the first query among the keys; in a decoding step, the length of the cache
     queries: Packing | None = None  # of the rows that make the queries, if they are packed
     keys: Packing | None = None  # of the rows that make the keys and values, if they are packed
+
+    @property
+    def on_rows(self) -> bool:
+        """Whether attention itself is computed on packed rows: the packings have `starts`."""
+        return self.queries is not None and self.queries.starts is not None
 
     def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
         """Return a boolean mask that broadcasts to [B, 1, T, S], or None if every query may attend to every key.
@@ -50,6 +56,22 @@ class Kernel(Protocol):
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """`query` [B, H, T, d_k], `key` [B, H, S, d_k] and `value` [B, H, S, d_v] -> [B, H, T, d_v], for any d_v."""
+        ...
+
+
+@runtime_checkable
+class RowKernel(Protocol):
+    """Optional for a kernel: attention over packed rows, for training on a GPU."""
+
+    def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
+        """Return whether `on_rows` computes such heads on this device."""
+        ...
+
+    def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+        """`query` [N, H, d_k], `key` [M, H, d_k] and `value` [M, H, d_v] -> [N, H, d_v].
+
+        The packings of `mask` have `starts`.
+        """
         ...
 
 
@@ -84,6 +106,14 @@ class FullAttention(nn.Module):
         rate = self.dropout.rate if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, allowed, rate, is_causal=causal and allowed is None)
 
+    def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
+        """See `RowKernel`."""
+        return packed_attention.available(device, dtype, d_k, d_v, self.dropout.rate)
+
+    def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+        """See `RowKernel`."""
+        return packed_attention.attend(query, key, value, mask)
+
 
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, with no biases, as in the paper.
@@ -111,6 +141,9 @@ class MultiHeadAttention(nn.Module):
         else:
             (query,) = self._heads(x, mask.queries, self.w_q)
             key, value = self._heads(context, mask.keys, self.w_k, self.w_v)
+        if mask.on_rows:
+            heads = self.kernel.on_rows(query, key, value, mask)  # type: ignore[attr-defined]  # [N, H, d_v]
+            return self.w_o(heads.flatten(1))
         if self.recorded is not None:  # with the identity as values, the output is the weights themselves
             identity = torch.eye(key.size(2), dtype=value.dtype, device=value.device)
             self.recorded.append(self.kernel(query, key, identity.expand(*key.shape[:2], -1, -1), mask))
@@ -118,11 +151,17 @@ class MultiHeadAttention(nn.Module):
         concatenated = heads.transpose(1, 2).flatten(2)
         return self.w_o(concatenated if mask.queries is None else mask.queries.pack(concatenated))
 
+    def takes_rows(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Return whether attention can be computed on packed rows, with packings that have `starts`."""
+        return isinstance(self.kernel, RowKernel) and self.kernel.takes_rows(device, dtype, self.d_k, self.d_v)
+
     def _heads(self, x: Tensor, packing: Packing | None, *projections: nn.Linear) -> list[Tensor]:
-        """Project `x` to [B, H, T, width] for each of the projections, in one product."""
+        """Project `x` for each of the projections, in one product: [B, H, T, width], or [N, H, width] on rows."""
         weights = [projection.weight for projection in projections]
         projected = F.linear(x, torch.cat(weights) if len(weights) > 1 else weights[0])
-        if packing is not None:
+        on_rows = packing is not None and packing.starts is not None
+        if packing is not None and not on_rows:
             projected = packing.unpack(projected)
         split = torch.split(projected, [len(weight) for weight in weights], -1)
-        return [each.view(*each.shape[:2], self.num_heads, -1).transpose(1, 2) for each in split]
+        heads = [each.view(*each.shape[:-1], self.num_heads, -1) for each in split]
+        return heads if on_rows else [each.transpose(1, 2) for each in heads]

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.layers import packed_attention
 from nmt_cli.layers.attention import AttentionMask, softmax_weights
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.registry import option, register
@@ -47,6 +48,14 @@ class RestrictedAttention(nn.Module):
         weights = (scores * query.size(-1) ** -0.5).masked_fill(~allowed, -math.inf).softmax(-1)
         heads = torch.matmul(self.dropout(weights.nan_to_num(0.0)), self._neighbours(value, blocks))
         return heads.flatten(2, 3)[:, :, : query.size(2)]
+
+    def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
+        """See `RowKernel`."""
+        return packed_attention.available(device, dtype, d_k, d_v, self.dropout.rate)
+
+    def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+        """See `RowKernel`."""
+        return packed_attention.attend(query, key, value, mask, self.reach)
 
     def _step(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """A single query, as in a decoding step, at position `mask.offset`."""

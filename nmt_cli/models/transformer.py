@@ -73,7 +73,7 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
 
     def forward(self, x: Tensor, mask: AttentionMask) -> Tensor:
-        """[B, S, d_model] -> [B, S, d_model]."""
+        """[N, d_model] -> [N, d_model], for N rows of packed sentences."""
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, mask))
         return self.around_feed_forward(x, self.feed_forward)
 
@@ -97,7 +97,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, encoder_output: Tensor, target_mask: AttentionMask, source_mask: AttentionMask
     ) -> Tensor:
-        """[B, T, d_model] and [B, S, d_model] -> [B, T, d_model]."""
+        """[N, d_model] of the target and [M, d_model] of the source -> [N, d_model], for packed rows."""
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, target_mask))
         x = self.around_cross_attention(x, lambda y: self.cross_attention(y, encoder_output, source_mask))
         return self.around_feed_forward(x, self.feed_forward)
@@ -159,19 +159,29 @@ class Transformer(nn.Module):
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits."""
-        source_rows, rows = _packing(source), _packing(target_in)
-        encoder_output = self._encode(source, source_rows)
+        targets = Packing.of(target_in != PAD)
+        return targets.unpack(self.decoder_rows(source, target_in, Packing.of(source != PAD), targets))
+
+    def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing) -> Tensor:
+        """See `ComputesRows`."""
+        encoder_output = self._encode(source, sources)
         # The target needs no padding mask: its padding is on the right, which no real position attends to.
-        target_mask = AttentionMask(causal=True, queries=rows, keys=rows)
-        source_mask = AttentionMask(source == PAD, queries=rows, keys=source_rows)
-        x = self._embed(self.target_embedding, self.target_positions, target_in, rows)
+        target_mask = AttentionMask(causal=True, queries=targets, keys=targets)
+        source_mask = AttentionMask(source == PAD, queries=targets, keys=sources)
+        x = self._embed(self.target_embedding, self.target_positions, target_in, targets)
         for layer in self.decoder:
             x = layer(x, encoder_output, target_mask, source_mask)
-        x = self.decoder_norm(x)
-        return x if rows is None else rows.unpack(x)
+        return self.decoder_norm(x)
 
-    def _encode(self, source: Tensor, rows: Packing | None) -> Tensor:
-        """The encoder output: [B, S] ids -> [B, S, d_model], or packed."""
+    def layers_of_rows(self, device: torch.device, dtype: torch.dtype) -> list[nn.Module] | None:
+        """See `ComputesRows`."""
+        attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
+        if not all(attention.takes_rows(device, dtype) for attention in attentions):
+            return None
+        return [*self.encoder, *self.decoder]
+
+    def _encode(self, source: Tensor, rows: Packing) -> Tensor:
+        """The encoder output: [B, S] ids -> [N, d_model]."""
         mask = AttentionMask(source == PAD, queries=rows, keys=rows)
         x = self._embed(self.source_embedding, self.source_positions, source, rows)
         for layer in self.encoder:
@@ -202,10 +212,10 @@ class Transformer(nn.Module):
         """See `CountsFlops`."""
         return training_flops(self.config, self.attention, self.vocabulary_size, source_lengths, target_lengths)
 
-    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Packing | None) -> Tensor:
-        """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings."""
-        x = embedding(tokens) + positions(0, tokens.size(1))
-        return self.dropout(x if rows is None else rows.pack(x))
+    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Packing) -> Tensor:
+        """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [N, d_model]."""
+        places = F.embedding(rows.positions, positions(0, tokens.size(1)))
+        return self.dropout(embedding(rows.ids(tokens, PAD)) + places)
 
     def _initialise(self) -> None:
         """Initialise attention and feed-forward layers; the paper does not say how."""
@@ -220,8 +230,3 @@ class Transformer(nn.Module):
                 # at a high learning rate can lose its positions and treat the source as a bag of words.
                 nn.init.zeros_(module.inner.bias)
                 nn.init.zeros_(module.outer.bias)
-
-
-def _packing(tokens: Tensor) -> Packing | None:
-    """Return the packing of `tokens` [B, T], but none on a GPU, which would be waited for."""
-    return None if tokens.is_cuda else Packing.of(tokens != PAD)

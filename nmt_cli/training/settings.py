@@ -44,6 +44,7 @@ class TrainingConfig:
         None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1)
+    compile: bool = option(True, "Compile the layers where a GPU computes packed batches.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     deterministic: bool = option(False, "Use only kernels whose results are the same bits every time.")
     sustained_tflops: float | None = option(
@@ -66,7 +67,7 @@ class TrainingConfig:
 
 
 MAY_CHANGE = frozenset(
-    "max_steps save_every keep_last validate_every validation_bleu patience log_every device deterministic "
+    "max_steps save_every keep_last validate_every validation_bleu patience log_every compile device deterministic "
     "sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: they have no effect on an update."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.data.batching import load_batch
+from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import World, is_out_of_memory
 from nmt_cli.errors import TrainingError
@@ -20,7 +20,7 @@ from nmt_cli.training.gradients import Gradients, Objective
 from nmt_cli.training.run import Parts, Run
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.signals import StopRequest
-from nmt_cli.training.updates import Piece, Update, updates
+from nmt_cli.training.updates import Piece, Update, load, updates
 
 TRIED_UPDATES = 1000
 """Updates among which the largest micro-batches are tried before the first step."""
@@ -120,13 +120,19 @@ class Trainer:
             self.try_largest(epoch)
 
     def largest(self, epoch: int) -> list[Batch]:
-        """Return the two micro-batches that need most memory."""
+        """Return the micro-batches that need most memory."""
         plan = self.parts.plan
         sample = islice(plan.epoch(epoch), TRIED_UPDATES)
         pieces = [indices for update in sample for indices in plan.pieces(update, self.micro_batches)]
-        # Hidden states grow with the length, attention weights with its square.
-        by_power = [max(pieces, key=lambda b: len(b) * int((plan.padded_lengths(b) ** n).sum())) for n in (1, 2)]
-        return [load_batch(self.parts.corpus, indices) for indices in by_power]
+        # Hidden states grow with the length, attention weights with its square; packed, both with the rows.
+        sizes: list[Callable[[Indices], int]] = [
+            lambda piece: len(piece) * int(plan.padded_lengths(piece).sum()),
+            lambda piece: len(piece) * int((plan.padded_lengths(piece) ** 2).sum()),
+        ]
+        if plan.packed:
+            sizes = [lambda piece: int(plan.source_lengths[piece].sum()) + plan.target_tokens(piece)]
+        largest = [max(pieces, key=size) for size in sizes]
+        return [load(plan, self.parts.corpus, piece, self.world.device) for piece in largest]
 
     def fits(self, batches: Sequence[Batch]) -> bool:
         """Return whether there is enough memory to run `batches` forwards and backwards, without an update."""

@@ -54,10 +54,10 @@ def share(plan: BatchPlan, corpus: Corpus, world: World, sentences: Indices, mic
     pieces = [(number, part) for number, part in enumerate(plan.pieces(sentences, micro_batches)) if len(part)]
     own = [(number, part) for number, part in pieces if number % world.size == world.rank]
     weight = 1 / plan.target_tokens(sentences) if own else 0.0
-    return [Piece(number, load(corpus, part, world.device), weight) for number, part in own or pieces[:1]]
+    return [Piece(number, load(plan, corpus, part, world.device), weight) for number, part in own or pieces[:1]]
 
 
-def load(corpus: Corpus, sentences: Indices, device: torch.device) -> Batch:
-    """Return a batch that can be moved to `device` while it computes."""
-    batch = load_batch(corpus, sentences)
+def load(plan: BatchPlan, corpus: Corpus, piece: Indices, device: torch.device) -> Batch:
+    """Return a piece that can be moved to `device` while it computes."""
+    batch = load_batch(corpus, piece, plan.packed)
     return batch.pinned() if device.type == "cuda" else batch

@@ -15,7 +15,17 @@ from torch import Tensor
 
 from nmt_cli import registry
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import EOS, PAD, Batch, CountsFlops, Decodable, DecoderState, Model, ShowsAttention
+from nmt_cli.interfaces import (
+    EOS,
+    PAD,
+    Batch,
+    ComputesRows,
+    CountsFlops,
+    Decodable,
+    DecoderState,
+    Model,
+    ShowsAttention,
+)
 
 
 def variants() -> Iterator[Any]:
@@ -51,6 +61,10 @@ def test_it_implements_the_protocols(model: Any, make_batch: Callable[..., Batch
     batch = make_batch()
     hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
     assert hidden.shape[:2] == batch.target_in.shape
+    if isinstance(model, ComputesRows):
+        packings = batch.source_packing, batch.target_packing
+        rows = model.decoder_rows(batch.source, batch.target_in, *packings)
+        close(rows[: batch.num_tokens], hidden[batch.target_out != PAD])
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
     close(logits, F.linear(hidden, model.output_weight))
     decodable = model.decodable("float32")

@@ -15,10 +15,10 @@ from nmt_cli.criteria import label_smoothed_cross_entropy as module
 from nmt_cli.criteria.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropy,
     LabelSmoothingConfig,
-    rows_of_tokens,
     smoothed_cross_entropy,
 )
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
+from nmt_cli.packing import Packing
 
 
 def drawn(tokens: int, V: int = 13, d: int = 5) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,6 +43,27 @@ def test_it_is_pytorchs_cross_entropy(tokens: int, epsilon: float, monkeypatch: 
     ours = torch.autograd.grad(total / 7, [hidden, weight])
     theirs = torch.autograd.grad(expected / 7, [hidden, weight])
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 6])
+def test_rows_after_the_tokens_do_not_count(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the loss nor in a gradient, in whatever chunk they are."""
+    monkeypatch.setattr(module, "CHUNK", {"cpu": 4})
+    hidden, weight, targets = drawn(11)
+    losses = [smoothed_cross_entropy(rows, weight, targets[:tokens], 0.1) for rows in (hidden, hidden[:tokens])]
+    torch.testing.assert_close(losses[0], losses[1])
+    ours, expected = (torch.autograd.grad(total, [hidden, weight]) for total, _ in losses)
+    torch.testing.assert_close(ours, expected)
+    assert not ours[0][tokens:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_compiled_loss_is_the_loss(dtype: torch.dtype) -> None:
+    logits, targets = (3 * torch.randn(7, 40)).to(dtype), torch.randint(0, 40, (7,))
+    ours, expected = logits.clone(), logits.clone()
+    values = module._to_gradient_in_two_passes(ours, targets, 0.1), module._to_gradient(expected, targets, 0.1)
+    torch.testing.assert_close(values[0], values[1])
+    torch.testing.assert_close(ours, expected)
 
 
 class ProductTypes(TorchDispatchMode):
@@ -100,7 +121,8 @@ def test_padding_is_left_out_before_the_projection() -> None:
     poisoned = hidden.detach().view(2, 3, 5).clone()
     poisoned[1, 1:] = float("nan")
     target_out = torch.tensor([[7, 8, EOS], [EOS, PAD, PAD]])
-    batch = Batch(target_out, torch.full_like(target_out, BOS), target_out, 4)
+    packing = Packing.of(target_out != PAD)
+    batch = Batch(target_out, torch.full_like(target_out, BOS), target_out, 4, packing, packing)
     model: Any = Fixed(poisoned, weight)
     loss = LabelSmoothedCrossEntropy(LabelSmoothingConfig())(model, batch)
     expected = F.cross_entropy(
@@ -108,13 +130,8 @@ def test_padding_is_left_out_before_the_projection() -> None:
     )
     torch.testing.assert_close(loss.total, expected)
     assert loss.num_tokens == 4
-    poisoned.requires_grad_()
-    for wait in (True, False):
-        rows, targets = rows_of_tokens(poisoned, target_out, wait)
-        assert rows[targets != PAD].tolist() == poisoned[target_out != PAD].tolist()
-        assert not rows[targets == PAD].any()
-        (gradient,) = torch.autograd.grad(rows.sum(), poisoned)
-        assert torch.equal(gradient, (target_out != PAD)[..., None].expand(2, 3, 5).float())
+    (gradient,) = torch.autograd.grad(LabelSmoothedCrossEntropy(LabelSmoothingConfig())(model, batch).total, weight)
+    assert gradient.isfinite().all()
     half = LabelSmoothedCrossEntropy(dataclasses.replace(LabelSmoothingConfig(), label_smoothing=0.0))(model, batch)
     torch.testing.assert_close(half.total, half.nll)
 

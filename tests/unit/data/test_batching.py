@@ -170,3 +170,19 @@ def test_collate_shifts_the_target_and_pads_on_the_right() -> None:
     assert batch.target_in.tolist() == [[BOS, 8, PAD], [BOS, 9, 10]]
     assert batch.target_out.tolist() == [[8, EOS, PAD], [9, 10, EOS]]
     assert batch.num_tokens == 5
+
+
+@given(pairs=pairs_of_lengths, count=st.integers(1, 9))
+def test_packed_pieces(pairs: list[tuple[int, int]], count: int) -> None:
+    """Every sentence once, and about the same number of tokens in each."""
+    source, target = np.array(pairs).T
+    packed = BatchPlan(source, target, 3600, 1, packed=True)
+    for update in packed.epoch(0):
+        pieces = packed.pieces(update, count)
+        assert sorted(i for piece in pieces for i in piece.tolist()) == sorted(update.tolist())
+        longest = np.maximum(source, target)
+        sizes = [int(longest[piece].sum()) for piece in pieces]
+        assert max(sizes) - min(sizes) <= 2 * longest[update].max()
+    assert default_pieces(25_000, 1, "cuda", packed=True) == 1
+    assert default_pieces(25_000, 8, "cuda", packed=True) == 8
+    assert default_pieces(100_000, 2, "cuda", packed=True) == 4

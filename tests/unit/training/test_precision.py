@@ -12,12 +12,14 @@ from torch import nn
 
 from nmt_cli.device import World
 from nmt_cli.interfaces import Batch, Loss
+from nmt_cli.packing import Packing
 from nmt_cli.training import precision
 from nmt_cli.training.precision import SMALLEST, choose_precision, gain
 from nmt_cli.training.run_directory import CONFIG
 
 CPU = World(0, 1, torch.device("cpu"))
-BATCH = Batch(*(torch.zeros(1, 1, dtype=torch.long) for _ in range(3)), 1)
+PACKING = Packing.of(torch.ones(1, 1, dtype=torch.bool))
+BATCH = Batch(*(torch.zeros(1, 1, dtype=torch.long) for _ in range(3)), 1, PACKING, PACKING)
 
 
 class Slow(nn.Module):
