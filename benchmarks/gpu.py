@@ -33,6 +33,8 @@ from nmt_cli.training.run_directory import METRICS
 
 MODELS = {"base": SIZES["base"], "big": Size(6, 1024, 4096, 16, 37_000)}
 TINY = Size(1, 16, 32, 2, 60)
+PADDED = ("--micro-batches", "8", "--attention-dropout", "1e-9")
+"""Attention that drops weights is computed on padded sentences."""
 METHOD = """
 Random sentences of about 25 words, a vocabulary of 37,000. Steps are those of `nmt train` in a process of its own,
 timed from one to the next; the first ones, in which code is compiled, are left out. The utilisation is the share of the
@@ -185,10 +187,11 @@ def attention(bench: Bench) -> Iterator[str]:
 
 
 def steps(bench: Bench) -> Iterator[str]:
-    """Updates of each model: one piece a rank, and as many micro-batches as the paper had GPUs."""
+    """Updates of each model: one packed piece, compiled or not, and padded groups, as many as the paper had GPUs."""
     rows, drawn = [], []
+    ways: dict[str, Sequence[str]] = {"default": (), "not compiled": ("--no-compile",), "padded": PADDED}
     for name, size in bench.models.items():
-        for about, flags in (("default", ()), ("8 micro-batches", ("--micro-batches", "8"))):
+        for about, flags in ways.items():
             label = f"{name}, {about}"
             try:
                 run = bench.train(f"steps {label}".replace(" ", "-"), size, *flags)
@@ -221,17 +224,23 @@ def figures_of(run: Run, size: Size, bench: Bench) -> list[str]:
 
 
 def agreement(bench: Bench) -> Iterator[str]:
-    """Losses and gradient norms of the default, against padded micro-batches; float32, no dropout."""
-    exact = ("--dropout", "0", "--precision", "float32")
+    """Loss and gradient norm of packed batches, against padded ones, also in float32; no dropout."""
     size = next(iter(bench.models.values()))
-    packed = bench.train("packed", size, *exact, steps=4)
-    padded = bench.train("padded", size, *exact, "--micro-batches", "8", steps=4)
-    names = ("loss", "gradient_norm")
+    ways: dict[str, Sequence[str]] = {
+        "packed": (),
+        "packed, not compiled": ("--no-compile",),
+        "padded": PADDED,
+        "padded, float32": (*PADDED, "--precision", "float32"),
+    }
+    runs = {
+        about: bench.train(f"agreement {about}".replace(" ", "-"), size, "--dropout", "0", *flags, steps=4).metrics
+        for about, flags in ways.items()
+    }
     rows = [
-        [str(ours["step"]), *(f"{ours[name]:.6f} / {theirs[name]:.6f}" for name in names)]
-        for ours, theirs in zip(packed.metrics, padded.metrics, strict=True)
+        [str(step + 1), *(f"{run[step]['loss']:.6f} / {run[step]['gradient_norm']:.6f}" for run in runs.values())]
+        for step in range(4)
     ]
-    yield report.table(["step", "loss: default / 8 micro-batches", "gradient norm"], rows)
+    yield report.table(["step", *(f"loss / gradient norm, {about}" for about in runs)], rows)
 
 
 def resume(bench: Bench) -> Iterator[str]:

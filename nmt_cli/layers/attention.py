@@ -35,6 +35,13 @@ class AttentionMask:
         """Whether attention itself is computed on packed rows: the packings have `starts`."""
         return self.queries is not None and self.queries.starts is not None
 
+    @property
+    def packings(self) -> tuple[Packing, Packing]:
+        """The packings of queries and of keys, which must be there."""
+        assert self.queries is not None
+        assert self.keys is not None
+        return self.queries, self.keys
+
     def allowed(self, query: Tensor, key: Tensor) -> Tensor | None:
         """Return a boolean mask that broadcasts to [B, 1, T, S], or None if every query may attend to every key.
 
@@ -112,7 +119,7 @@ class FullAttention(nn.Module):
 
     def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `RowKernel`."""
-        return packed_attention.attend(query, key, value, mask)
+        return packed_attention.attend(query, key, value, *mask.packings, mask.causal)
 
 
 class MultiHeadAttention(nn.Module):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-if TYPE_CHECKING:
-    from nmt_cli.layers.attention import AttentionMask
+from nmt_cli.packing import Packing
 
 _WINDOWS = "window_size" in inspect.signature(varlen_attn).parameters
 
@@ -29,19 +27,19 @@ def available(device: torch.device, dtype: torch.dtype, d_k: int, d_v: int, drop
     )
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, reach: int = -1) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, queries: Packing, keys: Packing, causal: bool, reach: int = -1
+) -> Tensor:
     """Softmax attention within each sentence: query [N, H, d_k], key and value [M, H, d_k] -> [N, H, d_k].
 
     Args:
-        mask: its packings have `starts`.
+        queries, keys: the packings of the rows, with `starts`.
+        causal: a query attends to no key after its own position.
         reach: a query attends to so many positions on each side; -1 means to all.
     """
-    queries, keys = mask.queries, mask.keys
-    assert queries is not None
     assert queries.starts is not None
-    assert keys is not None
     assert keys.starts is not None
     sentences = (queries.starts, keys.starts, queries.longest, keys.longest)
-    output = varlen_attn(query, key, value, *sentences, window_size=(reach, 0 if mask.causal else reach))
+    output = varlen_attn(query, key, value, *sentences, window_size=(reach, 0 if causal else reach))
     assert isinstance(output, Tensor)
     return output

@@ -55,7 +55,7 @@ class RestrictedAttention(nn.Module):
 
     def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `RowKernel`."""
-        return packed_attention.attend(query, key, value, mask, self.reach)
+        return packed_attention.attend(query, key, value, *mask.packings, mask.causal, self.reach)
 
     def _step(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """A single query, as in a decoding step, at position `mask.offset`."""
