@@ -29,6 +29,9 @@ from nmt_cli.training.run import Parts
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.validation import validation_loss
 
+_RECOMPILATIONS = 64
+"""Never reached: a layer is compiled for the first shapes and for any, in training and in validation."""
+
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -100,12 +103,12 @@ def build_parts(
         precision = choose_precision(run, model, criterion, largest_piece, world)
     layers = layers_of_rows(model, world.device, precision)
     plan = replace(plan, packed=layers is not None)
-    if settings.compile:
-        compile_layers(layers or [], criterion)
+    if settings.compile and layers:
+        compile_layers(layers, criterion)
 
     def validate() -> dict[str, float]:
         assert valid is not None
-        values = validation_loss(model, criterion, valid, world, precision)
+        values = validation_loss(model, criterion, valid, world, precision, plan.packed)
         if settings.validation_bleu and world.is_main:
             values |= translation_scores(model, task, valid, world.device, precision)
         return values
@@ -137,9 +140,12 @@ def layers_of_rows(model: Any, device: torch.device, precision: str) -> Sequence
 
 def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> None:
     """Compile each layer as a whole, and the criterion if it can be, when they are first used."""
+    from torch._dynamo import config  # not at the top: it is large, and training on a CPU does not need it
+
+    config.recompile_limit = _RECOMPILATIONS
     for layer in layers:
         layer.compile(fullgraph=True)
-    if layers and isinstance(criterion, Compiles):
+    if isinstance(criterion, Compiles):
         criterion.compile()
 
 

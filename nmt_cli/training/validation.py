@@ -15,17 +15,22 @@ from nmt_cli.interfaces import Criterion
 _TOKENS = 4096  # of a batch, on each side
 
 
-def validation_loss(model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str) -> dict[str, float]:
+def validation_loss(
+    model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, packed: bool = False
+) -> dict[str, float]:
     """Return the mean loss and nll per target token, in nats, and the perplexity per subword.
 
     The ranks share the sentences.
+
+    Args:
+        packed: the model gets packed batches, as in training; see `load_batch`.
     """
     shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS)
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     model.eval()
     with torch.no_grad(), autocast(world.device, precision):
         for indices in shares[world.rank :: world.size]:
-            loss = criterion(model, load_batch(corpus, indices).to(world.device))
+            loss = criterion(model, load_batch(corpus, indices, packed).to(world.device))
             sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()
     total, nll, tokens = world.start_sum(sums)()

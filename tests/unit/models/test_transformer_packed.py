@@ -90,6 +90,11 @@ def test_each_kind_of_layer_is_compiled_twice(made: Callable[..., Transformer]) 
         compiled.append(counter.frame_count)
     assert compiled[0] == 2
     assert compiled == [2, 4, 4, 4, 4]
+    model.eval()
+    with torch.no_grad():
+        for sentences in (40, 70, 20):
+            same(CRITERION(model, batch(sentences)).total, CRITERION(plain, batch(sentences)).total)
+    assert counter.frame_count <= 8
 
 
 def test_what_it_computes_on_rows(made: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch) -> None:
