@@ -26,8 +26,18 @@ from typing import Any
 import torch
 
 from benchmarks import kernels, report
+from benchmarks.peers.serve import Size
 from benchmarks.probe import PROFILED
-from benchmarks.synthetic import SIZES, Pair, Size, flops_of_token, model_flags, random_pairs, write_corpus
+from benchmarks.synthetic import (
+    NOTHING_ELSE,
+    SIZES,
+    Pair,
+    flag_words,
+    flops_of_token,
+    model_flags,
+    random_pairs,
+    write_corpus,
+)
 from benchmarks.workers import ROOT
 from nmt_cli.training.run_directory import METRICS
 
@@ -98,23 +108,19 @@ class Bench:
         warm = steps // 2 if self.tiny else min(20, steps // 2)
         chosen = {
             **model_flags(size),
+            **NOTHING_ELSE,
             "batch_tokens": tokens,
             "max_steps": steps,
-            "save_every": 10**9,
             "log_every": 1,
             "device": self.device.type,
+            "import": "benchmarks.probe",
             "schedule": "probed",
             "record": record,
             "warm_after": warm,
-            "sustained_tflops": 1.0,
-            "peak_tflops": 1.0,
         }
-        words = [word for key, value in chosen.items() for word in (f"--{key.replace('_', '-')}", str(value))]
         out = self.folder / name
         began = time.time()
-        self.execute(
-            "train", self.data(self.tokens), "--out", out, "--import", "benchmarks.probe", *words, *flags, **settings
-        )
+        self.execute("train", self.data(self.tokens), "--out", out, *flag_words(chosen), *flags, **settings)
         lines = [json.loads(line) for line in (out / METRICS).read_text(encoding="utf-8").splitlines()]
         return Run(json.loads(record.read_text(encoding="utf-8")), lines, began, warm)
 
@@ -247,8 +253,8 @@ def resume(bench: Bench) -> Iterator[str]:
     """A run that is killed and resumed is bit for bit an uninterrupted one."""
     size = next(iter(bench.models.values()))
     flags = {**model_flags(size), "batch_tokens": bench.tokens, "device": bench.device.type}
-    words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    yield bench.execute("train", bench.data(bench.tokens), "--verify-resume", "--deterministic", *words).strip()
+    checking = ("--verify-resume", "--deterministic")
+    yield bench.execute("train", bench.data(bench.tokens), *checking, *flag_words(flags)).strip()
 
 
 def start(bench: Bench) -> Iterator[str]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.synthetic import Size
+from benchmarks.peers.serve import Size
 
 ROWS_OF_LOGITS = 4096
 WARM_UP, REPEATS = 3, 10

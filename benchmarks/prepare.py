@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import figures, report
-from benchmarks.samples import Sample, Spread, append, rates, ratio, spread
+from benchmarks.samples import Sample, Spread, append, ratio, speed
 from nmt_cli.files.text import find_file, read_lines
 from nmt_cli.tasks.translation import TranslationTask
 
@@ -152,8 +152,8 @@ def speed_rows(samples: Sequence[Sample]) -> list[list[str]]:
     for case in ({**samples[0].case, "moses": moses} for moses in (False, True)):
         for system in dict.fromkeys(sample.system for sample in samples):
             name = f"{system}, --moses" if case["moses"] and system != PEER else system
-            speeds = spread(list(rates(samples, case, system).values()))
-            rows.append([name, report.shown(speeds), report.shown(ratio(samples, case, system, PEER))])
+            own = speed(samples, case, system)
+            rows.append([name, report.shown(own), report.shown(ratio(samples, case, system, PEER))])
     return rows
 
 

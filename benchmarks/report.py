@@ -127,8 +127,13 @@ class Report:
 
 
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
-    """Add the options of every benchmark."""
+    """Add the options of benchmarks of several rounds."""
     parser.add_argument("--rounds", type=positive, default=rounds, metavar="N", help=f"default: {rounds}")
+    add_places(parser)
+
+
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the files of a report."""
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
     parser.add_argument("--page", type=Path, metavar="FILE.md", help="also insert the report into this page")
 

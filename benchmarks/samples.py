@@ -46,6 +46,11 @@ def rates(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> di
     return {s.round: s.rate for s in samples if s.case == case and s.system == system}
 
 
+def speed(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Spread:
+    """Return the quartiles over rounds of `system`'s rate."""
+    return spread(list(rates(samples, case, system).values()))
+
+
 def ratio(samples: Sequence[Sample], case: Mapping[str, Any], system: str, peer: str) -> Spread | None:
     """Return the quartiles over rounds of `system`'s rate divided by `peer`'s; None if no round has both."""
     ours, theirs = rates(samples, case, system), rates(samples, case, peer)

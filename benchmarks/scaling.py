@@ -27,7 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import report
-from benchmarks.synthetic import SIZES, Size, model_flags, random_pairs, write_corpus
+from benchmarks.peers.serve import Size
+from benchmarks.synthetic import ENDLESS, NOTHING_ELSE, SIZES, flag_words, model_flags, random_pairs, write_corpus
 from benchmarks.workers import ROOT
 
 FITTED = ((1, 2048), (1, 8192), (2, 4096), (2, 16_384))
@@ -83,26 +84,22 @@ def measure(data: Path, folder: Path, size: Size, processes: int, tokens: int, s
     out, record = folder / f"{processes}-{tokens}", folder / f"{processes}-{tokens}.json"
     settings = {
         **model_flags(size),
+        **NOTHING_ELSE,
         "batch_tokens": tokens,
         "max_steps": steps,
-        "save_every": 10**9,
-        "log_every": 10**9,
+        "log_every": ENDLESS,
         "precision": "float32",
         "device": "cpu",
+        "import": "benchmarks.probe",
         "schedule": "probed",
         "record": record,
-        "sustained_tflops": 1.0,
-        "peak_tflops": 1.0,
     }
-    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     launcher = (
         ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if processes > 1 else []
     )
-    command = [sys.executable, *launcher, "-m", "nmt_cli", "train", str(data), "--out", str(out)]
+    command = [sys.executable, *launcher, "-m", "nmt_cli", "train", str(data), "--out", str(out), *flag_words(settings)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--import", "benchmarks.probe", *words], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"error: {' '.join(done.stderr.strip().splitlines()[-3:])}")
     starts = json.loads(record.read_text(encoding="utf-8"))["starts"]
@@ -121,7 +118,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     gpu.add_argument("--eighth-ms", type=float, metavar="X", help="of a step of 3,125 tokens")
     gpu.add_argument("--bandwidth", type=float, default=450e9, metavar="X", help="bytes/s of a ring; default: 450e9")
     gpu.add_argument("--hidden", type=float, default=0.0, metavar="X", help="share of the reduction; default: 0")
-    report.add_options(parser, rounds=1)
+    report.add_places(parser)
     return parser.parse_args(words)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.peers.serve import Size
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import resolve
 from nmt_cli.data.batching import length_buckets
@@ -24,19 +24,11 @@ FIRST = len(SPECIAL_SYMBOLS)
 """The id of the first word."""
 Ids = list[int]
 Pair = tuple[Ids, Ids]  # a source and a target, without the ends of the sentences
+ENDLESS = 10**9
+NOTHING_ELSE: dict[str, Any] = {"save_every": ENDLESS, "sustained_tflops": 1.0, "peak_tflops": 1.0}
+"""Flags of `nmt train` with which it saves at the end only, and measures no rates of the device."""
 ALPHA = 0.6
 """The exponent of the length penalty. Outputs have one length, so it changes nothing."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """The size of a model."""
-
-    layers: int  # of the encoder, and of the decoder
-    width: int
-    inner: int  # width of the feed-forward layers
-    heads: int
-    vocabulary: int
 
 
 SIZES = {"base": Size(6, 512, 2048, 8, 37_000), "small": Size(3, 256, 1024, 4, 8_000)}
@@ -50,6 +42,11 @@ def line(ids: Sequence[int]) -> str:
 def model_flags(size: Size) -> dict[str, Any]:
     """Return the flags of `nmt train` for a model of `size`."""
     return {"num_layers": size.layers, "d_model": size.width, "d_ff": size.inner, "num_heads": size.heads}
+
+
+def flag_words(flags: Mapping[str, Any]) -> list[str]:
+    """Return flags by their names, such as `d_model`, as words of a command line."""
+    return [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def word_task(vocabulary: int) -> TranslationTask:

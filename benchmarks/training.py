@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import figures, report
-from benchmarks.samples import Sample, Spread, append, rates, ratio, spread
+from benchmarks.samples import Sample, Spread, append, rates, ratio, speed, spread
 from benchmarks.synthetic import SIZES, batches, flops_of_token, random_pairs
 from benchmarks.workers import System, WorkerError, add_interpreters, interpreters, started, take_turns
 
@@ -104,9 +104,7 @@ def measure(options: argparse.Namespace, model: str, path: Path) -> Measured:
 
 def speeds(measured: Measured) -> dict[str, Spread]:
     """Return the target tokens a second of each system."""
-    return {
-        system: spread(list(rates(measured.samples, measured.case, system).values())) for system in measured.figures
-    }
+    return {system: speed(measured.samples, measured.case, system) for system in measured.figures}
 
 
 def section(measured: Measured, model: str) -> Iterator[str]:
@@ -115,8 +113,8 @@ def section(measured: Measured, model: str) -> Iterator[str]:
     yield report.table(
         ["", "target tokens/s", "share of the peak", "padding", "waiting for data", "peak memory, GB"],
         [
-            [system, report.shown(speed), report.shown(measured.share(system)), *own(measured.figures[system])]
-            for system, speed in speeds(measured).items()
+            [system, report.shown(found), report.shown(measured.share(system)), *own(measured.figures[system])]
+            for system, found in speeds(measured).items()
         ],
     )
     products = {name: rates(measured.samples, measured.case, name) for name in peaks(measured)}

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks import report
-from benchmarks.growth import Study
 from benchmarks.samples import Sample, Spread, rates, spread
+from benchmarks.study import Curve, Study, samples_of_nmt
 from benchmarks.synthetic import SIZES, batches, equal_pairs
 from benchmarks.training import PACKAGE
-from benchmarks.workers import System, WorkerError, started, take_turns
 
 
 @dataclass(frozen=True)
@@ -32,17 +29,11 @@ class Point:
     width: int = 256  # of the model; that of a head stays 64, that of the inner layer four times the model's
 
 
-CURVES: dict[str, Sequence[int]] = {
-    "tokens": (512, 1024, 2048, 4096, 8192, 16_384),
-    "length": (8, 16, 32, 64, 128, 256, 512),
-    "vocabulary": (4_000, 8_000, 16_000, 32_000, 64_000),
-    "width": (128, 256, 512, 1024),
-}
-TITLES = {
-    "tokens": "tokens of a batch",
-    "length": "tokens of a sentence",
-    "vocabulary": "entries of the vocabulary",
-    "width": "width of the model",
+CURVES = {
+    "tokens": Curve("tokens of a batch", (512, 1024, 2048, 4096, 8192, 16_384)),
+    "length": Curve("tokens of a sentence", (8, 16, 32, 64, 128, 256, 512)),
+    "vocabulary": Curve("entries of the vocabulary", (4_000, 8_000, 16_000, 32_000, 64_000)),
+    "width": Curve("width of the model", (128, 256, 512, 1024)),
 }
 METHOD = """
 The small model (3 + 3 layers, width 256), random weights. Time of an update: medians over the rounds, with the
@@ -51,37 +42,15 @@ four times the width. In the figure a dotted line is growth in proportion.
 """
 
 
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the command line's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.training_growth",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], metavar="DTYPE")
-    parser.add_argument("--curves", nargs="+", choices=CURVES, default=list(CURVES))
-    report.add_speed_options(parser, rounds=3, seconds=2.0)
-    return parser.parse_args(words)
-
-
 def measure(options: argparse.Namespace, point: Point) -> list[Sample]:
-    """Return the samples of a point, those of each type of arithmetic in turn.
-
-    Raises:
-        WorkerError: a training fails.
-    """
+    """Return the samples of a point. Raises WorkerError if a training fails."""
     width = point.width
     size = dataclasses.replace(
         SIZES["small"], vocabulary=point.vocabulary, width=width, inner=4 * width, heads=width // 64
     )
     pairs = batches(equal_pairs(point.tokens // point.length, point.length - 1, point.vocabulary), point.tokens, 1)
     setup = {**dataclasses.asdict(size), "cores": options.cores, "tokens": point.tokens, "pairs": pairs}
-    systems = [System("nmt", dtype) for dtype in options.dtypes]
-    with started(systems, {"nmt": sys.executable}, setup, PACKAGE) as (workers, absent):
-        if absent:
-            raise WorkerError(next(iter(absent.values())))
-        case = dataclasses.asdict(point)
-        return list(take_turns(workers, case, options.rounds, lambda _: {"seconds": options.seconds}))
+    return samples_of_nmt(options, point, setup, lambda _: {"seconds": options.seconds}, PACKAGE)
 
 
 def times(samples: Sequence[Sample], point: Point, system: str) -> Spread:
@@ -89,12 +58,8 @@ def times(samples: Sequence[Sample], point: Point, system: str) -> Spread:
     return spread([1000 * point.tokens / rate for rate in rates(samples, dataclasses.asdict(point), system).values()])
 
 
-STUDY = Study("training-growth", "Time of an update", "ms for an update", CURVES, TITLES, Point(), measure, times)
-
-
-def main() -> None:
-    STUDY.grow(arguments(), report.Report(STUDY.name, METHOD))
+STUDY = Study("training-growth", "Time of an update", "ms for an update", METHOD, CURVES, Point(), measure, times)
 
 
 if __name__ == "__main__":
-    main()
+    STUDY.run(__doc__, ["float32", "bfloat16"], rounds=3, seconds=2.0)

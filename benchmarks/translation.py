@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import figures, report
-from benchmarks.samples import Sample, Spread, append, rates, ratio, spread
+from benchmarks.samples import Sample, Spread, append, ratio, speed
 from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
 from benchmarks.workers import Worker, WorkerError, add_interpreters, interpreters, started, take_turns, translations
 from nmt_cli.errors import counted
@@ -103,10 +103,7 @@ def agreement(workers: Sequence[Worker], sources: list[list[int]]) -> dict[str, 
 
 def speeds(measured: Measured, cases: Sequence[Mapping[str, Any]]) -> dict[str, list[Spread]]:
     """Return the sentences a second of each system in each case."""
-    return {
-        system: [spread(list(rates(measured.samples, case, system).values())) for case in cases]
-        for system in measured.agreement
-    }
+    return {system: [speed(measured.samples, case, system) for case in cases] for system in measured.agreement}
 
 
 def panels(measured: Measured, model: str, beam: int, batches: Sequence[int]) -> dict[str, dict[str, Spread]]:

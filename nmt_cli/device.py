@@ -25,7 +25,6 @@ from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-PRECISIONS = ("auto", "float32", "bfloat16")
 _GLOO = ("/gloo/", "pair closure", "Timed out", "Connection")  # in its errors, which have no type of their own
 
 
@@ -52,16 +51,9 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     return torch.device("cuda", index)
 
 
-def bfloat16_products(device_type: str, precision: str) -> bool:
-    """Return whether matrix products are bfloat16, not float32; for `auto`, where a GPU has bfloat16 arithmetic."""
-    if precision == "auto":
-        return device_type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return precision == "bfloat16"
-
-
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Return a context in which matrix products have the configured precision."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16_products(device.type, precision))
+    """Return a context in which matrix products are `precision`, float32 or bfloat16."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def product_dtype(tensor: Tensor) -> torch.dtype:

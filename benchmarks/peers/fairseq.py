@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.peers.serve import Ids, Setup, Sizes, System, serve
+from benchmarks.peers.serve import Ids, Setup, Size, System, serve
 from benchmarks.peers.weights import fairseq_layers, read, sinusoids
 
 THEIRS = [1, 3, 0, 2]
@@ -65,15 +65,15 @@ def dictionary(size: int) -> Any:
     return words
 
 
-def random_model(sizes: Sizes, words: Any) -> Any:
+def random_model(size: Size, words: Any) -> Any:
     """Return the model with random weights, for the `Dictionary` of `words`; its dropout of 0.1 is the default."""
     from fairseq.models.transformer import TransformerModel, base_architecture
 
     values = {
-        "embed_dim": sizes.width,
-        "ffn_embed_dim": sizes.inner,
-        "layers": sizes.layers,
-        "attention_heads": sizes.heads,
+        "embed_dim": size.width,
+        "ffn_embed_dim": size.inner,
+        "layers": size.layers,
+        "attention_heads": size.heads,
     }
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in values.items()}
     arguments = argparse.Namespace(

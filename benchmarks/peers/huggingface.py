@@ -6,7 +6,7 @@ import torch
 import transformers
 from transformers import MarianConfig, MarianMTModel
 
-from benchmarks.peers.serve import Ids, Setup, Sizes, System, serve
+from benchmarks.peers.serve import Ids, Setup, Size, System, serve
 from benchmarks.peers.weights import fairseq_layers, read, sinusoids
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -47,17 +47,17 @@ def build(setup: Setup) -> System:
     return System(f"{transformers.__version__}, torch {torch.__version__}", translate)
 
 
-def config_of(sizes: Sizes) -> MarianConfig:
-    """Return the configuration of the paper's model of these sizes; its dropout of 0.1 is the default."""
+def config_of(size: Size) -> MarianConfig:
+    """Return the configuration of the paper's model of this size; its dropout of 0.1 is the default."""
     return MarianConfig(
-        vocab_size=sizes.vocabulary,
-        d_model=sizes.width,
-        encoder_layers=sizes.layers,
-        decoder_layers=sizes.layers,
-        encoder_ffn_dim=sizes.inner,
-        decoder_ffn_dim=sizes.inner,
-        encoder_attention_heads=sizes.heads,
-        decoder_attention_heads=sizes.heads,
+        vocab_size=size.vocabulary,
+        d_model=size.width,
+        encoder_layers=size.layers,
+        decoder_layers=size.layers,
+        encoder_ffn_dim=size.inner,
+        decoder_ffn_dim=size.inner,
+        encoder_attention_heads=size.heads,
+        decoder_attention_heads=size.heads,
         activation_function="relu",
         scale_embedding=True,
         share_encoder_decoder_embeddings=True,

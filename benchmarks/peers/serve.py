@@ -11,41 +11,30 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 Ids = list[list[int]]
 Translate = Callable[[Ids], Ids]
 Answer = Callable[[dict[str, Any]], dict[str, Any]]  # of a request
 
 
-class Sizes(Protocol):
-    """The size of a model, as every setup has it."""
+@dataclass(frozen=True)
+class Size:
+    """The size of a model."""
 
-    @property
-    def layers(self) -> int: ...
-
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def inner(self) -> int: ...
-
-    @property
-    def heads(self) -> int: ...
-
-    @property
-    def vocabulary(self) -> int: ...
-
-
-class Setup(NamedTuple):
-    """What a system is told at the start. Ids: 0 padding, 1 unknown, 2 begin, 3 end of sentence, words from 4."""
-
-    checkpoint: str  # of nmt, whose weights all systems use
     layers: int  # of the encoder, and of the decoder
     width: int
     inner: int  # width of the feed-forward layers
     heads: int
     vocabulary: int
+
+
+@dataclass(frozen=True)
+class Setup(Size):
+    """What a system is told at the start. Ids: 0 padding, 1 unknown, 2 begin, 3 end of sentence, words from 4."""
+
+    checkpoint: str  # of nmt, whose weights all systems use
     dtype: str
     cores: int
     beam: int

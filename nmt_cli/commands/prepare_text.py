@@ -23,7 +23,7 @@ from nmt_cli.interfaces import Example, Task
 
 Mask = npt.NDArray[np.bool_]
 
-_SHARD = 100  # blocks that are encoded before the progress is saved
+_SHARD = 50  # blocks that are encoded before the progress is saved
 
 
 class Part(NamedTuple):

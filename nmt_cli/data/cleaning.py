@@ -41,11 +41,12 @@ def rejection(source: str, target: str, limits: Limits) -> str | None:
     """Return the reason to drop a pair of raw lines from the training text, or None."""
     if "\0" in source or "\0" in target:
         return NUL
-    if not source.strip() or not target.strip():
+    texts = source.strip(), target.strip()
+    if not all(texts):
         return EMPTY
     if limits.max_characters and max(len(source), len(target)) > limits.max_characters:
         return TOO_LONG
-    lengths = (len(source.strip()), len(target.strip()))
+    lengths = (len(texts[0]), len(texts[1]))
     # A line of n words has at least 2 n - 1 characters, so most lines need not be split.
     if limits.ratio_in_words or 0 < 2 * limits.max_words < max(lengths):
         words = (len(source.split()), len(target.split()))
@@ -55,7 +56,7 @@ def rejection(source: str, target: str, limits: Limits) -> str | None:
             lengths = words
     if limits.max_ratio and max(lengths) > limits.max_ratio * min(lengths):
         return RATIO
-    if not limits.allow_identical and source.strip() == target.strip():
+    if not limits.allow_identical and texts[0] == texts[1]:
         return IDENTICAL
     return None
 

@@ -267,11 +267,10 @@ class CorpusWriter:
         written["unknown"] += int(np.count_nonzero(ids == UNK))
 
     def flush(self) -> dict[str, dict[str, int]]:
-        """Write everything to the disk; return the counts of each side, with which another writer can go on."""
+        """Write everything to the files; return the counts of each side, with which another writer can go on."""
         for files in self._files.values():
             for file in files.values():
                 file.flush()
-                os.fsync(file.fileno())
         return copy.deepcopy(self._written)
 
     def close(self) -> dict[str, Any]:

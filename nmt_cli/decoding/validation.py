@@ -10,7 +10,6 @@ from nmt_cli.data.batching import length_buckets, pad
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchOptions
-from nmt_cli.device import bfloat16_products
 from nmt_cli.interfaces import EOS, Task
 
 _TOKENS = 4096
@@ -23,7 +22,7 @@ def translation_scores(
     model.eval()
     sources = corpus.raw_source()
     hypotheses = [""] * len(corpus)
-    decodable = model.decodable("bfloat16" if bfloat16_products(device.type, precision) else "float32")
+    decodable = model.decodable(precision)
     for indices in length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS):
         rows = [[*corpus.source(int(i)).tolist(), EOS] for i in indices]
         limits = [task.max_length(len(row) - 1) for row in rows]

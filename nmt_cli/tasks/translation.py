@@ -211,7 +211,7 @@ class TranslationTask(VocabularyTask):
         bleu = BLEU(lowercase=self.config.lowercase)
         return {"bleu": float(bleu.corpus_score(list(hypotheses), [list(references)]).score)}
 
-    @property
+    @cached_property
     def _limits(self) -> Limits:
         c = self.config
         return Limits(c.max_words, c.max_characters, c.max_ratio, c.ratio_unit == "words", not c.drop_identical)

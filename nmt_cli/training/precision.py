@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nmt_cli.device import World, autocast, bfloat16_products
+from nmt_cli.device import World, autocast
 from nmt_cli.interfaces import Batch, Criterion
 from nmt_cli.training.run_directory import CONFIG, read_config
 
@@ -30,11 +30,11 @@ def choose_precision(
     if world.is_main:
         if run is not None and (run / CONFIG).exists():
             low = read_config(run)["training"]["precision"] == "bfloat16"
-        elif world.device.type == "cpu":
+        elif world.device.type == "cuda":
+            low = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
             parameters = sum(parameter.numel() for parameter in model.parameters())
             low = parameters >= SMALLEST and bfloat16_in_hardware() and gain(model, criterion, batch()) >= _GAIN
-        else:
-            low = bfloat16_products(world.device.type, "auto")
     return "bfloat16" if world.start_any([low])()[0] else "float32"
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt_cli.device import bfloat16_products
-
 PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 """Sustained single-precision TFLOP/s in the paper (footnote to section 6.1)."""
 
@@ -55,7 +53,7 @@ def device_rates(device: torch.device, precision: str, sustained: float | None, 
     """Return the rates of `device`: those given (in TFLOP/s), else published, else benchmarked."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
-    products = torch.bfloat16 if bfloat16_products(device.type, precision) else torch.float32
+    products = torch.bfloat16 if precision == "bfloat16" else torch.float32
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     known = published_rates(name, products)
     if known is None:

@@ -281,7 +281,7 @@ class Run:
         """
         ending = ending or self.finished
         if self.world.is_main:
-            self.directory.wait()
+            self.directory.wait()  # first: memory holds the copies of one checkpoint only
             write = self.snapshot(place, best, copy=not ending)
             if ending:
                 write()

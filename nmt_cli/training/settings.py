@@ -6,7 +6,6 @@ import re
 import time
 from dataclasses import dataclass
 
-from nmt_cli.device import PRECISIONS
 from nmt_cli.errors import UsageError
 from nmt_cli.registry import option
 
@@ -26,7 +25,9 @@ class TrainingConfig:
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
     precision: str = option(
-        "auto", "Precision of matrix products; auto is bfloat16 where the device is faster with it.", choices=PRECISIONS
+        "auto",
+        "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
+        choices=("auto", "float32", "bfloat16"),
     )
     reduce_in: str = option(
         "float32",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import scaling
+from benchmarks.peers.serve import Size
 from benchmarks.scaling import Model, fit, parameters
-from benchmarks.synthetic import Size, save_model
+from benchmarks.synthetic import save_model
 from nmt_cli.checkpoint import load_weights
 
 

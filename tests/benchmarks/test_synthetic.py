@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from benchmarks.peers import nmt, serve, weights
-from benchmarks.synthetic import ALPHA, Size, line, random_sources, save_model
+from benchmarks.peers.serve import Size
+from benchmarks.synthetic import ALPHA, line, random_sources, save_model
 from nmt_cli.checkpoint import load_model
 from nmt_cli.layers.embedding import sinusoids
 
@@ -22,7 +23,13 @@ def test_nmt_translates_to_outputs_of_the_fixed_length(tmp_path: Path) -> None:
     assert {len(source) for source in sources} <= set(range(3, 13))
     for beam in (1, 4):
         setup = serve.Setup(
-            str(checkpoint), **dataclasses.asdict(SIZE), dtype="float32", cores=2, beam=beam, alpha=ALPHA, steps=9
+            checkpoint=str(checkpoint),
+            **dataclasses.asdict(SIZE),
+            dtype="float32",
+            cores=2,
+            beam=beam,
+            alpha=ALPHA,
+            steps=9,
         )
         system = nmt.build(setup)
         outputs = system.translate(sources)

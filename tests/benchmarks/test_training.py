@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
 
 from benchmarks import training
+from benchmarks.peers.serve import Size
 from benchmarks.peers.training.serve import PAD, collate, sample
 from benchmarks.samples import Sample
-from benchmarks.synthetic import Size, batches, equal_pairs, flops_of_token, random_pairs, write_corpus
+from benchmarks.synthetic import batches, equal_pairs, flops_of_token, random_pairs, write_corpus
 from benchmarks.workers import System, started
 from nmt_cli.data.corpus import Corpus
 

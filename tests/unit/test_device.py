@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from nmt_cli.device import (
     autocast,
-    bfloat16_products,
     choose_device,
     is_out_of_memory,
     join_world,
@@ -58,25 +57,11 @@ def test_missing_gpus(monkeypatch: pytest.MonkeyPatch, name: str, count: int, lo
         choose_device(name, local_rank)
 
 
-@pytest.mark.parametrize(("precision", "low"), [("auto", False), ("float32", False), ("bfloat16", True)])
+@pytest.mark.parametrize(("precision", "low"), [("float32", False), ("bfloat16", True)])
 def test_precision_on_a_cpu(precision: str, low: bool) -> None:
     x = torch.ones(2, 2)
     with autocast(CPU, precision):
         assert (x @ x).dtype == (torch.bfloat16 if low else torch.float32)
-
-
-@pytest.mark.parametrize(("compute_capability", "low"), [(7, False), (8, True)])
-def test_precision_on_a_gpu(monkeypatch: pytest.MonkeyPatch, compute_capability: int, low: bool) -> None:
-    """`auto` is bfloat16 only where it is not emulated: from Ampere on."""
-
-    class Properties:
-        major = compute_capability
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    assert bfloat16_products("cuda", "auto") == low
-    assert bfloat16_products("cuda", "bfloat16")
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,12 @@ import torch
 
 import nmt_cli
 from benchmarks.peers.training.serve import ADAM, DROPOUT, SMOOTHING, Setup, System, serve
-from benchmarks.synthetic import Size, model_flags, write_corpus
+from benchmarks.synthetic import ENDLESS, NOTHING_ELSE, model_flags, write_corpus
 from nmt_cli.commands.train import run
 from nmt_cli.commands.train_parts import TrainOptions
 from nmt_cli.registry import register
 from nmt_cli.training.run_directory import METRICS
 
-ENDLESS = 10**9
 COPIES = 50
 """Copies of the sentences in the corpus, so that they fill nmt's own batches."""
 
@@ -93,18 +92,16 @@ def train(setup: Setup, folder: Path) -> None:
     pairs = [pair for batch in setup.pairs for pair in zip(*batch, strict=True)]
     write_corpus(folder / "data", COPIES * pairs, setup.vocabulary)
     flags = {
-        **model_flags(Size(setup.layers, setup.width, setup.inner, setup.heads, setup.vocabulary)),
+        **model_flags(setup),
+        **NOTHING_ELSE,
         "dropout": DROPOUT,
         "label_smoothing": SMOOTHING,
         "schedule": "paced",
         "precision": setup.dtype,
         "batch_tokens": setup.tokens,
         "max_steps": ENDLESS,
-        "save_every": ENDLESS,
         "log_every": 1,
         "device": "cpu",
-        "sustained_tflops": 1.0,  # given, they are not measured
-        "peak_tflops": 1.0,
     }
     run(TrainOptions(data=folder / "data", out=folder / "run"), flags)
 

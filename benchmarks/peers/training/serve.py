@@ -9,26 +9,23 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from benchmarks.peers.serve import Answer, Ids, answer_requests
+from benchmarks.peers.serve import Answer, Ids, Size, answer_requests
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 DROPOUT, SMOOTHING = 0.1, 0.1
 ADAM: dict[str, Any] = {"lr": 1e-4, "betas": (0.9, 0.98), "eps": 1e-9}
 
 
-class Setup(NamedTuple):
+@dataclass(frozen=True)
+class Setup(Size):
     """What a system is told at the start. Ids: as in `benchmarks.peers.serve.Setup`."""
 
-    layers: int  # of the encoder, and of the decoder
-    width: int
-    inner: int  # width of the feed-forward layers
-    heads: int
-    vocabulary: int
     dtype: str
     cores: int
     tokens: int  # source tokens, and target tokens, of a batch at most, with padding

@@ -78,3 +78,17 @@ def test_a_cpu_without_bfloat16_is_not_tried(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: False)
     model = nn.Linear(1000, 1001)
     assert choose_precision(None, model, model, lambda: pytest.fail("tried"), CPU) == "float32"
+
+
+@pytest.mark.parametrize(("compute_capability", "expected"), [(7, "float32"), (8, "bfloat16")])
+def test_a_gpu_uses_bfloat16_where_it_is_not_emulated(
+    monkeypatch: pytest.MonkeyPatch, compute_capability: int, expected: str
+) -> None:
+    class Properties:
+        major = compute_capability
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    gpu = World(0, 1, torch.device("cuda", 0))
+    assert choose_precision(None, nn.Linear(1, 1), nn.Linear(1, 1), lambda: pytest.fail("tried"), gpu) == expected

@@ -68,16 +68,15 @@ def test_given_before_published_before_benchmarked(monkeypatch: pytest.MonkeyPat
         return float(len(calls))
 
     monkeypatch.setattr(rates, "measured_rate", measure)
-    monkeypatch.setattr(rates, "bfloat16_products", lambda kind, _: kind == "cuda")
-    assert device_rates(CPU, "auto", 5.0, 6.0) == Rates(5.0, 6.0, "given by flags")
+    assert device_rates(CPU, "float32", 5.0, 6.0) == Rates(5.0, 6.0, "given by flags")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L40S")
-    published = device_rates(GPU, "auto", None, None)
+    published = device_rates(GPU, "bfloat16", None, None)
     assert (published.sustained, published.peak) == PUBLISHED_RATES["L40S"]
     assert calls == []
-    one = device_rates(CPU, "auto", None, 6.0)
+    one = device_rates(CPU, "float32", None, 6.0)
     assert (one.sustained, one.peak) == (1.0, 6.0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A10G")
-    unlisted = device_rates(GPU, "auto", None, None)
+    unlisted = device_rates(GPU, "bfloat16", None, None)
     assert (unlisted.sustained, unlisted.peak) == (2.0, 3.0)
     assert calls == [(CPU, torch.float32), (GPU, torch.float32), (GPU, torch.bfloat16)]
 
