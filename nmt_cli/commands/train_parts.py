@@ -95,12 +95,13 @@ def build_parts(
             settings.batch_tokens, world.size, world.device.type, plan.packed
         )
 
-    def largest_piece() -> Batch:
-        return load_batch(corpus, max(plan.pieces(next(iter(plan.epoch(0))), pieces()), key=len))
+    def half_a_piece() -> Batch:
+        # In float32, a whole one may need more memory than training.
+        return load_batch(corpus, max(plan.pieces(next(iter(plan.epoch(0))), 2 * pieces()), key=len))
 
     precision = settings.precision
     if precision == "auto":
-        precision = choose_precision(run, model, criterion, largest_piece, world)
+        precision = choose_precision(run, model, criterion, half_a_piece, world)
     layers = layers_of_rows(model, world.device, precision)
     plan = replace(plan, packed=layers is not None)
     if settings.compile and layers:
