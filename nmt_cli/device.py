@@ -20,6 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
+from nmt_cli.cores import available_cores
 from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
 
 Item = TypeVar("Item")
@@ -83,7 +84,10 @@ def prepare_cpu() -> None:
     """Make training on a CPU fast: freed memory is kept, and float32 products are oneDNN's, which beats MKL's.
 
     PyTorch uses oneDNN for them only where bfloat16 is allowed instead. Of the x86 CPUs, only those with AMX use that.
+    It starts a thread for each core that the process may run on, but more than a container's quota wait for each other.
     """
+    if "OMP_NUM_THREADS" not in os.environ and available_cores() < torch.get_num_threads():
+        torch.set_num_threads(available_cores())
     keep_freed_memory()
     bound_product_cache()
     if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_amx_tile_supported():

@@ -48,6 +48,7 @@ FLOORS = {
     "device": 1,
     "errors": 0,
     "streams": 0,
+    "cores": 0,
 }
 """The floor of every directory and file in the package's root; a room imports from lower floors and from itself."""
 

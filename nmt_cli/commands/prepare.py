@@ -27,6 +27,7 @@ from nmt_cli import __version__, registry
 from nmt_cli.commands.prepare_text import Part, Sample, Text, encode, read_held_out, read_train
 from nmt_cli.commands.prepare_unfinished import KEPT, Unfinished
 from nmt_cli.config import COMMAND_LINE, configure
+from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import Overlap
 from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS
@@ -173,7 +174,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfi
     """Write all files, from training text of `size` bytes; return the manifest's entries of the splits."""
     if unfinished.state:
         print("going on where the interrupted command stopped", file=sys.stderr, flush=True)
-    workers = options.workers or min(8, parallel.available_cores())
+    workers = options.workers or min(8, available_cores())
     held_out = {split: prefix for split, prefix in (("valid", options.valid), ("test", options.test)) if prefix}
     overlap = Overlap()
     texts = [read_held_out(task, split, prefix, overlap) for split, prefix in held_out.items()]

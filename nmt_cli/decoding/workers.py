@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
-from nmt_cli.data.parallel import Workers, available_cores, can_fork
+from nmt_cli.cores import available_cores
+from nmt_cli.data.parallel import Workers, can_fork
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import keep_freed_memory
 from nmt_cli.errors import UsageError

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from nmt_cli import device
 from nmt_cli.device import (
     autocast,
     choose_device,
@@ -103,6 +104,26 @@ def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert world.start_any([True, False])() == [True, False]
         world.barrier()
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(("wish", "expected"), [(None, 3), ("4", 4)])
+def test_a_quota_limits_the_threads_unless_they_are_given(
+    monkeypatch: pytest.MonkeyPatch, wish: str | None, expected: int
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if wish:
+        monkeypatch.setenv("OMP_NUM_THREADS", wish)
+    monkeypatch.setattr(device, "available_cores", lambda: 3)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        prepare_cpu()
+        assert torch.get_num_threads() == expected
+        monkeypatch.setattr(device, "available_cores", lambda: 8)
+        prepare_cpu()
+        assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("shape", [(64, 512, 700), (1000, 128, 3000), (33, 2048, 65)])
