@@ -22,7 +22,7 @@ ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 CHUNK = {"cpu": 1024, "cuda": 8192}
 """Rows of logits in a chunk, by device: many, for efficient products."""
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 30}
+BLOCK = {"cpu": 1 << 19, "cuda": 1 << 30}
 """Logits in a block of a chunk, for the softmax; on a CPU they stay in its caches."""
 
 
@@ -100,8 +100,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
-        for rows in _parts(len(hidden), CHUNK[hidden.device.type]):
-            logits = F.linear(low_hidden[rows], low_weight)  # [rows, V]
+        chunks = list(_parts(len(hidden), CHUNK[hidden.device.type]))
+        buffer = low_hidden.new_empty(chunks[0].stop, len(weight)) if chunks else None
+        for rows in chunks:
+            logits = torch.mm(low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start])  # [rows, V]
             for part in _parts(len(logits), BLOCK[hidden.device.type] // len(weight)):
                 block = slice(rows.start + part.start, rows.start + part.stop)
                 log_normalisers[block], target_logits[block] = to_gradient(logits[part], targets[block], epsilon)
@@ -140,14 +142,13 @@ def _to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tenso
 
     The uniform part of q is left out.
     """
-    targets = targets[:, None]
-    target_logits, largest = logits.gather(1, targets).float(), logits.amax(1).float()
-    in_place = logits if logits.dtype == torch.float32 and not logits.is_cuda else None
-    probabilities = torch.softmax(logits, 1, dtype=torch.float32, out=in_place)
-    log_normalisers = largest - probabilities.amax(1).log()  # the largest p is exp(largest - log-normaliser)
-    probabilities.scatter_add_(1, targets, probabilities.new_full(targets.shape, epsilon - 1))
-    if logits is not probabilities:
-        logits.copy_(probabilities)
+    targets, values = targets[:, None], logits.float()
+    target_logits, largest = values.gather(1, targets), values.amax(1)
+    torch.softmax(values, 1, out=values)
+    log_normalisers = largest - values.amax(1).log()  # the largest p is exp(largest - log-normaliser)
+    values.scatter_add_(1, targets, values.new_full(targets.shape, epsilon - 1))
+    if logits is not values:
+        logits.copy_(values)
     return log_normalisers, target_logits.squeeze(1)
 
 

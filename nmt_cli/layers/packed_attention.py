@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 from nmt_cli.packing import Packing
-
-_WINDOWS = "window_size" in inspect.signature(varlen_attn).parameters
 
 
 def available(device: torch.device, dtype: torch.dtype, d_k: int, d_v: int, dropout: float) -> bool:
     """Return whether `attend` computes such heads on this device."""
     return (
         device.type == "cuda"
-        and _WINDOWS
         and torch.cuda.get_device_capability(device) >= (8, 0)
         and dtype in (torch.bfloat16, torch.float16)
         and d_k == d_v
@@ -40,6 +34,8 @@ def attend(
     assert queries.starts is not None
     assert keys.starts is not None
     sentences = (queries.starts, keys.starts, queries.longest, keys.longest)
+    from torch.nn.attention.varlen import varlen_attn  # not at the top: it imports the compiler, which is large
+
     output = varlen_attn(query, key, value, *sentences, window_size=(reach, 0 if causal else reach))
     assert isinstance(output, Tensor)
     return output
