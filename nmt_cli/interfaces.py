@@ -145,8 +145,8 @@ class ComputesRows(Protocol):
         """The hidden states [N, d] of the rows of `targets`, those of `decoder_output`; its filler means nothing."""
         ...
 
-    def layers_of_rows(self, device: Any, dtype: Any) -> Sequence[Any] | None:
-        """The layers, modules to be compiled each as a whole, if attention itself needs no padding; else None.
+    def packed_layers(self, device: Any, dtype: Any) -> Sequence[Any] | None:
+        """The layers, modules to be compiled, if attention needs no padding either; else None.
 
         Then the packings that the model gets have `starts`.
 

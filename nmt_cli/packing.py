@@ -21,10 +21,8 @@ Structure = TypeVar("Structure")
 MULTIPLE = 64
 """The number of rows is a multiple of this; the rows after the real tokens, the filler, mean nothing."""
 
-GPU_MULTIPLE = 256
+GPU_MULTIPLE = 128
 """The same where attention is computed on the rows, too."""
-
-_LONGEST = 1024
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Packing:
         shape: B and T.
         starts: [B + 2] int32, the first row of each sentence and of the filler, and N; or None. Attention by
             variable-length kernels needs it. There the filler is a sentence, of at least one row.
-        longest: no sentence has more rows; a number that seldom changes, because code may be compiled for it.
+        longest: no sentence has more rows, nor the filler.
     """
 
     places: Tensor
@@ -65,8 +63,7 @@ class Packing:
         if not starts:
             return packing
         firsts = torch.from_numpy(np.cumsum([0, *lengths, rows - len(places)], dtype=np.int32))
-        longest = max(_LONGEST, int(lengths.max()))
-        return replace(packing, starts=firsts, longest=1 << (longest - 1).bit_length())
+        return replace(packing, starts=firsts, longest=_rounded(int(firsts.diff().max()), GPU_MULTIPLE))
 
     def ids(self, padded: Tensor, filler: int) -> Tensor:
         """[B, T] -> [N]: the ids of the rows."""

@@ -47,7 +47,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         parts = build_parts(config, task, corpus, None, world)
         print("running the largest micro-batch ...", file=sys.stderr, flush=True)
         trainer = Trainer(parts, settings, world)
-        trainer.try_largest(epoch=0)
+        trainer.try_largest()
         model, plan = parts.model, parts.plan
         tokens = [plan.target_tokens(update) for update in plan.epoch(0)]
         first = next(plan.epoch(0))

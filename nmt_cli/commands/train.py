@@ -151,9 +151,10 @@ def plan_line(run: Run, settings: TrainingConfig) -> str:
     """Return two lines about the training to come."""
     plan, world = run.parts.plan, run.world
     count = sum(parameter.numel() for parameter in run.parts.model.parameters())
+    packed = ", packed" if plan.packed else ""
     return (
         f"{count:,} parameters; {len(run.parts.corpus):,} sentence pairs; {settings.max_steps:,} steps\n"
-        f"{plan.batch_tokens:,} tokens an update; micro-batches: {run.parts.micro_batches}; "
+        f"{plan.batch_tokens:,} tokens an update; micro-batches: {run.parts.micro_batches}{packed}; "
         f"processes: {world.size} ({world.device.type}); precision: {run.parts.precision}"
     )
 

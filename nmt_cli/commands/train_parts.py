@@ -29,9 +29,6 @@ from nmt_cli.training.run import Parts
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.validation import validation_loss
 
-_RECOMPILATIONS = 64
-"""Never reached: a layer is compiled for the first shapes and for any, in training and in validation."""
-
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -90,26 +87,25 @@ def build_parts(
     criterion = registry.build(config["criterion"])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
 
-    def pieces() -> int:
-        return settings.micro_batches or default_pieces(
-            settings.batch_tokens, world.size, world.device.type, plan.packed
-        )
+    def micro_batches(packed: bool) -> int:
+        default = default_pieces(settings.batch_tokens, world.size, world.device.type, packed)
+        return settings.micro_batches or default
 
     def half_a_piece() -> Batch:
         # In float32, a whole one may need more memory than training.
-        return load_batch(corpus, max(plan.pieces(next(iter(plan.epoch(0))), 2 * pieces()), key=len))
+        return load_batch(corpus, max(plan.pieces(next(plan.epoch(0)), 2 * micro_batches(False)), key=len))
 
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(run, model, criterion, half_a_piece, world)
-    layers = layers_of_rows(model, world.device, precision)
-    plan = replace(plan, packed=layers is not None)
-    if settings.compile and layers:
+    layers = packed_layers(model, world.device, precision)
+    packed = layers is not None
+    if settings.compile and layers is not None:
         compile_layers(layers, criterion)
 
     def validate() -> dict[str, float]:
         assert valid is not None
-        values = validation_loss(model, criterion, valid, world, precision, plan.packed)
+        values = validation_loss(model, criterion, valid, world, precision, packed)
         if settings.validation_bleu and world.is_main:
             values |= translation_scores(model, task, valid, world.device, precision)
         return values
@@ -122,8 +118,8 @@ def build_parts(
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
-        plan=plan,
-        micro_batches=pieces(),
+        plan=replace(plan, packed=packed),
+        micro_batches=micro_batches(packed),
         costs=CostMeter(
             device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
@@ -132,20 +128,22 @@ def build_parts(
     )
 
 
-def layers_of_rows(model: Any, device: torch.device, precision: str) -> Sequence[torch.nn.Module] | None:
+def packed_layers(model: Any, device: torch.device, precision: str) -> Sequence[torch.nn.Module] | None:
     """Return the layers that compute packed batches on this device, attention included, or None."""
     if not isinstance(model, ComputesRows):
         return None
-    return model.layers_of_rows(device, torch.bfloat16 if precision == "bfloat16" else torch.float32)
+    return model.packed_layers(device, torch.bfloat16 if precision == "bfloat16" else torch.float32)
 
 
 def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> None:
-    """Compile each layer as a whole, and the criterion if it can be, when they are first used."""
-    from torch._dynamo import config  # not at the top: it is large, and training on a CPU does not need it
+    """Compile each layer for any shapes, and the criterion if it can be, when they are first used."""
+    import torch._dynamo.config  # not at the top: it is large, and training on a CPU does not need it
+    import torch.fx.experimental._config
 
-    config.recompile_limit = _RECOMPILATIONS
+    torch._dynamo.config.optimize_ddp = False  # it would cut layers where a bucket of gradients ends
+    torch.fx.experimental._config.use_duck_shape = False  # else an update with as many rows on both sides has own code
     for layer in layers:
-        layer.compile(fullgraph=True)
+        layer.compile(dynamic=True)
     if isinstance(criterion, Compiles):
         criterion.compile()
 

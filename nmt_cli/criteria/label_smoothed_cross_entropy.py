@@ -44,8 +44,8 @@ class LabelSmoothedCrossEntropy:
         self.to_gradient = _to_gradient
 
     def compile(self) -> None:
-        """Compile the loss, for training on a GPU: two passes over the logits in place of ten."""
-        self.to_gradient = torch.compile(_to_gradient_in_two_passes)
+        """Compile the loss, for training on a GPU: a few passes over the logits in place of ten."""
+        self.to_gradient = torch.compile(_to_gradient_for_compiler)
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See `Criterion`."""
@@ -100,9 +100,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
-        chunks = list(_parts(len(hidden), CHUNK[hidden.device.type]))
-        buffer = low_hidden.new_empty(chunks[0].stop, len(weight)) if chunks else None
-        for rows in chunks:
+        longest = CHUNK[hidden.device.type]
+        buffer = low_hidden.new_empty(min(len(hidden), longest), len(weight))
+        for rows in _parts(len(hidden), longest):
             logits = torch.mm(low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start])  # [rows, V]
             for part in _parts(len(logits), BLOCK[hidden.device.type] // len(weight)):
                 block = slice(rows.start + part.start, rows.start + part.stop)
@@ -152,7 +152,7 @@ def _to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tenso
     return log_normalisers, target_logits.squeeze(1)
 
 
-def _to_gradient_in_two_passes(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def _to_gradient_for_compiler(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """Do the same in operations that a compiler can join."""
     log_normalisers = logits.float().logsumexp(1)
     is_target = torch.arange(logits.size(1), device=logits.device) == targets[:, None]

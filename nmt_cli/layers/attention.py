@@ -71,10 +71,10 @@ class RowKernel(Protocol):
     """Optional for a kernel: attention over packed rows, for training on a GPU."""
 
     def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
-        """Return whether `on_rows` computes such heads on this device."""
+        """Return whether `attend_rows` computes such heads on this device."""
         ...
 
-    def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+    def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """`query` [N, H, d_k], `key` [M, H, d_k] and `value` [M, H, d_v] -> [N, H, d_v].
 
         The packings of `mask` have `starts`.
@@ -117,7 +117,7 @@ class FullAttention(nn.Module):
         """See `RowKernel`."""
         return packed_attention.available(device, dtype, d_k, d_v, self.dropout.rate)
 
-    def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+    def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `RowKernel`."""
         return packed_attention.attend(query, key, value, *mask.packings, mask.causal)
 
@@ -149,7 +149,7 @@ class MultiHeadAttention(nn.Module):
             (query,) = self._heads(x, mask.queries, self.w_q)
             key, value = self._heads(context, mask.keys, self.w_k, self.w_v)
         if mask.on_rows:
-            heads = self.kernel.on_rows(query, key, value, mask)  # type: ignore[attr-defined]  # [N, H, d_v]
+            heads = self.kernel.attend_rows(query, key, value, mask)  # type: ignore[attr-defined]  # [N, H, d_v]
             return self.w_o(heads.flatten(1))
         if self.recorded is not None:  # with the identity as values, the output is the weights themselves
             identity = torch.eye(key.size(2), dtype=value.dtype, device=value.device)

@@ -53,7 +53,7 @@ class RestrictedAttention(nn.Module):
         """See `RowKernel`."""
         return packed_attention.available(device, dtype, d_k, d_v, self.dropout.rate)
 
-    def on_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+    def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `RowKernel`."""
         return packed_attention.attend(query, key, value, *mask.packings, mask.causal, self.reach)
 

@@ -167,13 +167,13 @@ class Transformer(nn.Module):
         encoder_output = self._encode(source, sources)
         # The target needs no padding mask: its padding is on the right, which no real position attends to.
         target_mask = AttentionMask(causal=True, queries=targets, keys=targets)
-        source_mask = AttentionMask(source == PAD, queries=targets, keys=sources)
+        source_mask = AttentionMask(_padding(source, sources), queries=targets, keys=sources)
         x = self._embed(self.target_embedding, self.target_positions, target_in, targets)
         for layer in self.decoder:
             x = layer(x, encoder_output, target_mask, source_mask)
         return self.decoder_norm(x)
 
-    def layers_of_rows(self, device: torch.device, dtype: torch.dtype) -> list[nn.Module] | None:
+    def packed_layers(self, device: torch.device, dtype: torch.dtype) -> list[nn.Module] | None:
         """See `ComputesRows`."""
         attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
         if not all(attention.takes_rows(device, dtype) for attention in attentions):
@@ -182,7 +182,7 @@ class Transformer(nn.Module):
 
     def _encode(self, source: Tensor, rows: Packing) -> Tensor:
         """The encoder output: [B, S] ids -> [N, d_model]."""
-        mask = AttentionMask(source == PAD, queries=rows, keys=rows)
+        mask = AttentionMask(_padding(source, rows), queries=rows, keys=rows)
         x = self._embed(self.source_embedding, self.source_positions, source, rows)
         for layer in self.encoder:
             x = layer(x, mask)
@@ -230,3 +230,8 @@ class Transformer(nn.Module):
                 # at a high learning rate can lose its positions and treat the source as a bag of words.
                 nn.init.zeros_(module.inner.bias)
                 nn.init.zeros_(module.outer.bias)
+
+
+def _padding(tokens: Tensor, rows: Packing) -> Tensor | None:
+    """Return where [B, T] ids are padding, unless attention is computed on rows."""
+    return tokens == PAD if rows.starts is None else None

@@ -71,7 +71,7 @@ MAY_CHANGE = frozenset(
     "max_steps save_every keep_last validate_every validation_bleu patience log_every compile device deterministic "
     "sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
 )
-"""The settings that may change when a run is resumed: they have no effect on an update."""
+"""The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 
 
 class Interval:

@@ -98,39 +98,42 @@ class Trainer:
         recorded = state.micro_batches if state.ranks == self.world.size else 0
         self.micro_batches = recorded or self.micro_batches
         if self.world.device.type == "cuda":
-            self.try_largest(state.epoch)
+            self.try_largest()
         if self.micro_batches > (recorded or self.parts.micro_batches):
             run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {self.micro_batches} an update")
         state.ranks, state.micro_batches = self.world.size, self.micro_batches
 
-    def try_largest(self, epoch: int) -> None:
+    def try_largest(self) -> None:
         """Double the number of micro-batches, if it was not given, until the largest fit into memory.
 
-        They are the largest in the first updates of `epoch`, which are a random sample of the data.
+        They are the largest in the first updates, which are a random sample of the data. Layers are compiled here, in a
+        resumed run as in a new one, so that both compute with the same code.
 
         Raises:
-            TrainingError: there is not enough memory; the message names the micro-batch.
+            TrainingError: there is not enough memory, and the message names the micro-batch; or a layer cannot be
+                compiled.
         """
-        largest = self.largest(epoch)
+        largest = self.largest()
         full = not self.fits(largest)
         if full and (self.config.micro_batches or max(len(batch.source) for batch in largest) == 1):
             raise out_of_memory(largest, self.micro_batches)
         if self.world.start_any([full])()[0]:
             self.micro_batches *= 2
-            self.try_largest(epoch)
+            self.try_largest()
 
-    def largest(self, epoch: int) -> list[Batch]:
+    def largest(self) -> list[Batch]:
         """Return the micro-batches that need most memory."""
         plan = self.parts.plan
-        sample = islice(plan.epoch(epoch), TRIED_UPDATES)
+        sample = islice(plan.epoch(0), TRIED_UPDATES)
         pieces = [indices for update in sample for indices in plan.pieces(update, self.micro_batches)]
-        # Hidden states grow with the length, attention weights with its square; packed, both with the rows.
+        # Hidden states grow with the length, attention weights with its square; packed, both with the
+        # rows, and attention's gradient also with the sentences.
         sizes: list[Callable[[Indices], int]] = [
             lambda piece: len(piece) * int(plan.padded_lengths(piece).sum()),
             lambda piece: len(piece) * int((plan.padded_lengths(piece) ** 2).sum()),
         ]
         if plan.packed:
-            sizes = [lambda piece: int(plan.source_lengths[piece].sum()) + plan.target_tokens(piece)]
+            sizes = [lambda piece: int(plan.source_lengths[piece].sum()) + plan.target_tokens(piece), len]
         largest = [max(pieces, key=size) for size in sizes]
         return [load(plan, self.parts.corpus, piece, self.world.device) for piece in largest]
 
@@ -143,6 +146,9 @@ class Trainer:
                 self.gradients.add(batch.to(self.world.device), 1.0)
             del moments
         except RuntimeError as error:
+            if isinstance(error, torch._dynamo.exc.TorchDynamoException):
+                reason = str(error).strip().splitlines()[0]
+                raise TrainingError(f"a layer cannot be compiled: {reason}; --no-compile trains without") from error
             if not is_out_of_memory(error):
                 raise
             return False

@@ -53,7 +53,7 @@ def _trial(monkeypatch: pytest.MonkeyPatch) -> None:
     fit = Trainer.fit
 
     def fit_after_trial(self: Trainer, run: Any) -> None:
-        self.try_largest(run.state.epoch)
+        self.try_largest()
         fit(self, run)
 
     monkeypatch.setattr(Trainer, "fit", fit_after_trial)
@@ -117,3 +117,15 @@ def test_too_little_memory_is_found_before_the_first_step(
     with pytest.raises(TrainingError, match=f"out of memory on a micro-batch.*{message}"):
         train(TrainOptions(tiny_data, tmp_path / "run"), SMALL | ({"micro_batches": given} if given else {}))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.usefixtures("_trial")
+def test_layers_that_cannot_be_compiled(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU without a C compiler."""
+
+    def failing(self: Gradients, *more: Any, **values: Any) -> Any:
+        raise torch._dynamo.exc.TorchDynamoException("Failed to find C compiler\nmore")
+
+    monkeypatch.setattr(Gradients, "add", failing)
+    with pytest.raises(TrainingError, match="cannot be compiled: Failed to find C compiler; --no-compile trains"):
+        train(TrainOptions(tiny_data, tmp_path / "run"), SMALL)
