@@ -5,6 +5,7 @@ And, for tests without a GPU, the kernel of attention over packed sentences.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -69,9 +70,18 @@ def weights_of(query: Tensor, key: Tensor, allowed: Tensor) -> Tensor:
     return scores.masked_fill(~allowed, -torch.inf).softmax(-1)
 
 
-@pytest.fixture(scope="session")
-def variable_length_kernel() -> None:
+@pytest.fixture
+def variable_length_kernel(_variable_length_kernel: Sequence[Any]) -> Iterator[None]:
     """Lets PyTorch's attention for sentences of different lengths, which needs a GPU, also run on the CPU."""
+    with contextlib.ExitStack() as enabled:
+        for operation in _variable_length_kernel:
+            enabled.enter_context(operation.set_kernel_enabled("cpu", enabled=True))
+        yield
+
+
+@pytest.fixture(scope="session")
+def _variable_length_kernel() -> Iterator[Sequence[Any]]:
+    """Register the kernels, and disable them until a test needs them."""
 
     @varlen._varlen_attn.register_kernel("cpu")  # type: ignore[misc, attr-defined]
     def forward(q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, *rest: Any) -> tuple[Tensor, ...]:
@@ -96,3 +106,9 @@ def variable_length_kernel() -> None:
             dq[queries] = torch.einsum("hqk,khd->qhd", d_scores, k[keys])
             dk[keys] = torch.einsum("hqk,qhd->khd", d_scores, q[queries])
         return dq, dk, dv
+
+    operations: Sequence[Any] = (varlen._varlen_attn, varlen._varlen_attn_backward)
+    with contextlib.ExitStack() as disabled:
+        for operation in operations:
+            disabled.enter_context(operation.set_kernel_enabled("cpu", enabled=False))
+        yield operations
