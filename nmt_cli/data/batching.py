@@ -223,11 +223,9 @@ def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], I
     target_in = np.empty_like(target)
     target_in[:, 0] = BOS
     target_in[:, 1:] = target[:, :-1]
+    packings = []
     for ids, lengths in ((source, source_lengths), (target, target_lengths)):
         ids[np.arange(len(ids)), lengths] = EOS
+        packings.append(Packing.of_lengths(lengths + 1, ids.shape[1], packed))
     tokens = len(targets[0]) + len(target_lengths)
-    packings = (
-        Packing.of_lengths(lengths + 1, ids.shape[1], packed)
-        for ids, lengths in ((source, source_lengths), (target, target_lengths))
-    )
     return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens, *packings)

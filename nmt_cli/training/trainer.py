@@ -126,8 +126,8 @@ class Trainer:
         plan = self.parts.plan
         sample = islice(plan.epoch(0), TRIED_UPDATES)
         pieces = [indices for update in sample for indices in plan.pieces(update, self.micro_batches)]
-        # Hidden states grow with the length, attention weights with its square; packed, both with the
-        # rows, and attention's gradient also with the sentences.
+        # Hidden states grow with the length, attention weights with its square; packed, both grow with the rows, and
+        # attention's gradient also with the sentences.
         sizes: list[Callable[[Indices], int]] = [
             lambda piece: len(piece) * int(plan.padded_lengths(piece).sum()),
             lambda piece: len(piece) * int((plan.padded_lengths(piece) ** 2).sum()),
