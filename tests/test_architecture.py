@@ -22,13 +22,15 @@ MODULES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py"})
 """Every module but the package itself, whose names come from above: see `test_package_hands_its_names_on_lazily`."""
 
 FLOORS = {
-    "cli": 6,
-    "__main__": 7,
+    "cli": 7,
+    "__main__": 8,
     "flags": 3,
     "foreign_flags": 0,
-    "api": 5,
-    "commands": 5,
-    "parsing": 6,
+    "api": 6,
+    "commands": 6,
+    "parsing": 7,
+    "export": 5,
+    "serving": 5,
     "training": 4,
     "decoding": 4,
     "models": 3,
