@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
-from nmt_cli.commands.translate_formats import FORMATS, format_named
+from nmt_cli.commands.translate_formats import FORMATS, SCORED, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
 from nmt_cli.decoding.options import DTYPES, SamplingOptions, SearchOptions, TranslateOptions
@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translation, Translator
+
+ENGINES = ("nmt", "ctranslate2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,11 @@ class TranslateCommandOptions:
     )
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
+    engine: str = option(
+        "nmt",
+        "Program that searches. ctranslate2 uses an export of the checkpoint, written once and kept beside it.",
+        choices=ENGINES,
+    )
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
     dtype: str = option(
         "auto",
@@ -103,6 +110,11 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
+        if options.engine == "ctranslate2":
+            from nmt_cli.export.loading import load_ctranslate2
+
+            places = (options.checkpoints, options.device, search, options.dtype, options.workers)
+            return load_ctranslate2(*places, token_scores=options.interactive or options.format in SCORED, say=note)
         return load_translator(
             options.checkpoints, options.device, search, options.dtype, note, dictionary=options.dictionary
         )
@@ -144,7 +156,8 @@ class _Counts:
 
     def add(self, translation: Translation) -> None:
         self.lines += 1
-        self.tokens += len(translation.outputs[0].token_scores)
+        best = translation.outputs[0]
+        self.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)  # an engine may leave out the scores
         for output in translation.outputs:
             self.outputs += 1
             self.repaired += bool(output.repairs)
@@ -272,6 +285,7 @@ def _check(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
     _check_search(options)
     _check_scoring(options)
+    _check_engine(options)
     if options.shard is not None:
         shard_numbers(options.shard)
         if options.input is None:
@@ -322,6 +336,14 @@ def _check_scoring(options: TranslateCommandOptions) -> None:
         raise UsageError(f"--score-target scores given lines and does not search: leave out {flags}")
 
 
+def _check_engine(options: TranslateCommandOptions) -> None:
+    """Raise UsageError for a flag that another engine has nothing for."""
+    given = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
+    if options.engine != "nmt" and given:
+        flags = " and ".join(map(flag, given))
+        raise UsageError(f"--engine {options.engine} cannot do this: leave out it, or {flags}")
+
+
 def _check_files(options: TranslateCommandOptions) -> None:
     """Raise UsageError for an output file that is the input, or is in no directory."""
     read = {
@@ -364,6 +386,7 @@ command = Command(
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
+        "nmt translate run --engine ctranslate2 --dtype int8 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
         "nmt translate run --input test.en --score-target test.de",
