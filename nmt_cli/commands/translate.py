@@ -20,7 +20,7 @@ from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, SCORED, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import DTYPES, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import DTYPES, ENGINES, SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
@@ -31,8 +31,6 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translation, Translator
-
-ENGINES = ("nmt", "ctranslate2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +95,12 @@ def translate(options: TranslateCommandOptions) -> None:
     Raises:
         UsageError: flags that do not fit together; a file in place of a checkpoint.
         DataError: the input cannot be read.
-        CheckpointError: as `load_translator`.
+        CheckpointError: as `load_with`.
         OSError: the output cannot be written.
     """
     from nmt_cli import registry
-    from nmt_cli.decoding.loading import load_translator
     from nmt_cli.decoding.workers import translation_workers
+    from nmt_cli.export.loading import load_with
 
     registry.discover(options.imports)
     _check(options)
@@ -110,13 +108,16 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        if options.engine == "ctranslate2":
-            from nmt_cli.export.loading import load_ctranslate2
-
-            places = (options.checkpoints, options.device, search, options.dtype, options.workers)
-            return load_ctranslate2(*places, token_scores=options.interactive or options.format in SCORED, say=note)
-        return load_translator(
-            options.checkpoints, options.device, search, options.dtype, note, dictionary=options.dictionary
+        return load_with(
+            options.engine,
+            options.checkpoints,
+            options.device,
+            search,
+            options.dtype,
+            dictionary=options.dictionary,
+            workers=options.workers,
+            token_scores=options.interactive or options.format in SCORED,
+            say=note,
         )
 
     if options.interactive:

@@ -33,19 +33,26 @@ _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activ
 
 def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
     """See `formats.py`."""
-    transformer, tokens = _expressible(model), tokens_of(task)
-    spec = converted(transformer)
-    spec.register_source_vocabulary(tokens[0])
-    spec.register_target_vocabulary(tokens[1])
-    spec.validate()
-    spec.optimize()  # a matrix that is used three times is written once
-    spec.save(str(folder))
+    transformer = _expressible(model)
+    write(transformer, task, folder)
     comparison = Comparison(transformer, task, samples, "CTranslate2")
     engine = load_engine(folder, task, torch.device("cpu"), "float32", threads=1, token_scores=False)
     requests = map(Request, comparison.sources, comparison.limits)
     (found,) = engine.search([[*requests]], TranslateOptions(SearchOptions(beam=1)))
     log_probabilities = engine.log_probabilities(comparison.sources, comparison.outputs)
     return comparison.report(log_probabilities, [best[0].tokens for best in found])
+
+
+def write(model: Transformer, task: Task, folder: Path) -> None:
+    """Write the model and its vocabularies to the existing directory `folder`, as CTranslate2 reads them."""
+    spec = converted(model)
+    for register, tokens in zip(
+        (spec.register_source_vocabulary, spec.register_target_vocabulary), tokens_of(task), strict=True
+    ):
+        register(tokens)
+    spec.validate()
+    spec.optimize()  # a matrix that is used three times is written once
+    spec.save(str(folder))
 
 
 def converted(model: Transformer) -> TransformerSpec:

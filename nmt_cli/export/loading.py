@@ -1,4 +1,4 @@
-"""Loading of a translator that computes with CTranslate2: from an export, or a checkpoint, whose export is kept."""
+"""Loading of translators by engine: `nmt`, or CTranslate2 with an export, which is kept beside its checkpoint."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, checkpoint
-from nmt_cli.decoding.loading import task_options
+from nmt_cli.decoding.loading import load_translator, task_options
+from nmt_cli.decoding.options import ENGINES
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import default_workers
 from nmt_cli.device import choose_device
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, nearest
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.writing import fingerprint_of, record_of, write_export
 from nmt_cli.files import durable
@@ -19,30 +20,47 @@ from nmt_cli.files import durable
 FORMAT = "ctranslate2"
 
 
-def load_ctranslate2(
-    paths: Sequence[Path],
+def load_with(
+    engine: str,
+    checkpoints: Sequence[Path],
     device: str = "auto",
     choices: Mapping[str, Any] | None = None,
     dtype: str = "auto",
-    workers: int | None = None,
     *,
+    dictionary: Path | None = None,
+    workers: int | None = None,
     token_scores: bool = True,
     say: Callable[[str], None] = lambda message: None,
 ) -> Translator:
-    """Return a translator that computes with CTranslate2.
+    """Return the translator of a checkpoint, or of several as an ensemble.
 
     Args:
-        paths: one export, checkpoint or run, whose newest checkpoint is used.
-        device, choices, dtype: as `load_translator`.
-        workers: batches translated at a time, with a thread each; by default one for each core.
-        token_scores: whether outputs have the log-probabilities of their tokens.
-        say: called with messages about the export, and about what differs from this package's own search.
+        engine: one of `ENGINES`. CTranslate2 also takes the directory of an export.
+        checkpoints, device, choices, dtype, dictionary, say: as `load_translator`.
+        workers: threads of CTranslate2, each of which translates a batch; by default one for each core.
+        token_scores: whether CTranslate2 computes the log-probability of each token of an output.
 
-    Raises:
-        UsageError: there are several paths, the package is missing, or it cannot express the model or an option.
-        CheckpointError: the checkpoint is missing or damaged, or CTranslate2 computes something else.
-        NmtError: CTranslate2 cannot load the model.
+    Raises: as `load_translator`, and
+        UsageError: the engine is unknown or not installed, or cannot express the model or an option.
+        CheckpointError: the other program computes something else.
+        NmtError: it cannot load the model.
     """
+    if engine == "nmt":
+        return load_translator(checkpoints, device, choices, dtype, say, dictionary)
+    if engine not in ENGINES:
+        raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
+    return _load_ctranslate2(checkpoints, device, choices or {}, dtype, workers, token_scores, say)
+
+
+def _load_ctranslate2(
+    paths: Sequence[Path],
+    device: str,
+    choices: Mapping[str, Any],
+    dtype: str,
+    workers: int | None,
+    token_scores: bool,
+    say: Callable[[str], None],
+) -> Translator:
     if len(paths) != 1:
         raise UsageError("CTranslate2 translates with one model, not with an ensemble: give one checkpoint")
     module_of(FORMAT)  # it is installed
@@ -53,7 +71,7 @@ def load_ctranslate2(
     task = checkpoint.load_task(folder / checkpoint.TASK)
     threads = default_workers(place) if workers is None else workers
     model = load_engine(folder, task, place, "float32" if dtype == "auto" else dtype, threads, token_scores)
-    translator = Translator(task, model, place, task_options(task, choices or {}))
+    translator = Translator(task, model, place, task_options(task, choices))
     search = translator.options.search
     if search.beam > 1 and search.alpha:
         say("CTranslate2 divides by length^alpha while it searches, so a few outputs may differ from those of nmt")
