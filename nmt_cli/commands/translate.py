@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
-from nmt_cli.commands.translate_formats import FORMATS, format_named
+from nmt_cli.commands.translate_formats import FORMATS, SCORED, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import DTYPES, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import DTYPES, ENGINES, SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
@@ -67,6 +67,11 @@ class TranslateCommandOptions:
     )
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
+    engine: str = option(
+        "nmt",
+        "Program that searches. ctranslate2 uses an export of the checkpoint, written once and kept beside it.",
+        choices=ENGINES,
+    )
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
     dtype: str = option(
         "auto",
@@ -90,12 +95,12 @@ def translate(options: TranslateCommandOptions) -> None:
     Raises:
         UsageError: flags that do not fit together; a file in place of a checkpoint.
         DataError: the input cannot be read.
-        CheckpointError: as `load_translator`.
+        CheckpointError: as `load_with`.
         OSError: the output cannot be written.
     """
     from nmt_cli import registry
-    from nmt_cli.decoding.loading import load_translator
     from nmt_cli.decoding.workers import translation_workers
+    from nmt_cli.export.loading import load_with
 
     registry.discover(options.imports)
     _check(options)
@@ -103,8 +108,16 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return load_translator(
-            options.checkpoints, options.device, search, options.dtype, note, dictionary=options.dictionary
+        return load_with(
+            options.engine,
+            options.checkpoints,
+            options.device,
+            search,
+            options.dtype,
+            dictionary=options.dictionary,
+            workers=options.workers,
+            token_scores=options.interactive or options.format in SCORED,
+            say=note,
         )
 
     if options.interactive:
@@ -144,7 +157,8 @@ class _Counts:
 
     def add(self, translation: Translation) -> None:
         self.lines += 1
-        self.tokens += len(translation.outputs[0].token_scores)
+        best = translation.outputs[0]
+        self.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)  # an engine may leave out the scores
         for output in translation.outputs:
             self.outputs += 1
             self.repaired += bool(output.repairs)
@@ -272,6 +286,7 @@ def _check(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
     _check_search(options)
     _check_scoring(options)
+    _check_engine(options)
     if options.shard is not None:
         shard_numbers(options.shard)
         if options.input is None:
@@ -322,6 +337,14 @@ def _check_scoring(options: TranslateCommandOptions) -> None:
         raise UsageError(f"--score-target scores given lines and does not search: leave out {flags}")
 
 
+def _check_engine(options: TranslateCommandOptions) -> None:
+    """Raise UsageError for a flag that another engine has nothing for."""
+    given = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
+    if options.engine != "nmt" and given:
+        flags = " and ".join(map(flag, given))
+        raise UsageError(f"--engine {options.engine} cannot do this: leave out it, or {flags}")
+
+
 def _check_files(options: TranslateCommandOptions) -> None:
     """Raise UsageError for an output file that is the input, or is in no directory."""
     read = {
@@ -364,6 +387,7 @@ command = Command(
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
+        "nmt translate run --engine ctranslate2 --dtype int8 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
         "nmt translate run --input test.en --score-target test.de",

@@ -12,6 +12,8 @@ from nmt_cli.errors import UsageError, nearest
 from nmt_cli.registry import option
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
+ENGINES = ("nmt", "ctranslate2")
+"""The programs that search: this one, and `export/ctranslate2_engine.py`."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors.torch import save as serialised
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli import registry
 from nmt_cli.checkpoint import weights_of
@@ -18,64 +18,68 @@ from nmt_cli.config import flag
 from nmt_cli.data.marian import MarianPieces
 from nmt_cli.data.subwords import SentencePieces
 from nmt_cli.data.vocabulary import Vocabulary
-from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.export.comparison import Comparison
 from nmt_cli.export.marian import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
+from nmt_cli.models.transformer import Transformer
 
 POSITIONS = 1024
 """Rows of Marian's table of positions: the longest sentence that it takes."""
 TOLERANCE = 1e-4
-"""Of logits."""
-LONGEST_OUTPUT = 200
-"""Tokens of an output in the check."""
+"""Largest difference of two log-probabilities of a token."""
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 
 
-def export(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
+def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
     """See `formats.py`."""
-    vocabularies = check(model, task)
-    _write_json(folder / "config.json", model_config(model, task))
+    transformer = check(model, task)
+    write_tokenizer(task, folder)
+    _write_json(folder / "config.json", model_config(transformer, task))
     _write_json(folder / "generation_config.json", generation_config())
+    (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
+    return compare(transformer, task, samples, folder)
+
+
+def write_tokenizer(task: Any, folder: Path) -> None:
+    """Write the files of the tokenizer; raise UsageError if it has no vocabularies like these."""
+    source, target = task.vocabularies()
+    (folder / "source.spm").write_bytes(sentencepiece_model(source))
+    (folder / "target.spm").write_bytes(sentencepiece_model(target))
+    _write_json(folder / "vocab.json", ids_of(source))
+    if not task.shared_vocabulary:
+        _write_json(folder / "target_vocab.json", ids_of(target))
     _write_json(folder / "tokenizer_config.json", tokenizer_config(task))
-    for vocabulary, name in zip(vocabularies, ("vocab.json", "target_vocab.json"), strict=True):
-        if name == "vocab.json" or not task.shared_vocabulary:
-            pieces = vocabulary.pieces(range(len(vocabulary)))
-            _write_json(folder / name, {piece: i for i, piece in enumerate(pieces)})
-    for vocabulary, name in zip(vocabularies, ("source.spm", "target.spm"), strict=True):
-        (folder / name).write_bytes(sentencepiece_model(vocabulary))
-    (folder / "model.safetensors").write_bytes(serialised(marian_weights(model), {"format": "pt"}))
-    return compare(model, task, samples, folder)
 
 
-def check(model: Any, task: Any) -> tuple[Vocabulary, Vocabulary]:
-    """Return the vocabularies of source and target; raise UsageError if a MarianMTModel cannot express the model."""
-    if type(model) is not registry.find("model", "transformer").build:
-        raise _refused(f"the model is not a Transformer but a {type(model).__name__}")
+def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
+    """Return the id of each piece."""
+    return {piece: i for i, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
+
+
+def check(model: nn.Module, task: Any) -> Transformer:
+    """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does not have."""
+    if not isinstance(model, Transformer):
+        raise UsageError(
+            f"a MarianMTModel is no model like this one, a {type(model).__name__}: --model transformer only"
+        )
+    if task.name != "translation":
+        raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
     config, attention = model.config, registry.component_of(model.attention).name
-    width = config.d_model // config.num_heads
-    lacking = {
+    width = config.d_model / config.num_heads
+    present = {
         f"--attention {attention}": attention != "full",
         f"--norm {config.norm}": config.norm != "post",
         f"--positions {config.positions}": config.positions != "sinusoidal",
         "--gated-feed-forward": config.gated_feed_forward,
         "--experts": config.experts,
-        "--d-k and --d-v that are not d_model / h": config.head_widths() != (width, width),
-        "--d-model that h does not divide": config.d_model % config.num_heads,
+        "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
+        **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
     }
-    if task.name != "translation":
-        raise _refused(f"the task {task.name} has no tokenizer there")
-    lacking |= {flag(name): getattr(task.config, name) for name in ("moses", "lowercase")}
-    for name, present in lacking.items():
-        if present:
-            raise _refused(f"a MarianMTModel has no {name}")
-    source, target = task.vocabularies()
-    return source, target
-
-
-def _refused(reason: str) -> UsageError:
-    return UsageError(f"--to huggingface: {reason}")
+    for name, there in present.items():
+        if there:
+            raise UsageError(f"a MarianMTModel has no {name}")
+    return model
 
 
 def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
@@ -84,10 +88,10 @@ def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
         return vocabulary.model
     if isinstance(vocabulary, SentencePieces):
         return vocabulary.serialise()
-    raise _refused(f"a MarianTokenizer has no --subwords {vocabulary.kind}")
+    raise UsageError(f"a MarianTokenizer has no --subwords {vocabulary.kind}: bpe, unigram or character only")
 
 
-def marian_weights(model: Any) -> dict[str, Tensor]:
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights by Marian's names. Biases that the model does not have are zeros."""
     ours, order = weights_of(model), marian_order(model.config.d_model)
     theirs = {}
@@ -105,7 +109,7 @@ def marian_weights(model: Any) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in theirs.items()}
 
 
-def model_config(model: Any, task: Task) -> dict[str, Any]:
+def model_config(model: Transformer, task: Task) -> dict[str, Any]:
     """Return the content of config.json."""
     config = model.config
     sides = ("encoder", "decoder")
@@ -163,43 +167,28 @@ def tokenizer_config(task: Any) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def compare(model: Any, task: Any, samples: Sequence[str], folder: Path) -> list[str]:
+def compare(model: Transformer, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
     """Return a report of how `folder`, loaded there, and the model agree on source lines.
 
     Raises:
-        CheckpointError: ids differ, or logits by more than `TOLERANCE`, or more than a tenth of the greedy outputs.
+        CheckpointError: ids, log-probabilities or greedy outputs differ.
     """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    ours, distance, equal = model.decodable("float32"), 0.0, 0
-    for line in samples:
-        ids = [*task.encode_source(line)[: POSITIONS - 1], EOS]
-        if tokenizer(line, truncation=True)["input_ids"] != ids:
-            raise _differs(f"the ids of {line!r}")
-        source, limit = torch.tensor([ids]), min(len(ids) + 50, LONGEST_OUTPUT)
-        output = beam_search(ours, source, [limit], SearchOptions(beam=1, alpha=0.0))[0][0].tokens
-        target = torch.tensor([[BOS, *output]])
-        logits = theirs(source, decoder_input_ids=target).logits - model(source, target)
-        distance = max(distance, float(logits.abs().max()))
-        generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0].tolist()
-        equal += generated[1:] == [*output, EOS][:limit]
-    if not distance <= TOLERANCE:
-        raise _differs(f"logits, by {distance:.2g},")
-    if 10 * equal < 9 * len(samples):
-        raise _differs(f"{len(samples) - equal} of {len(samples)} greedy outputs")
-    return [
-        f"ids: equal, logits: at most {distance:.1g} apart (allowed: {TOLERANCE:g})",
-        f"greedy outputs: {equal} of {len(samples)} equal",
-    ]
-
-
-def _differs(what: str) -> CheckpointError:
-    return CheckpointError(
-        f"{what} differ in transformers {transformers.__version__}; nothing was exported. Please report this, with "
-        "the checkpoint's config.json."
-    )
+    short = [line for line in samples if len(task.encode_source(line)) < POSITIONS // 2]
+    comparison = Comparison(model, task, short, f"transformers {transformers.__version__}", TOLERANCE)
+    log_probabilities, outputs = [], []
+    for line, ids, output, limit in zip(short, comparison.sources, comparison.outputs, comparison.limits, strict=True):
+        if tokenizer(line)["input_ids"] != [*ids, EOS]:
+            raise CheckpointError(f"transformers {transformers.__version__} has other ids for {line!r}")
+        source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
+        logits = theirs(source, decoder_input_ids=torch.tensor([[BOS, *output]])).logits[0]
+        log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())
+        generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
+        outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
+    return [f"ids: those of {len(short)} lines are equal", *comparison.report(log_probabilities, outputs)]
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.data.vocabulary import SPACE
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import SPECIAL_SYMBOLS, Task
+from nmt_cli.training.run_directory import read_config
 
 LINES = 32
 """Maximum number of lines."""
@@ -31,9 +31,9 @@ def _validation_lines(folder: Path) -> list[str]:
     """Return the source lines of the validation text of the run that the checkpoint is in; none if it is not there."""
     for run in folder.resolve().parents[:2]:  # of RUN/averaged and RUN/checkpoints/NAME
         try:
-            data = json.loads((run / "config.json").read_text(encoding="utf-8"))["data"]["path"]
-            return [line for line in Corpus.open(Path(data), "valid").raw_source() if line.strip()]
-        except (OSError, ValueError, LookupError, TypeError, DataError):
+            data = Path(read_config(run)["data"]["path"])
+            return [line for line in Corpus.open(data, "valid").raw_source() if line.strip()]
+        except (UsageError, DataError):
             continue
     return []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +21,41 @@ from nmt_cli.checkpoint import Contents
 from nmt_cli.interfaces import EOS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
-SECTIONS = {
-    "model": {"name": "transformer", "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2},
-    "attention": {"name": "full"},
-}
+MODEL = {"name": "transformer", "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
 
 
 @pytest.fixture(scope="session")
 def make_checkpoint() -> Callable[..., Path]:
-    """Writes a checkpoint of another model for each seed; the vocabulary has one entry for each letter of `letters`."""
+    """Writes a checkpoint of another model for each seed; the vocabulary has one entry for each letter of `letters`.
 
-    def make(folder: Path, seed: int = 12, letters: str = "abcdefgh", step: int = 1) -> Path:
+    `model` are settings of the Transformer; `separate` vocabularies are of the same letters.
+    """
+
+    def make(
+        folder: Path,
+        seed: int = 12,
+        letters: str = "abcdefgh",
+        step: int = 1,
+        *,
+        model: Mapping[str, Any] | None = None,
+        attention: str = "full",
+        separate: bool = False,
+    ) -> Path:
         registry.discover()
+        size = 5 + len(letters)
         task = TranslationTask(
-            TranslationConfig(source_lang="en", target_lang="de", subwords="bpe", vocab_size=5 + len(letters))
+            TranslationConfig(source_lang="en", target_lang="de", vocab_size=size, separate_vocabularies=separate)
         )
         task.learn([(letters, letters[::-1])])
         vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
-        contents = Contents(SECTIONS, *vocabulary, step, "run")
+        sections = {"model": {**MODEL, **(model or {})}, "attention": {"name": attention}}
+        contents = Contents(sections, *vocabulary, step, "run")
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            model = checkpoint.build_model(contents, str(folder))
+            built = checkpoint.build_model(contents, str(folder))
         with torch.no_grad():  # decided opinions, and none about the end: outputs that are not empty
-            model.get_parameter("target_embedding.weight").mul_(3)[EOS] = 0
-        checkpoint.save(folder, contents, checkpoint.weights_of(model), task)
+            built.get_parameter("target_embedding.weight").mul_(3)[EOS] = 0
+        checkpoint.save(folder, contents, checkpoint.weights_of(built), task)
         return folder
 
     return make

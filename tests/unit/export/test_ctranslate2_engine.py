@@ -1,0 +1,149 @@
+"""CTranslate2's search: the options mean what they mean in beam search."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import pytest
+import torch
+
+from nmt_cli.decoding.beam_search import length_penalty
+from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.export.ctranslate2_engine import CTranslate2Engine
+from nmt_cli.export.loading import load_with
+
+LINES = ["abcdefgh" * 3, "hgf", "a", "bad cab"]
+
+
+def load(export: Path, **options: Any) -> Translator:
+    return load_with("ctranslate2", [export], "cpu", options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_length": 9},
+        {"max_length": 4},
+        {"max_length_offset": 1},
+        {"no_repeat_ngram": 2},
+        {"max_source_length": 5},
+        {"batch_tokens": 8, "read_ahead": 2},
+    ],
+    ids=str,
+)
+def test_options_of_the_search(tiny_export: Path, tiny_checkpoint: Path, options: dict[str, Any]) -> None:
+    plain = load_translator([tiny_checkpoint], "cpu", {"beam": 1}).translate(LINES)
+    ours = load_translator([tiny_checkpoint], "cpu", {"beam": 1, **options}).translate_window(LINES)
+    theirs = load(tiny_export, beam=1, **options).translate_window(LINES)
+    assert [translation.text for translation in theirs] == [translation.text for translation in ours]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert other.outputs[0].token_scores == pytest.approx(mine.outputs[0].token_scores, abs=1e-4)
+        assert other.truncated == mine.truncated
+    assert "batch_tokens" in options or [translation.text for translation in ours] != plain
+
+
+def test_the_unknown_word_and_the_special_symbols_are_not_outputs(tiny_export: Path) -> None:
+    translator = load(tiny_export, beam=4, nbest=4)
+    outputs = [output for translation in translator.translate_window(LINES) for output in translation.outputs]
+    assert min(id for output in outputs for id in output.ids) > 3
+    assert isinstance(translator.model, CTranslate2Engine)
+    allowing = TranslateOptions(SearchOptions(beam=12, nbest=12, unknown=True))
+    ((found,),) = translator.model.search([[Request([5], 1)]], allowing)
+    assert 1 in {id for hypothesis in found for id in hypothesis.tokens}
+
+
+def test_scores_are_divided_by_the_length_penalty_of_the_paper(tiny_export: Path) -> None:
+    for translation in load(tiny_export, beam=4, nbest=3, alpha=0.8).translate_window(LINES):
+        assert len(translation.outputs) == 3
+        scores = []
+        for output in translation.outputs:
+            penalty = length_penalty(torch.tensor(float(len(output.token_scores))), 0.8)
+            assert output.score == pytest.approx(math.fsum(output.token_scores) / penalty.item(), abs=1e-4)
+            scores.append((len(output.token_scores) == len(output.ids), -output.score))  # outputs that were cut last
+        assert scores == sorted(scores)
+
+
+def test_a_short_line_beside_a_long_one_keeps_its_own_limit(tiny_export: Path, tiny_checkpoint: Path) -> None:
+    options = {"beam": 1, "max_length_offset": 0}
+    lines = ["abcdefgh" * 4, "a"]
+    theirs = load(tiny_export, **options).translate_window(lines)
+    ours = load_translator([tiny_checkpoint], "cpu", options).translate_window(lines)
+    assert len(theirs[0].outputs[0].ids) > len(theirs[1].outputs[0].ids) > 0
+    for mine, other in zip(ours, theirs, strict=True):
+        assert list(other.outputs[0].ids) == list(mine.outputs[0].ids)
+        assert other.outputs[0].score == pytest.approx(mine.outputs[0].score, abs=1e-4)
+
+
+def test_scores_of_tokens_can_be_left_out(tiny_export: Path) -> None:
+    full, bare = (
+        load_with("ctranslate2", [tiny_export], "cpu", token_scores=scored).translate_window(["hgf", "a"])
+        for scored in (True, False)
+    )
+    for one, other in zip(full, bare, strict=True):
+        assert one.text == other.text
+        assert one.outputs[0].score == pytest.approx(other.outputs[0].score)
+        cut = len(one.outputs[0].token_scores) == len(one.outputs[0].ids)
+        assert one.outputs[0].token_scores
+        assert bool(other.outputs[0].token_scores) == cut
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"sample": True}, "--sample"),
+        ({"replace_unknown": True}, "--replace-unknown"),
+        ({"max_source_length": 2048}, "--max-source-length 2048"),
+    ],
+)
+def test_options_that_it_does_not_have_are_named(tiny_export: Path, options: dict[str, Any], flag: str) -> None:
+    with pytest.raises(UsageError, match=flag):
+        load(tiny_export, **options)
+    with pytest.raises(UsageError, match=flag):
+        load(tiny_export).translate(["a"], **options)
+
+
+def test_prefixes_are_refused(tiny_export: Path) -> None:
+    with pytest.raises(UsageError, match="prefix"):
+        load(tiny_export).translate(["ab"], prefixes=["h"])
+
+
+def test_the_type_of_arithmetic_and_the_threads_reach_it(tiny_export: Path) -> None:
+    translator = load_with("ctranslate2", [tiny_export], "cpu", dtype="int8", workers=3)
+    assert isinstance(translator.model, CTranslate2Engine)
+    assert translator.model.translator.compute_type.startswith("int8")
+    assert translator.model.translator.num_translators == 3
+    exact = load_with("ctranslate2", [tiny_export], "cpu")
+    assert isinstance(exact.model, CTranslate2Engine)
+    assert exact.model.translator.compute_type == "float32"
+
+
+def test_an_unknown_type_of_arithmetic_is_refused(tiny_export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_, **__: {"float32", "int8"})
+    with pytest.raises(UsageError, match="--dtype bfloat16: CTranslate2 computes on this cpu in float32 or int8"):
+        load_with("ctranslate2", [tiny_export], "cpu", dtype="bfloat16")
+
+
+def test_a_damaged_export_is_named(tiny_export: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(tiny_export, tmp_path / "export")
+    (copy / "model.bin").write_bytes(b"")
+    with pytest.raises(NmtError, match=rf"{copy}: CTranslate2 cannot load this model"):
+        load(copy)
+
+
+def test_many_batches_keep_their_order(tiny_export: Path) -> None:
+    lines = ["abcdefgh"[: 1 + i * 5 % 8] for i in range(40)]
+    translator = load_with("ctranslate2", [tiny_export], "cpu", {"max_length": 4}, workers=2)
+    alone = {line: translator.translate([line])[0] for line in set(lines)}
+    advanced: list[str] = []
+    found = translator.translate_window(lines, advanced.extend)
+    assert [translation.text for translation in found] == [alone[line] for line in lines]
+    assert sorted(advanced) == sorted(lines)
+    assert translator.translate(lines, batch_tokens=12) == [alone[line] for line in lines]
