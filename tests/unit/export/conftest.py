@@ -84,7 +84,7 @@ def made(text: list[tuple[str, str]]) -> Callable[..., tuple[Any, Any]]:
 
 @pytest.fixture(scope="session")
 def taught() -> Callable[..., None]:
-    """Lowers the loss of a model, ours or theirs, so far that its outputs end and differ."""
+    """Lowers the loss of a model, ours or theirs, so far that most of its outputs end, and differ."""
 
     def teach(model: torch.nn.Module, loss: Callable[[], Tensor]) -> None:
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
