@@ -28,7 +28,8 @@ MODEL = {"name": "transformer", "num_layers": 1, "d_model": 16, "d_ff": 32, "num
 def make_checkpoint() -> Callable[..., Path]:
     """Writes a checkpoint of another model for each seed; the vocabulary has one entry for each letter of `letters`.
 
-    `model` are settings of the Transformer; `separate` vocabularies are of the same letters.
+    `model` are settings of the Transformer; `separate` vocabularies are of the same letters; `ends` lets outputs end
+    before their limit.
     """
 
     def make(
@@ -40,6 +41,7 @@ def make_checkpoint() -> Callable[..., Path]:
         model: Mapping[str, Any] | None = None,
         attention: str = "full",
         separate: bool = False,
+        ends: bool = False,
     ) -> Path:
         registry.discover()
         size = 5 + len(letters)
@@ -53,8 +55,8 @@ def make_checkpoint() -> Callable[..., Path]:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             built = checkpoint.build_model(contents, str(folder))
-        with torch.no_grad():  # decided opinions, and none about the end: outputs that are not empty
-            built.get_parameter("target_embedding.weight").mul_(3)[EOS] = 0
+        with torch.no_grad():  # decided opinions, and by default none about the end: outputs that are not empty
+            built.get_parameter("target_embedding.weight").mul_(3)[EOS] *= ends
         checkpoint.save(folder, contents, checkpoint.weights_of(built), task)
         return folder
 

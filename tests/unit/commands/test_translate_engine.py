@@ -25,8 +25,8 @@ def source(tmp_path: Path) -> Path:
         ["--greedy"],
         ["--greedy", "--workers", "2", "--read-ahead", "2"],
         ["--greedy", "--max-source-length", "9"],
-        ["--alpha", "0", "--nbest", "2", "--scores"],
-        ["--alpha", "0", "--nbest", "2", "--format", "moses"],
+        ["--greedy", "--format", "tsv", "--max-length", "5"],
+        ["--greedy", "--shard", "2/2"],
     ],
     ids=" ".join,
 )
@@ -41,8 +41,7 @@ def test_the_output_is_that_of_nmt(
     *ours_before, our_summary = our_messages.splitlines()
     *theirs_before, their_summary = their_messages.splitlines()
     assert theirs_before == ours_before  # warnings
-    assert their_summary.startswith("translated 5 lines in")
-    assert our_summary.startswith("translated 5 lines in")
+    assert their_summary.split(" in ")[0] == our_summary.split(" in ")[0]
 
 
 def test_json_has_the_scores_of_tokens(nmt: Run, tiny_export: Path, source: Path) -> None:

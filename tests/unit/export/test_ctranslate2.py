@@ -43,14 +43,15 @@ def check_equal(theirs: list[Translation], ours: list[Translation]) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "nbest": 2, "alpha": 0.0}], ids=["greedy", "beam"])
 def test_both_programs_find_the_same(
-    make_checkpoint: Callable[..., Path], tmp_path: Path, model: dict[str, Any], search: dict[str, Any]
+    make_checkpoint: Callable[..., Path], tmp_path: Path, model: dict[str, Any]
 ) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint", **model)
     write_export(folder, "ctranslate2", tmp_path / "export")
-    theirs = load_with("ctranslate2", [tmp_path / "export"], "cpu", search).translate_window(LINES)
-    ours = load_translator([folder], "cpu", search).translate_window(LINES)
+    theirs, ours = (
+        load_with(engine, [tmp_path / name], "cpu", {"beam": 1}).translate_window(LINES)
+        for engine, name in (("ctranslate2", "export"), ("nmt", "checkpoint"))
+    )
     check_equal(theirs, ours)
     assert len({translation.text for translation in ours}) > 3
 
@@ -64,7 +65,10 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: P
     expected = {"add_source_eos": True, "add_source_bos": False, "decoder_start_token": "<s>", "unk_token": "<unk>"}
     assert {name: config[name] for name in expected} == expected
     translator = ctranslate2.Translator(str(tiny_export))
-    (result,) = translator.translate_batch([["▁", "a", "b"]], beam_size=1, max_decoding_length=5)
+    never = [["<s>"], ["<pad>"], ["<unk>"]]  # a trained model does not want them
+    (result,) = translator.translate_batch(
+        [["▁", "a", "b"]], beam_size=1, max_decoding_length=5, suppress_sequences=never
+    )
     ours = load_translator([tiny_checkpoint], "cpu", {"beam": 1, "max_length": 5}).translate_window(["ab"])
     assert result.hypotheses[0] == ours[0].outputs[0].tokens
 
