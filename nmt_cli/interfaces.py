@@ -138,6 +138,21 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class HasOutputBias(Protocol):
+    """Optional for a model: a bias of the logits."""
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """The bias [V]: logits = decoder output x output_weight^T + output_bias."""
+        ...
+
+
+def output_bias_of(model: Model) -> Tensor | None:
+    """Return the bias [V] of the logits, or None."""
+    return model.output_bias if isinstance(model, HasOutputBias) else None
+
+
+@runtime_checkable
 class ComputesRows(Protocol):
     """Optional for a model: to be trained on rows of real tokens, without padding."""
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.device import product_dtype
-from nmt_cli.interfaces import Batch, ComputesRows, Loss, Model
+from nmt_cli.interfaces import Batch, ComputesRows, Loss, Model, output_bias_of
 from nmt_cli.registry import option, register
 
 ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
@@ -49,9 +49,9 @@ class LabelSmoothedCrossEntropy:
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See `Criterion`."""
-        hidden, weight = decoder_rows(model, batch), model.output_weight
+        hidden, weight, bias = decoder_rows(model, batch), model.output_weight, output_bias_of(model)
         targets = batch.target_out.flatten()[batch.target_packing.places]
-        total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient)
+        total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient, bias)
         return Loss(total, nll, batch.num_tokens)
 
 
@@ -63,7 +63,12 @@ def decoder_rows(model: Model, batch: Batch) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, to_gradient: ToGradient | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    epsilon: float,
+    to_gradient: ToGradient | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the smoothed loss and the negative log-likelihood (without gradient), each summed over tokens.
 
@@ -72,8 +77,9 @@ def smoothed_cross_entropy(
         weight: [V, d] output weight.
         targets: [tokens] ids.
         to_gradient: another implementation of `_to_gradient`.
+        bias: [V] of the logits.
     """
-    arguments = (hidden, weight, targets, epsilon, to_gradient or _to_gradient, torch.is_grad_enabled())
+    arguments = (hidden, weight, bias, targets, epsilon, to_gradient or _to_gradient, torch.is_grad_enabled())
     return _ChunkedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
@@ -81,7 +87,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     """The loss, with the gradient d loss / d logits = p - q at once, where p is the softmax and q the targets.
 
     The part epsilon / V of q is the same for all logits, so its share of the loss and of the gradients follows from the
-    sums of the weight's rows and of the hidden states.
+    sums of the weight's rows, of the bias and of the hidden states.
     """
 
     @staticmethod
@@ -89,6 +95,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         epsilon: float,
         to_gradient: ToGradient,
@@ -97,13 +104,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         dtype, count = product_dtype(hidden), len(targets)
         targets = F.pad(targets, (0, len(hidden) - count))
         low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
+        low_bias = None if bias is None else bias.to(dtype)
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
+        bias_gradient = None if bias is None else torch.zeros_like(bias)
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
         longest = CHUNK[hidden.device.type]
         buffer = low_hidden.new_empty(min(len(hidden), longest), len(weight))
         for rows in _parts(len(hidden), longest):
             logits = torch.mm(low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start])  # [rows, V]
+            if low_bias is not None:
+                logits += low_bias
             for part in _parts(len(logits), BLOCK[hidden.device.type] // len(weight)):
                 block = slice(rows.start + part.start, rows.start + part.stop)
                 log_normalisers[block], target_logits[block] = to_gradient(logits[part], targets[block], epsilon)
@@ -111,22 +122,27 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if hidden_gradient is not None:
                 hidden_gradient[rows] = logits @ low_weight
                 weight_gradient = _plus_product(weight_gradient, logits.t(), low_hidden[rows], weight.dtype)
+                if bias_gradient is not None:
+                    bias_gradient += logits.sum(0, dtype=bias_gradient.dtype)
         uniform, hidden_sum = weight.sum(0) / len(weight), hidden[:count].sum(0, dtype=weight.dtype)  # [d]
         log_normaliser = log_normalisers[:count].sum()
         nll = log_normaliser - target_logits[:count].sum()
         uniform_nll = log_normaliser - (hidden_sum * uniform).sum()  # not a product, which autocast would lower
+        if bias is not None and bias_gradient is not None:
+            uniform_nll -= count * bias.mean()
+            bias_gradient -= epsilon / len(bias) * count
         if hidden_gradient is not None and weight_gradient is not None:
             hidden_gradient[:count] -= epsilon * uniform
             weight_gradient -= epsilon / len(weight) * hidden_sum
-        ctx.gradients = hidden_gradient, weight_gradient
+        ctx.gradients = hidden_gradient, weight_gradient, bias_gradient
         ctx.mark_non_differentiable(nll)
         return (1 - epsilon) * nll + epsilon * uniform_nll, nll
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_gradient, weight_gradient = ctx.gradients
+        scaled = [each if each is None else each.mul_(gradients[0]) for each in ctx.gradients]
         del ctx.gradients  # scaled in place, so there is no second backward pass
-        return hidden_gradient.mul_(gradients[0]), weight_gradient.mul_(gradients[0]), None, None, None, None
+        return *scaled, None, None, None, None
 
 
 def _parts(rows: int, longest: int) -> Iterator[slice]:
