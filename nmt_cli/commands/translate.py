@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
-from nmt_cli.commands.translate_formats import FORMATS, SCORED, format_named
+from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
 from nmt_cli.decoding.options import DTYPES, ENGINES, SamplingOptions, SearchOptions, TranslateOptions
@@ -116,7 +116,7 @@ def translate(options: TranslateCommandOptions) -> None:
             options.dtype,
             dictionary=options.dictionary,
             workers=options.workers,
-            token_scores=options.interactive or options.format in SCORED,
+            scores=not _plain(options),
             say=note,
         )
 
@@ -245,6 +245,12 @@ def _format(translator: Translator, translation: Translation, number: int, optio
             console.print(f"{translation.outputs[0].score:.4f}")
         console.print(drawing, soft_wrap=True)
     return captured.get()
+
+
+def _plain(options: TranslateCommandOptions) -> bool:
+    """Whether the output is the best text of each line alone, without scores."""
+    nbest = options.chosen.get("nbest", 1)
+    return options.format in (None, "text") and nbest == 1 and not options.scores and not options.interactive
 
 
 def _to_terminal(options: TranslateCommandOptions) -> bool:

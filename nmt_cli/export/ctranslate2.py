@@ -36,7 +36,7 @@ def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -
     transformer = _expressible(model)
     write(transformer, task, folder)
     comparison = Comparison(transformer, task, samples, "CTranslate2")
-    engine = load_engine(folder, task, torch.device("cpu"), "float32", threads=1, token_scores=False)
+    engine = load_engine(folder, task, torch.device("cpu"), "float32", threads=1, scores=False)
     requests = map(Request, comparison.sources, comparison.limits)
     (found,) = engine.search([[*requests]], TranslateOptions(SearchOptions(beam=1)))
     log_probabilities = engine.log_probabilities(comparison.sources, comparison.outputs)
@@ -68,6 +68,8 @@ def converted(model: Transformer) -> TransformerSpec:
     spec.encoder.embeddings[0].weight = _array(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _array(model.target_embedding.weight)
     spec.decoder.projection.weight = _array(model.output_weight)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _array(model.output_bias)
     spec.encoder.position_encodings.encodings = _array(model.source_positions(0, POSITIONS))
     spec.decoder.position_encodings.encodings = _array(model.target_positions(0, POSITIONS))
     for part, layer in zip(spec.encoder.layer, model.encoder, strict=True):

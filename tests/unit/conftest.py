@@ -29,7 +29,7 @@ def make_checkpoint() -> Callable[..., Path]:
     """Writes a checkpoint of another model for each seed; the vocabulary has one entry for each letter of `letters`.
 
     `model` are settings of the Transformer; `separate` vocabularies are of the same letters; `ends` lets outputs end
-    before their limit.
+    before their limit; `noise` is added to biases and layer norms, which start as zeros and ones.
     """
 
     def make(
@@ -42,6 +42,7 @@ def make_checkpoint() -> Callable[..., Path]:
         attention: str = "full",
         separate: bool = False,
         ends: bool = False,
+        noise: float = 0.0,
     ) -> Path:
         registry.discover()
         size = 5 + len(letters)
@@ -52,11 +53,13 @@ def make_checkpoint() -> Callable[..., Path]:
         vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
         sections = {"model": {**MODEL, **(model or {})}, "attention": {"name": attention}}
         contents = Contents(sections, *vocabulary, step, "run")
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(seed)
             built = checkpoint.build_model(contents, str(folder))
-        with torch.no_grad():  # decided opinions, and by default none about the end: outputs that are not empty
+            # Decided opinions, and by default none about the end: outputs that are not empty.
             built.get_parameter("target_embedding.weight").mul_(3)[EOS] *= ends
+            for vector in (parameter for parameter in built.parameters() if parameter.dim() == 1):
+                vector.add_(noise * torch.randn_like(vector))
         checkpoint.save(folder, contents, checkpoint.weights_of(built), task)
         return folder
 
