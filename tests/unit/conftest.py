@@ -18,6 +18,7 @@ from torch.nn.attention import varlen
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
+from nmt_cli.export.writing import write_export
 from nmt_cli.interfaces import EOS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
@@ -70,6 +71,14 @@ def make_checkpoint() -> Callable[..., Path]:
 def tiny_checkpoint(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that all tests read and none changes."""
     return make_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
+
+
+@pytest.fixture(scope="session")
+def tiny_export(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny checkpoint for CTranslate2; all tests read it and none changes it."""
+    out = tmp_path_factory.mktemp("export") / "ctranslate2"
+    write_export(tiny_checkpoint, "ctranslate2", out)
+    return out
 
 
 def sentences_of(starts_q: Tensor, starts_k: Tensor, window: Sequence[int]) -> Iterator[tuple[slice, slice, Tensor]]:
