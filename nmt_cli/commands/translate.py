@@ -347,8 +347,7 @@ def _check_engine(options: TranslateCommandOptions) -> None:
     """Raise UsageError for a flag that another engine has nothing for."""
     given = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
     if options.engine != "nmt" and given:
-        flags = " and ".join(map(flag, given))
-        raise UsageError(f"--engine {options.engine} cannot do this: leave out it, or {flags}")
+        raise UsageError(f"{flag(given[0])} needs nmt's own engine: leave it out, or --engine {options.engine}")
 
 
 def _check_files(options: TranslateCommandOptions) -> None:

@@ -288,7 +288,7 @@ class Translator:
 
     def _request(self, line: _Encoded) -> Request:
         if line.prefix != FREE:
-            raise UsageError("prefixes need nmt's own search: leave them out, or the other engine")
+            raise UsageError("prefixes need nmt's own engine: leave them out, or the other engine")
         return Request(line.ids, self._limit(line))
 
     def _search(self, batch: Sequence[_Encoded]) -> list[list[Hypothesis]]:

@@ -102,7 +102,7 @@ class CTranslate2Engine:
         }
         for flag, given in chosen.items():
             if given:
-                raise UsageError(f"CTranslate2 does not do this as nmt does: leave out {flag} or --engine ctranslate2")
+                raise UsageError(f"{flag} needs nmt's own engine: leave it out, or --engine ctranslate2")
         if options.max_source_length >= POSITIONS:
             raise UsageError(
                 f"--max-source-length {options.max_source_length}: CTranslate2 has positions for {POSITIONS - 1} tokens"

@@ -46,6 +46,10 @@ def load_with(
         NmtError: it cannot load the model.
     """
     if engine == "nmt":
+        for place in checkpoints:
+            if form := record_of(place).get("format"):
+                advice = f"; give --engine {form}" if form in ENGINES else ""
+                raise UsageError(f"{place}: an export for {form}, not a checkpoint{advice}")
         return load_translator(checkpoints, device, choices, dtype, say, dictionary)
     if engine not in ENGINES:
         raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
