@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
-from nmt_cli.commands.translate_formats import FORMATS, SCORED, format_named
+from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
 from nmt_cli.decoding.options import DTYPES, ENGINES, SamplingOptions, SearchOptions, TranslateOptions
@@ -116,7 +116,7 @@ def translate(options: TranslateCommandOptions) -> None:
             options.dtype,
             dictionary=options.dictionary,
             workers=options.workers,
-            token_scores=options.interactive or options.format in SCORED,
+            scores=not _plain(options),
             say=note,
         )
 
@@ -247,6 +247,12 @@ def _format(translator: Translator, translation: Translation, number: int, optio
     return captured.get()
 
 
+def _plain(options: TranslateCommandOptions) -> bool:
+    """Whether the output is the best text of each line alone, without scores."""
+    nbest = options.chosen.get("nbest", 1)
+    return options.format in (None, "text") and nbest == 1 and not options.scores and not options.interactive
+
+
 def _to_terminal(options: TranslateCommandOptions) -> bool:
     return options.output is None and sys.stdout.isatty()
 
@@ -341,8 +347,7 @@ def _check_engine(options: TranslateCommandOptions) -> None:
     """Raise UsageError for a flag that another engine has nothing for."""
     given = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
     if options.engine != "nmt" and given:
-        flags = " and ".join(map(flag, given))
-        raise UsageError(f"--engine {options.engine} cannot do this: leave out it, or {flags}")
+        raise UsageError(f"{flag(given[0])} needs nmt's own engine: leave it out, or --engine {options.engine}")
 
 
 def _check_files(options: TranslateCommandOptions) -> None:

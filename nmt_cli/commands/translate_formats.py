@@ -61,9 +61,6 @@ def as_json(translation: Translation, number: int, scores: bool) -> str:
 FORMATS: dict[str, Format] = {"text": text, "tsv": tsv, "moses": moses, "json": as_json}
 """By the name that `--format` takes."""
 
-SCORED = ("moses", "json")
-"""The formats that show log-probabilities of tokens."""
-
 
 def format_named(name: str | None, nbest: int) -> Format:
     """Return the format `name`; where none is given, text for one best and tsv for n best."""

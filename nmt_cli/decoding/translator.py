@@ -179,11 +179,13 @@ class Translator:
             place: the name of the target at a position, for messages.
 
         Raises:
-            UsageError: these are not two lists of strings of the same length.
+            UsageError: these are not two lists of strings of the same length, or the model is in another program.
             DataError: the task cannot read a target, such as a tree with unbalanced brackets.
             CheckpointError: a probability is NaN.
             NmtError: one pair does not fit in memory.
         """
+        if isinstance(self.model, Engine):
+            raise UsageError("given targets are scored by nmt's own engine: load the checkpoint with it")
         if isinstance(sources, str) or isinstance(targets, str) or len(sources) != len(targets):
             raise UsageError("score_targets takes two lists of lines of the same length")
         inputs = [self._encode(position, position + 1, line) for position, line in enumerate(sources)]
@@ -286,7 +288,7 @@ class Translator:
 
     def _request(self, line: _Encoded) -> Request:
         if line.prefix != FREE:
-            raise UsageError("prefixes need nmt's own search: leave them out, or the other engine")
+            raise UsageError("prefixes need nmt's own engine: leave them out, or the other engine")
         return Request(line.ids, self._limit(line))
 
     def _search(self, batch: Sequence[_Encoded]) -> list[list[Hypothesis]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from nmt_cli.data.batching import pad
 from nmt_cli.decoding.beam_search import beam_search
@@ -56,9 +57,9 @@ class Comparison:
                 not equally probable.
         """
         ours = self._log_probabilities(self.outputs)
-        pairs = zip(_joined(ours), _joined(log_probabilities), strict=True)
-        worst = max((abs(a - b) for a, b in pairs), default=0.0)
-        if not worst <= self.tolerance:
+        mine, other = _joined(ours), _joined(log_probabilities)
+        worst = (mine - other).abs().max().item()
+        if not worst <= self.tolerance:  # NaN too
             raise CheckpointError(
                 f"{self.program} computes other log-probabilities than nmt: they differ by up to {worst:.2g}, at most "
                 f"{self.tolerance:g} is expected. Nothing was exported."
@@ -72,7 +73,7 @@ class Comparison:
         equal = len(outputs) - len(different)
         ties = f"; {len(different)} chose another of two tokens of equal probability" if different else ""
         return [
-            f"log-probabilities: {worst:.1g} is the largest difference in {len(_joined(ours)):,} tokens; at most "
+            f"log-probabilities: {worst:.1g} is the largest difference in {len(mine):,} tokens; at most "
             f"{self.tolerance:g} is allowed",
             f"greedy outputs: {equal} of {len(outputs)} equal{ties}",
         ]
@@ -83,8 +84,8 @@ class Comparison:
         return token_log_probabilities([self.model], self.sources, targets, device, _BATCH_TOKENS)
 
 
-def _joined(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [value for row in rows for value in row]
+def _joined(rows: Sequence[Sequence[float]]) -> Tensor:
+    return torch.tensor([value for row in rows for value in row], dtype=torch.float64)
 
 
 def _first_difference(first: Ids, second: Ids) -> int:

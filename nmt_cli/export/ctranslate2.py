@@ -36,7 +36,7 @@ def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -
     transformer = _expressible(model)
     write(transformer, task, folder)
     comparison = Comparison(transformer, task, samples, "CTranslate2")
-    engine = load_engine(folder, task, torch.device("cpu"), "float32", threads=1, token_scores=False)
+    engine = load_engine(folder, task, torch.device("cpu"), "float32", threads=1, scores=False)
     requests = map(Request, comparison.sources, comparison.limits)
     (found,) = engine.search([[*requests]], TranslateOptions(SearchOptions(beam=1)))
     log_probabilities = engine.log_probabilities(comparison.sources, comparison.outputs)

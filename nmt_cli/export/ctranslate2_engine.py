@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ctranslate2
 import torch
@@ -42,7 +42,7 @@ def tokens_of(task: Task) -> tuple[list[str], list[str]]:
 
 
 def load_engine(
-    folder: Path, task: Task, device: torch.device, dtype: str, threads: int, token_scores: bool
+    folder: Path, task: Task, device: torch.device, dtype: str, threads: int, scores: bool
 ) -> CTranslate2Engine:
     """Return the engine of the export `folder`, which translates `threads` batches at a time.
 
@@ -66,7 +66,15 @@ def load_engine(
         )
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
-    return CTranslate2Engine(translator, *tokens_of(task), token_scores)
+    return CTranslate2Engine(translator, *tokens_of(task), scores)
+
+
+class _Found(NamedTuple):
+    """An output of CTranslate2."""
+
+    ids: list[int]  # without EOS
+    ended: bool  # by EOS; else it was cut at its limit
+    rank: float
 
 
 @dataclass(frozen=True)
@@ -76,14 +84,14 @@ class CTranslate2Engine:
     Args:
         translator: of an export.
         source_tokens, target_tokens: as `tokens_of`.
-        token_scores: whether to compute the log-probability of each token, which costs another pass over the outputs;
-            else hypotheses have none.
+        scores: whether to compute the scores of outputs, and of their tokens, in another pass over them. If not, there
+            are no token scores, and the scores leave out what the search did not allow, such as the unknown word.
     """
 
     translator: ctranslate2.Translator
     source_tokens: Sequence[str]
     target_tokens: Sequence[str]
-    token_scores: bool = True
+    scores: bool = True
 
     def check(self, options: TranslateOptions) -> None:
         """See `Engine`."""
@@ -94,7 +102,7 @@ class CTranslate2Engine:
         }
         for flag, given in chosen.items():
             if given:
-                raise UsageError(f"CTranslate2 does not do this as nmt does: leave out {flag} or --engine ctranslate2")
+                raise UsageError(f"{flag} needs nmt's own engine: leave it out, or --engine ctranslate2")
         if options.max_source_length >= POSITIONS:
             raise UsageError(
                 f"--max-source-length {options.max_source_length}: CTranslate2 has positions for {POSITIONS - 1} tokens"
@@ -106,7 +114,7 @@ class CTranslate2Engine:
         """See `Engine`.
 
         CTranslate2 divides a log-probability by length^alpha during the search. Of the hypotheses that it found, the
-        best by the penalty of section 6.1 are returned, with scores as `beam_search` gives them.
+        best by the penalty of section 6.1 are returned, as `beam_search` orders them.
         """
         started = [self._start(batch, options) for batch in batches]
         for batch, results in zip(batches, started, strict=True):
@@ -114,7 +122,10 @@ class CTranslate2Engine:
                 self._best(request, _finished(result), options.search)
                 for request, result in zip(batch, results, strict=True)
             ]
-            yield self._with_token_scores(batch, found) if self.token_scores else found
+            if self.scores:
+                yield self._scored(batch, found, options.search.alpha)
+            else:
+                yield [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
 
     def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """Return the log-probability of each token of each target, and of EOS after them."""
@@ -146,33 +157,22 @@ class CTranslate2Engine:
         )
         return results
 
-    def _best(self, request: Request, result: Any, search: SearchOptions) -> list[Hypothesis]:
-        """The `nbest` best outputs that CTranslate2 found; those that are cut at the limit come last."""
-        ended, cut = [], []
+    def _best(self, request: Request, result: Any, search: SearchOptions) -> list[_Found]:
+        """Return the `nbest` best outputs of a result; those that are cut at the limit come last."""
+        found = []
         for words, score in zip(result.hypotheses, result.scores, strict=True):
-            tokens = [self._ids[word] for word in words]
-            if tokens[-1:] == [EOS] and len(tokens) <= request.limit + 1:
-                log_probability = score * len(tokens) ** search.alpha
-                ended.append(Hypothesis(tokens[:-1], _score(log_probability, len(tokens), search), []))
-            else:  # the batch has a longer limit
-                tokens = tokens[: request.limit]
-                scores = self.log_probabilities([request.source], [tokens])[0][:-1]
-                cut.append(Hypothesis(tokens, _score(math.fsum(scores), len(tokens), search), scores))
-        ranked = (sorted(part, key=lambda hypothesis: -hypothesis.score) for part in (ended, cut))
-        return [hypothesis for part in ranked for hypothesis in part][: search.nbest]
+            ids = [self._ids[word] for word in words]
+            ended = ids[-1] == EOS and len(ids) <= request.limit + 1
+            rank = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
+            found.append(_Found(ids[:-1] if ended else ids[: request.limit], ended, rank))
+        return sorted(found, key=lambda each: (not each.ended, -each.rank))[: search.nbest]
 
-    def _with_token_scores(self, batch: Sequence[Request], found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        without = [
-            (request.source, each.tokens)
-            for request, hypotheses in zip(batch, found, strict=True)
-            for each in hypotheses
-            if not each.token_scores
-        ]
-        scores = iter(self.log_probabilities([source for source, _ in without], [tokens for _, tokens in without]))
-        return [
-            [each if each.token_scores else replace(each, token_scores=next(scores)) for each in hypotheses]
-            for hypotheses in found
-        ]
+    def _scored(self, batch: Sequence[Request], found: list[list[_Found]], alpha: float) -> list[list[Hypothesis]]:
+        """Return the outputs of each sentence with their scores, in the order of these."""
+        sources = [request.source for request, row in zip(batch, found, strict=True) for _ in row]
+        scores = iter(self.log_probabilities(sources, [each.ids for row in found for each in row]))
+        rows = [[(not each.ended, _hypothesis(each, next(scores), alpha)) for each in row] for row in found]
+        return [[each for _, each in sorted(row, key=lambda pair: (pair[0], -pair[1].score))] for row in rows]
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -183,9 +183,14 @@ def _words(tokens: Sequence[str], ids: Ids) -> list[str]:
     return [tokens[i] for i in ids]
 
 
-def _score(log_probability: float, length: int, search: SearchOptions) -> float:
-    """Divide by the length penalty of section 6.1."""
-    return log_probability / length_penalty(torch.tensor(float(length)), search.alpha).item()
+def _hypothesis(found: _Found, scores: list[float], alpha: float) -> Hypothesis:
+    """Return an output, given the log-probabilities of its tokens and of EOS after them."""
+    own = scores if found.ended else scores[:-1]
+    return Hypothesis(found.ids, math.fsum(own) / _penalty(len(own), alpha), own)
+
+
+def _penalty(length: int, alpha: float) -> float:
+    return length_penalty(torch.tensor(float(length)), alpha).item()
 
 
 def _finished(result: Any) -> Any:

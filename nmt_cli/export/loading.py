@@ -29,7 +29,7 @@ def load_with(
     *,
     dictionary: Path | None = None,
     workers: int | None = None,
-    token_scores: bool = True,
+    scores: bool = True,
     say: Callable[[str], None] = lambda message: None,
 ) -> Translator:
     """Return the translator of a checkpoint, or of several as an ensemble.
@@ -38,7 +38,7 @@ def load_with(
         engine: one of `ENGINES`. CTranslate2 also takes the directory of an export.
         checkpoints, device, choices, dtype, dictionary, say: as `load_translator`.
         workers: threads of CTranslate2, each of which translates a batch; by default one for each core.
-        token_scores: whether CTranslate2 computes the log-probability of each token of an output.
+        scores: whether CTranslate2 computes the log-probabilities of outputs, in another pass over them.
 
     Raises: as `load_translator`, and
         UsageError: the engine is unknown or not installed, or cannot express the model or an option.
@@ -46,10 +46,14 @@ def load_with(
         NmtError: it cannot load the model.
     """
     if engine == "nmt":
+        for place in checkpoints:
+            if form := record_of(place).get("format"):
+                advice = f"; give --engine {form}" if form in ENGINES else ""
+                raise UsageError(f"{place}: an export for {form}, not a checkpoint{advice}")
         return load_translator(checkpoints, device, choices, dtype, say, dictionary)
     if engine not in ENGINES:
         raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
-    return _load_ctranslate2(checkpoints, device, choices or {}, dtype, workers, token_scores, say)
+    return _load_ctranslate2(checkpoints, device, choices or {}, dtype, workers, scores, say)
 
 
 def _load_ctranslate2(
@@ -58,7 +62,7 @@ def _load_ctranslate2(
     choices: Mapping[str, Any],
     dtype: str,
     workers: int | None,
-    token_scores: bool,
+    scores: bool,
     say: Callable[[str], None],
 ) -> Translator:
     if len(paths) != 1:
@@ -70,7 +74,7 @@ def _load_ctranslate2(
     folder = paths[0] if record_of(paths[0]).get("format") == FORMAT else kept_export(paths[0], say)
     task = checkpoint.load_task(folder / checkpoint.TASK)
     threads = default_workers(place) if workers is None else workers
-    model = load_engine(folder, task, place, "float32" if dtype == "auto" else dtype, threads, token_scores)
+    model = load_engine(folder, task, place, "float32" if dtype == "auto" else dtype, threads, scores)
     translator = Translator(task, model, place, task_options(task, choices))
     search = translator.options.search
     if search.beam > 1 and search.alpha:

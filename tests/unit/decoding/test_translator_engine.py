@@ -66,7 +66,9 @@ def test_options_are_checked_at_the_start_and_in_each_call(translator: Translato
         Translator(translator.task, Echo(), torch.device("cpu"), TranslateOptions(no_repeat_ngram=2))
 
 
-def test_it_has_no_prefixes_and_no_processes(translator: Translator) -> None:
+def test_it_has_no_prefixes_no_scoring_and_no_processes(translator: Translator) -> None:
+    with pytest.raises(UsageError, match="own engine"):
+        translator.score_targets(["a"], ["b"])
     with pytest.raises(UsageError, match="prefixes"):
         translator.translate(["a"], prefixes=["b"])
     with translation_workers(translator, 3) as workers:

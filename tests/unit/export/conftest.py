@@ -1,10 +1,9 @@
-"""An export of the tiny checkpoint, text that looks real, and tiny models for it."""
+"""Text that looks real, and tiny models for it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli import registry
-from nmt_cli.export.writing import write_export
 
 ENGLISH = (
     "the big small old happy quiet",
@@ -94,11 +92,3 @@ def taught() -> Callable[..., None]:
             optimizer.step()
 
     return teach
-
-
-@pytest.fixture(scope="session")
-def tiny_export(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny checkpoint for CTranslate2; all tests read it and none changes it."""
-    out = tmp_path_factory.mktemp("export") / "ctranslate2"
-    write_export(tiny_checkpoint, "ctranslate2", out)
-    return out

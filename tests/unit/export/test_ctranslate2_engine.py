@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.export.ctranslate2_engine import CTranslate2Engine
 from nmt_cli.export.loading import load_with
 
+CPU = torch.device("cpu")
 LINES = ["abcdefgh" * 3, "hgf", "a", "bad cab"]
 
 
@@ -30,7 +33,6 @@ def load(export: Path, **options: Any) -> Translator:
 @pytest.mark.parametrize(
     "options",
     [
-        {"min_length": 9},
         {"max_length": 4},
         {"max_length_offset": 1},
         {"no_repeat_ngram": 2},
@@ -50,6 +52,21 @@ def test_options_of_the_search(tiny_export: Path, tiny_checkpoint: Path, options
     assert "batch_tokens" in options or [translation.text for translation in ours] != plain
 
 
+def test_the_minimum_length(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint", seed=3, ends=True)
+    for minimum in (0, 2):
+        options = {"beam": 1, "min_length": minimum, "max_length": 6}
+        theirs, ours = (
+            [t.outputs[0] for t in load_with(engine, [folder], "cpu", options).translate_window(LINES)]
+            for engine in ("ctranslate2", "nmt")
+        )
+        assert [list(output.ids) for output in theirs] == [list(output.ids) for output in ours]
+        assert (min(len(output.ids) for output in ours) == 0) == (minimum == 0)
+        for one, other in zip(theirs, ours, strict=True):
+            assert one.token_scores == pytest.approx(other.token_scores, abs=1e-4)
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+
+
 def test_the_unknown_word_and_the_special_symbols_are_not_outputs(tiny_export: Path) -> None:
     translator = load(tiny_export, beam=4, nbest=4)
     outputs = [output for translation in translator.translate_window(LINES) for output in translation.outputs]
@@ -60,15 +77,22 @@ def test_the_unknown_word_and_the_special_symbols_are_not_outputs(tiny_export: P
     assert 1 in {id for hypothesis in found for id in hypothesis.tokens}
 
 
-def test_scores_are_divided_by_the_length_penalty_of_the_paper(tiny_export: Path) -> None:
+def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_paper(
+    tiny_export: Path, tiny_checkpoint: Path
+) -> None:
+    translator = load_translator([tiny_checkpoint], "cpu")
     for translation in load(tiny_export, beam=4, nbest=3, alpha=0.8).translate_window(LINES):
         assert len(translation.outputs) == 3
-        scores = []
+        order = []
         for output in translation.outputs:
-            penalty = length_penalty(torch.tensor(float(len(output.token_scores))), 0.8)
-            assert output.score == pytest.approx(math.fsum(output.token_scores) / penalty.item(), abs=1e-4)
-            scores.append((len(output.token_scores) == len(output.ids), -output.score))  # outputs that were cut last
-        assert scores == sorted(scores)
+            ids = (translator.source_ids(translation.source), list(output.ids))
+            (expected,) = token_log_probabilities(translator.models, *([each] for each in ids), CPU, 4096)
+            count = len(output.token_scores)
+            assert output.token_scores == pytest.approx(expected[:count], abs=1e-4)
+            penalty = length_penalty(torch.tensor(float(count)), 0.8).item()
+            assert output.score == pytest.approx(math.fsum(expected[:count]) / penalty, abs=1e-4)
+            order.append((count == len(output.ids), -output.score))  # outputs that were cut come last
+        assert order == sorted(order)
 
 
 def test_a_short_line_beside_a_long_one_keeps_its_own_limit(tiny_export: Path, tiny_checkpoint: Path) -> None:
@@ -82,17 +106,15 @@ def test_a_short_line_beside_a_long_one_keeps_its_own_limit(tiny_export: Path, t
         assert other.outputs[0].score == pytest.approx(mine.outputs[0].score, abs=1e-4)
 
 
-def test_scores_of_tokens_can_be_left_out(tiny_export: Path) -> None:
+def test_scores_can_be_left_out(tiny_export: Path) -> None:
     full, bare = (
-        load_with("ctranslate2", [tiny_export], "cpu", token_scores=scored).translate_window(["hgf", "a"])
-        for scored in (True, False)
+        load_with("ctranslate2", [tiny_export], "cpu", scores=scores).translate_window(["hgf", "a"])
+        for scores in (True, False)
     )
     for one, other in zip(full, bare, strict=True):
         assert one.text == other.text
-        assert one.outputs[0].score == pytest.approx(other.outputs[0].score)
-        cut = len(one.outputs[0].token_scores) == len(one.outputs[0].ids)
         assert one.outputs[0].token_scores
-        assert bool(other.outputs[0].token_scores) == cut
+        assert other.outputs[0].token_scores == []
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,10 @@ def test_the_package_that_is_missing_is_named(
 
 
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no engine called 'ctranslate'. Did you mean ctranslate2"):
+    with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
         load_with("ctranslate", [tiny_checkpoint])
+    with pytest.raises(UsageError, match=rf"{tiny_export}: an export for ctranslate2.*--engine ctranslate2"):
+        load_with("nmt", [tiny_export], "cpu")
     with pytest.raises(UsageError, match="not with an ensemble"):
         load_with("ctranslate2", [tiny_checkpoint, tiny_export], "cpu")
     with pytest.raises(CheckpointError, match=str(tmp_path)):
