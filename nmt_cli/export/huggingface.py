@@ -94,7 +94,7 @@ def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights by Marian's names. Biases that the model does not have are zeros."""
     ours, order = weights_of(model), marian_order(model.config.d_model)
-    theirs = {}
+    theirs: dict[str, Tensor] = {}
     for pair in layer_weights(model.config.num_layers):
         weight = ours.get(pair.ours)
         if weight is None:
@@ -167,7 +167,7 @@ def tokenizer_config(task: Any) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def compare(model: Transformer, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
+def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
     """Return a report of how `folder`, loaded there, and the model agree on source lines.
 
     Raises:
