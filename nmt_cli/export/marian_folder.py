@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
-from nmt_cli.config import flag
+from nmt_cli.config import flag, restored
 from nmt_cli.data.marian import KIND, MarianPieces
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.marian import OUTPUT, OUTPUT_BIAS, SHARED, SIDES, layer_weights, our_order, reordered
@@ -81,11 +81,11 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
     theirs, shared = load_weights(folder), bool(config.get("share_encoder_decoder_embeddings", True))
     embeddings = embeddings_of(theirs, shared, folder)
     sides = entries_of(folder, config, [len(embedding) for embedding in embeddings])
-    weights = our_weights(theirs, settings["num_layers"], embeddings, sides, folder)
+    weights = our_weights(theirs, settings.num_layers, embeddings, sides, folder)
     task = task_of(folder, sides, shared, languages)
     sections = {
-        kind: {"name": name, **dataclasses.asdict(registry.find(kind, name).config(**values))}
-        for kind, name, values in (("model", "transformer", settings), ("attention", "full", {}))
+        "model": {"name": "transformer", **dataclasses.asdict(settings)},
+        "attention": {"name": "full"},
     }
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
     contents = Contents(sections, *sizes, step=0, run=fingerprint(_weights_file(folder))[:16])
@@ -95,8 +95,8 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
     return Imported(contents, weights, task)
 
 
-def model_settings(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of our Transformer.
+def model_settings(config: Mapping[str, Any], path: Path) -> Any:
+    """Return the configuration of our Transformer.
 
     Raises:
         CheckpointError: it cannot express the model.
@@ -117,7 +117,11 @@ def model_settings(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: damaged: it has no {error.args[0]}") from error
     dropouts = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
     rates = [config.get(name, default) for name, default in dropouts.items()]
-    return settings | dict(zip(("dropout", "attention_dropout", "feed_forward_dropout"), rates, strict=True))
+    settings |= dict(zip(("dropout", "attention_dropout", "feed_forward_dropout"), rates, strict=True))
+    try:
+        return restored(registry.find("model", "transformer").config, settings, str(path))
+    except UsageError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:

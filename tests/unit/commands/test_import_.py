@@ -17,10 +17,10 @@ LINES = ["abc", "hgfedcba", "a", "bad ace"]
 @pytest.fixture(scope="module")
 def marian(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A MarianMTModel."""
-    from nmt_cli.export.writing import write_export
+    from nmt_cli.export import huggingface
 
-    folder = tmp_path_factory.mktemp("export") / "marian"
-    write_export(tiny_checkpoint, "huggingface", folder)
+    folder = tmp_path_factory.mktemp("marian")
+    huggingface.export(*checkpoint.load_model(tiny_checkpoint), ["abc"], folder)
     return folder
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -180,7 +179,7 @@ def test_an_export_of_it_is_the_same_model_again(
     imported: Path, text: Text, odd_lines: list[str], tmp_path: Path
 ) -> None:
     model, task = checkpoint.load_model(imported)
-    huggingface.export(model, task, odd_lines, tmp_path)
+    huggingface.export(model, task, odd_lines[:2], tmp_path)
     found = read(tmp_path)
     assert found.contents.source_vocabulary_size == task.source_vocabulary_size
     assert found.task.differing_vocabulary(task) is None
@@ -230,6 +229,7 @@ def change(path: Path, **fields: Any) -> None:
         ({"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
         ({"decoder_layers": 1}, "encoder_layers and decoder_layers differ"),
         ({"activation_function": "tanh"}, "its activation_function is 'tanh'"),
+        ({"d_model": "wide"}, "config.json: --d-model must be of type int"),
         ({"decoder_start_token_id": 9999}, "decoder_start_token_id, must be below"),
     ],
 )
@@ -294,6 +294,6 @@ def test_weights_in_the_older_form(copied: Path) -> None:
         def __reduce__(self) -> Any:
             return print, ("this ran",)
 
-    (copied / "pytorch_model.bin").write_bytes(pickle.dumps(Code()))
+    torch.save(Code(), copied / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"pytorch_model.bin: cannot read the weights"):
         read(copied)
