@@ -78,7 +78,7 @@ def check(model: nn.Module, task: Any) -> Transformer:
     }
     for name, there in present.items():
         if there:
-            raise UsageError(f"a MarianMTModel has no {name}")
+            raise UsageError(f"a MarianMTModel has no {name}: this model cannot be exported as one")
     return model
 
 

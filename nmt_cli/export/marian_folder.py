@@ -75,7 +75,9 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
         CheckpointError: a file is missing or damaged, or our Transformer cannot express the model.
     """
     if not folder.is_dir():
-        raise CheckpointError(f"{folder}: no such directory; give the folder of a downloaded MarianMTModel")
+        raise CheckpointError(
+            f"{folder}: no such directory. Download the model first: hf download NAME --local-dir FOLDER"
+        )
     config = _read_json(folder / "config.json")
     settings = model_settings(config, folder / "config.json")
     theirs, shared = load_weights(folder), bool(config.get("share_encoder_decoder_embeddings", True))

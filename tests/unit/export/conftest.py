@@ -86,7 +86,7 @@ def taught() -> Callable[..., None]:
 
     def teach(model: torch.nn.Module, loss: Callable[[], Tensor]) -> None:
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-        for _ in range(60):
+        for _ in range(50):
             optimizer.zero_grad()
             loss().backward()  # type: ignore[no-untyped-call]
             optimizer.step()

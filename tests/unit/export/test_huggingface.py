@@ -47,8 +47,8 @@ def exported(
     """A model, its task, and the folder of the export."""
     task, fields = VARIANTS[request.param]
     model, own = made(task, **fields)
-    sources = [np.array(own.encode_source(source)) for source, _ in text[:16]]
-    targets = [np.array(own.encode_target(target)) for _, target in text[:16]]
+    sources = [np.array(own.encode_source(source)) for source, _ in text[:8]]
+    targets = [np.array(own.encode_target(target)) for _, target in text[:8]]
     batch = collate(sources, targets)
     expected = batch.target_out.flatten()
     logits = partial(model, batch.source, batch.target_in)
@@ -82,7 +82,7 @@ def test_a_batch_has_the_same_logits(exported: tuple[Any, Any, Path], text: Text
 def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text, beam: int) -> None:
     """Without a length penalty, whose formula is another one there."""
     model, task, folder = exported
-    lines = [source for source, _ in text[:12]]
+    lines = [source for source, _ in text[:8]]
     translator = Translator(task, model.decodable("float32"), CPU, TranslateOptions(), [model])
     ours = list(translator.translate(lines, beam=beam, alpha=0.0, max_length_offset=98))
     tokenizer, theirs = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
