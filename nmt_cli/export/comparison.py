@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.errors import CheckpointError
-from nmt_cli.interfaces import EOS, Model, Task
+from nmt_cli.interfaces import EOS, Task
 
 TOLERANCE = 1e-3
 """The one for float32 products in different orders."""
@@ -28,13 +29,13 @@ class Comparison:
     All ids are without BOS and EOS.
 
     Args:
-        model: in evaluation mode, on the CPU.
+        model: a `Model` in evaluation mode, on the CPU.
         program: the other program's name, for messages.
         tolerance: largest difference of two log-probabilities (natural) of a token.
     """
 
     def __init__(
-        self, model: Model, task: Task, samples: Sequence[str], program: str, tolerance: float = TOLERANCE
+        self, model: Any, task: Task, samples: Sequence[str], program: str, tolerance: float = TOLERANCE
     ) -> None:
         self.model, self.program, self.tolerance = model, program, tolerance
         self.sources: list[list[int]] = [task.encode_source(line) for line in samples]

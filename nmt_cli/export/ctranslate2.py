@@ -74,12 +74,13 @@ def converted(model: Transformer) -> TransformerSpec:
     spec.decoder.position_encodings.encodings = _array(model.target_positions(0, POSITIONS))
     for part, layer in zip(spec.encoder.layer, model.encoder, strict=True):
         _set_layer(part, layer)
-    for part, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _set_layer(part, layer)
-        _set_linear(part.attention.linear[0], layer.cross_attention.w_q)
-        _set_linear(part.attention.linear[1], layer.cross_attention.w_k, layer.cross_attention.w_v)
-        _set_linear(part.attention.linear[2], layer.cross_attention.w_o)
-        _set_norm(part.attention.layer_norm, layer.around_cross_attention.norm)
+    for part, decoder_layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _set_layer(part, decoder_layer)
+        attention = decoder_layer.cross_attention
+        _set_linear(part.attention.linear[0], attention.w_q)
+        _set_linear(part.attention.linear[1], attention.w_k, attention.w_v)
+        _set_linear(part.attention.linear[2], attention.w_o)
+        _set_norm(part.attention.layer_norm, decoder_layer.around_cross_attention.norm)
     if config.norm == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,9 @@ from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Task
 
 POSITIONS = 2048
 """Rows of an export's tables of positions: the longest source and the longest output, with EOS."""
+
+AHEAD = 2
+"""Batches that are started for each thread; an interruption waits for them."""
 
 Ids = Sequence[int]
 
@@ -62,7 +66,6 @@ def load_engine(
             compute_type=dtype,
             inter_threads=threads,
             intra_threads=1,
-            max_queued_batches=-1,  # a window is bounded already
         )
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
@@ -116,16 +119,13 @@ class CTranslate2Engine:
         CTranslate2 divides a log-probability by length^alpha during the search. Of the hypotheses that it found, the
         best by the penalty of section 6.1 are returned, as `beam_search` orders them.
         """
-        started = [self._start(batch, options) for batch in batches]
-        for batch, results in zip(batches, started, strict=True):
-            found = [
-                self._best(request, _finished(result), options.search)
-                for request, result in zip(batch, results, strict=True)
-            ]
-            if self.scores:
-                yield self._scored(batch, found, options.search.alpha)
-            else:
-                yield [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
+        started: deque[tuple[Sequence[Request], list[Any]]] = deque()
+        for batch in batches:
+            started.append((batch, self._start(batch, options)))
+            if len(started) > AHEAD * self.translator.num_translators:
+                yield self._finish(*started.popleft(), options.search)
+        while started:
+            yield self._finish(*started.popleft(), options.search)
 
     def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """Return the log-probability of each token of each target, and of EOS after them."""
@@ -156,6 +156,13 @@ class CTranslate2Engine:
             return_scores=True,
         )
         return results
+
+    def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchOptions) -> list[list[Hypothesis]]:
+        """Wait for the results of a batch; return its outputs."""
+        found = [self._best(request, _finished(result), search) for request, result in zip(batch, results, strict=True)]
+        if self.scores:
+            return self._scored(batch, found, search.alpha)
+        return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
 
     def _best(self, request: Request, result: Any, search: SearchOptions) -> list[_Found]:
         """Return the `nbest` best outputs of a result; those that are cut at the limit come last."""
