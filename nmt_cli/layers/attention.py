@@ -196,7 +196,7 @@ class MultiHeadAttention(nn.Module):
     def _heads(self, x: Tensor, packing: Packing | None, *projections: nn.Linear) -> list[Tensor]:
         """Project `x` for each of the projections, in one product: [B, H, T, width], or [N, H, width] on rows."""
         weights = [projection.weight for projection in projections]
-        biases = [projection.bias for projection in projections if projection.bias is not None]
+        biases: list[Tensor] = [projection.bias for projection in projections if projection.bias is not None]
         projected = F.linear(
             x,
             torch.cat(weights) if len(weights) > 1 else weights[0],

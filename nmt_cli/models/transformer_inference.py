@@ -289,7 +289,7 @@ def _projection(attention: MultiHeadAttention, joined: Callable[..., Tensor], dt
 
 def _head_by_head(keys: Tensor, values: Tensor, heads: int) -> Tensor:
     """Weights [H * d_k, d_model] and [H * d_v, d_model] -> [H * (d_k + d_v), d_model]; biases without d_model."""
-    return torch.cat([each.unflatten(0, (heads, -1)) for each in (keys, values)], dim=1).flatten(0, 1)
+    return torch.cat([each.view(heads, -1, *each.shape[1:]) for each in (keys, values)], dim=1).flatten(0, 1)
 
 
 def _with_columns(cache: Tensor, columns: Tensor, capacity: int) -> Tensor:
