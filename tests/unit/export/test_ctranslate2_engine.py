@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ctranslate2
@@ -21,6 +22,7 @@ from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.export.ctranslate2_engine import CTranslate2Engine
 from nmt_cli.export.loading import load_with
+from nmt_cli.interfaces import SPECIAL_SYMBOLS
 
 CPU = torch.device("cpu")
 LINES = ["abcdefgh" * 3, "hgf", "a", "bad cab"]
@@ -104,6 +106,32 @@ def test_a_short_line_beside_a_long_one_keeps_its_own_limit(tiny_export: Path, t
     for mine, other in zip(ours, theirs, strict=True):
         assert list(other.outputs[0].ids) == list(mine.outputs[0].ids)
         assert other.outputs[0].score == pytest.approx(mine.outputs[0].score, abs=1e-4)
+
+
+def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
+    asked: list[int] = []
+
+    class Finished:
+        def result(self) -> Any:
+            hypotheses = [["a", "b", "</s>"], ["a", "b", "c", "</s>"], ["b", "a", "c"]]
+            return SimpleNamespace(hypotheses=hypotheses, scores=[-1.0, -0.9, -0.8])
+
+    class Recorded:
+        num_translators = 1
+
+        def translate_batch(self, sources: list[list[str]], *, max_decoding_length: int, **_: Any) -> list[Finished]:
+            asked.append(max_decoding_length)
+            return [Finished() for _ in sources]
+
+    tokens = [*SPECIAL_SYMBOLS, "a", "b", "c"]
+    engine = CTranslate2Engine(Recorded(), tokens, tokens, scores=False)  # type: ignore[arg-type]
+    options = TranslateOptions(SearchOptions(beam=3, nbest=3, alpha=0.0))
+    (found,) = engine.search([[Request([4], 2), Request([4, 4], 3)]], options)
+    assert asked == [4]  # and the end of the sentence
+    assert [[each.tokens for each in row] for row in found] == [
+        [[4, 5], [5, 4], [4, 5]],
+        [[4, 5, 6], [4, 5], [5, 4, 6]],
+    ]
 
 
 def test_scores_can_be_left_out(tiny_export: Path) -> None:
