@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -135,7 +135,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
         return {name: tensor.float() for name, tensor in tensors.items()}
-    except (SafetensorError, pickle.UnpicklingError, OSError, RuntimeError, ValueError, AttributeError) as error:
+    except (SafetensorError, UnpicklingError, OSError, RuntimeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: cannot read the weights: {error}") from error
 
 
