@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
