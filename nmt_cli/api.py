@@ -26,7 +26,7 @@ def load(
     device: str = "auto",
     dtype: str = "auto",
     dictionary: str | os.PathLike[str] | None = None,
-    **options: int | float | bool,
+    **options: int | float | bool | str,
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
 

@@ -356,6 +356,11 @@ class Task(ABC):
         """Whether source and target ids mean the same, so that one matrix serves all embeddings (section 3.4)."""
         return False
 
+    @property
+    def source_language(self) -> str | None:
+        """The language of source text, for splitting it into sentences; None if only single sentences are tasks."""
+        return None
+
     @abstractmethod
     def encode_source(self, line: str) -> list[int]:
         """Return the ids of an input line, without EOS."""

@@ -173,6 +173,7 @@ def _translate_stream(
 ) -> Iterator[str]:
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
+    what = "a sentence is" if options.chosen.get("split_sentences") else "the line is"
     if prefixes:
         prefixes.take(part.start - ALL_LINES.start, source.name)
     with _progress(source, part, options) as advance:
@@ -190,8 +191,8 @@ def _translate_stream(
                 counts.add(translation)
                 if translation.truncated:
                     warn(
-                        f"{source.name}:{number}: longer than {translator.options.max_source_length} tokens; the rest "
-                        "of the line is not translated (--max-source-length)"
+                        f"{source.name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
+                        "the rest of it is not translated (--max-source-length)"
                     )
                 if page is not None:
                     page.add(translation, f"{source.name}:{number}")
@@ -292,6 +293,9 @@ def _check_search(options: TranslateCommandOptions) -> None:
         raise UsageError("--greedy is --beam 1: leave out one of them")
     if options.greedy and options.chosen.get("sample"):
         raise UsageError("--sample draws outputs and --greedy searches for them: leave out one of them")
+    if options.chosen.get("split_sentences") and (options.prefix or options.attention):
+        which = "--prefix" if options.prefix else "--attention"
+        raise UsageError(f"--split-sentences joins the outputs of a line's sentences: leave out {which}")
     if options.dictionary and not options.chosen.get("replace_unknown"):
         raise UsageError("--dictionary is for unknown words: add --replace-unknown, or leave it out")
 
@@ -361,6 +365,7 @@ command = Command(
         "nmt translate run/averaged --input test.en.gz --output test.out --beam 8",
         "nmt translate run --interactive",
         "nmt translate run --prefix typed.de < test.en",
+        "nmt translate run --split-sentences < paragraphs.en",
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",

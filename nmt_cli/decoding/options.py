@@ -66,6 +66,12 @@ class TranslateOptions:
         False, "Allow unknown words, and replace each by the source word that it attends to most."
     )
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
+    split_sentences: bool = option(
+        False, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
+    )
+    sentence_language: str | None = option(
+        None, "With --split-sentences: ISO 639 code of the input. [default: the checkpoint's source language]"
+    )
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -74,6 +80,11 @@ class TranslateOptions:
             raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {search.beam}")
         if self.max_length is not None and search.min_length > self.max_length:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
+        if self.sentence_language is not None and not self.split_sentences:
+            raise UsageError("--sentence-language is an option of --split-sentences: add that, or leave it out")
+        if self.split_sentences and (search.nbest > 1 or self.sampling.sample):
+            which = "--sample" if self.sampling.sample else "--nbest"
+            raise UsageError(f"--split-sentences joins the best outputs of a line's sentences: leave out {which}")
 
 
 def with_options(defaults: TranslateOptions, chosen: Mapping[str, Any]) -> TranslateOptions:

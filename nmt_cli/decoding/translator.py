@@ -17,6 +17,7 @@ from nmt_cli.decoding.constraints import FREE, constraint_of
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.decoding.sampling import sample
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
+from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords
 from nmt_cli.device import in_halves
 from nmt_cli.errors import DataError, UsageError
@@ -91,14 +92,16 @@ class Translator:
     dictionary: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise UsageError if `constrained` or `replace_unknown` is set and the task or a model does not have it."""
+        """Raise UsageError if an option is set that the task or a model does not have, or that needs an extra."""
         if self.options.constrained and self.task.constraint([], [], self.device) is None:
             raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
         if self.options.replace_unknown:
             self._unknown_words()
+        if self.options.split_sentences:
+            splitter(self.task, self.options.sentence_language)
 
     def translate(
-        self, lines: Sequence[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool
+        self, lines: Sequence[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool | str
     ) -> list[str]:
         """Return the best output of each line, in order. An empty line gives an empty output.
 
@@ -114,7 +117,7 @@ class Translator:
         return [translation.text for translation in self.translate_detailed(lines, prefixes=prefixes, **options)]
 
     def translate_detailed(
-        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool
+        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool | str
     ) -> Iterator[Translation]:
         """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines` may be endless.
 
@@ -144,6 +147,8 @@ class Translator:
             prefixes: the text that each output must begin with; "" for none.
             workers: processes whose state is this translator. The translations do not depend on their number.
         """
+        if self.options.split_sentences:
+            return translate_by_sentence(self, list(map(_plain, lines)), advance, prefixes, workers)
         pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
         encoded = [self._encode(n, first + n, line, prefix) for n, (line, prefix) in enumerate(pairs)]
         advance([line.line for line in encoded if not line.ids])

@@ -169,6 +169,10 @@ class TranslationTask(VocabularyTask):
         source, target = self.vocabularies()
         return source is target
 
+    @property
+    def source_language(self) -> str:
+        return str(self.config.source_lang)
+
     def encode_source(self, line: str) -> list[int]:
         return self.vocabularies()[0].encode(self._normalised(line, 0))
 
