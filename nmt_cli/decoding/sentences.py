@@ -1,7 +1,8 @@
 """Lines of several sentences: split, translated sentence by sentence, and put together again.
 
 The splitter is sentencex: rules and lists of abbreviations by language. It is small, needs no model and no download, is
-maintained, and leaves two sentences together rather than cut one in the middle.
+maintained, and leaves two sentences together rather than cut one in the middle. It still cuts after "Ms." and, in
+French, "M."; so a sentence does not end after a word of Moses' lists of abbreviations either.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -49,7 +50,9 @@ def splitter(task: Task, language: str | None) -> Split:
         import sentencex
     except ImportError as error:
         raise UsageError("--split-sentences needs sentencex: pip install 'nmt-cli[sentences]'") from error
-    return partial(_sentences, partial(sentencex.segment, code[1]))
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return partial(_sentences, partial(sentencex.segment, code[1]), frozenset(NonbreakingPrefixes().words(code[1])))
 
 
 def translate_by_sentence(
@@ -79,19 +82,25 @@ def translate_by_sentence(
     return [_joined(line, part, list(islice(translations, len(part)))) for line, part in zip(lines, parts, strict=True)]
 
 
-def _sentences(segment: Callable[[str], list[str]], line: str) -> list[str]:
-    """Split a line; white space alone is no sentence."""
+def _sentences(segment: Callable[[str], list[str]], abbreviations: Collection[str], line: str) -> list[str]:
+    """Split a line; a sentence is more than white space, and does not end in an abbreviation."""
     plain = re.sub(r"[^\S\x00-\x7f]", " ", line)  # sentencex 1.0.32 panics at some Unicode spaces
     sentences: list[str] = []
     place = 0
     for length in map(len, segment(plain)):
         piece = line[place : place + length]
         place += length
-        if sentences and not (piece.strip() and sentences[-1].strip()):
+        if sentences and (not piece.strip() or _goes_on(sentences[-1], abbreviations)):
             sentences[-1] += piece
         else:
             sentences.append(piece)
     return sentences or [line]
+
+
+def _goes_on(sentence: str, abbreviations: Collection[str]) -> bool:
+    """Whether what follows belongs to it: it is white space so far, or ends in an abbreviation."""
+    words = sentence.rsplit(maxsplit=1)
+    return not words or (words[-1].endswith(".") and re.sub(r"^\W+", "", words[-1][:-1]) in abbreviations)
 
 
 def _line_by_line(lines: Sequence[str], parts: Sequence[Sequence[str]], advance: Advance) -> Advance:

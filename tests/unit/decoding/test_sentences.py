@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -62,6 +62,8 @@ def split(line: str, language: str | None = None) -> list[str]:
 def test_a_paragraph_is_split_after_its_sentences() -> None:
     assert split(PARAGRAPH) == SENTENCES
     assert split("Das ist z. B. gut. Am 3. Mai kam er.", "de") == ["Das ist z. B. gut. ", "Am 3. Mai kam er."]
+    assert split("Am 25. März sah er Ms. Zhu. Wen?", "de") == ["Am 25. März sah er Ms. Zhu. ", "Wen?"]
+    assert split("M. Dupont est là. « Oui ! »", "fr") == ["M. Dupont est là. ", "« Oui ! »"]
     assert split("我喜欢你。你好吗？", "zh-Hans") == ["我喜欢你。", "你好吗？"]
     assert split("राम घर गया। सीता आई।", "hi") == ["राम घर गया। ", "सीता आई।"]
 
@@ -151,7 +153,7 @@ def test_the_space_between_sentences(
     assert (chinese if source[0] == "我" else stub).translate([source]) == [joined]
 
 
-def test_what_does_not_combine_is_refused(stub: Stub, toy: Callable[..., Any]) -> None:
+def test_what_does_not_combine_is_refused(stub: Stub) -> None:
     for wrong in ({"nbest": 2}, {"sample": True}):
         with pytest.raises(UsageError, match=r"--split-sentences .* leave out --(nbest|sample)"):
             stub.translate(["A."], **wrong)
