@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
-from nmt_cli.decoding.translator import Output, Translation, Translator
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.metrics.bleu import Score, score
 
 __all__ = ["Output", "Score", "TargetScore", "Translation", "Translator", "load", "score"]

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.decoding.translator import Translation, Translator
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import counted
 from nmt_cli.interfaces import Task
 

@@ -21,6 +21,7 @@ from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
 from nmt_cli.decoding.options import DTYPES, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
@@ -30,7 +31,7 @@ from nmt_cli.registry import argument, option
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
-    from nmt_cli.decoding.translator import Translation, Translator
+    from nmt_cli.decoding.translator import Translator
 
 
 @dataclass(frozen=True, kw_only=True)

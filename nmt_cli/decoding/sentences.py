@@ -14,14 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
-from nmt_cli.data.parallel import Workers
+from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Task
-
-if TYPE_CHECKING:
-    from nmt_cli.decoding.translator import Translation, Translator
 
 Advance = Callable[[Sequence[str]], None]
 """Called with the lines that are done since the last call."""
@@ -56,29 +52,21 @@ def splitter(task: Task, language: str | None) -> Split:
 
 
 def translate_by_sentence(
-    translator: Translator,
+    translate: Callable[[Sequence[str], Advance], list[Translation]],
     lines: Sequence[str],
-    advance: Advance,
-    prefixes: Sequence[str] | None = None,
-    workers: Workers | None = None,
+    split: Split,
+    advance: Advance = lambda lines: None,
 ) -> list[Translation]:
-    """Return what `translator` makes of each line, its sentences one by one; those of all lines together.
+    """Return the translation of each line, made of those of its sentences; those of all lines are translated together.
 
-    A line of one sentence is translated as it is. Arguments as `Translator.translate_window`.
+    A line of one sentence is translated as it is.
 
-    Raises:
-        UsageError: there are prefixes, or as `splitter`.
+    Args:
+        translate: returns the translations of sentences, with one output each, and calls `advance` with them.
+        advance: called with the lines translated since the last call.
     """
-    if prefixes is not None:
-        raise UsageError("--split-sentences joins the outputs of a line's sentences: leave out the prefixes")
-    split = splitter(translator.task, translator.options.sentence_language)
     parts = [split(line) for line in lines]
-    whole = dataclasses.replace(translator.options, split_sentences=False, sentence_language=None)
-    translations = iter(
-        dataclasses.replace(translator, options=whole).translate_window(
-            list(chain.from_iterable(parts)), _line_by_line(lines, parts, advance), workers=workers
-        )
-    )
+    translations = iter(translate(list(chain.from_iterable(parts)), _line_by_line(lines, parts, advance)))
     return [_joined(line, part, list(islice(translations, len(part)))) for line, part in zip(lines, parts, strict=True)]
 
 

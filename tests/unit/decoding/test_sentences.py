@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.sentences import splitter
-from nmt_cli.decoding.translator import Output, Translation, Translator
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import EOS, Task
 
