@@ -22,6 +22,7 @@ from nmt_cli.commands.train_parts import (
     open_data,
     vocabulary_of,
 )
+from nmt_cli.commands.train_plan import warning
 from nmt_cli.device import World, choose_device
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import CountsFlops
@@ -58,6 +59,9 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         trainer = Trainer(parts, settings, world)
         trainer.try_largest()
         model, plan, length = parts.model, parts.plan, parts.length
+        size = sum(parameter.numel() for parameter in model.parameters())
+        if origin is None and (text := warning(task, size, length)):
+            print(text, file=sys.stderr)
         first = next(plan.epoch(0))
         source, target = plan.source_lengths[first], plan.target_lengths[first]
         figures |= {

@@ -30,6 +30,7 @@ from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.validation import LOSS
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
@@ -133,7 +134,7 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possibl
     """
     wanted = {
         "--patience": settings.patience is not None,
-        "--best-by": settings.best_by != "loss",
+        "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
         "--validate-every": flags.get("validate_every") is not None,
     }

@@ -30,7 +30,7 @@ from nmt_cli.training.parts import Parts
 from nmt_cli.training.precision import choose_precision
 from nmt_cli.training.rates import device_rates
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
-from nmt_cli.training.validation import validation_loss
+from nmt_cli.training.validation import LOSS, check_measure, validation_loss
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,7 @@ def build_parts(
         run: the directory of the run, which may have a precision already.
     """
     settings: TrainingConfig = config.training
-    if settings.best_by not in ("loss", *task.measures):
-        own = " and ".join(["loss", *task.measures])
-        raise UsageError(f"--best-by {settings.best_by}: the task {task.name!r} has {own}")
+    check_measure(settings.best_by, task)
     torch.manual_seed(settings.seed)
     try:
         model = registry.build(config["model"], attention=config["attention"], **vocabulary_of(task)).to(world.device)
@@ -130,7 +128,7 @@ def build_parts(
     def validate() -> dict[str, float]:
         assert valid is not None
         values = validation_loss(model, criterion, valid, world, precision, packed)
-        if (settings.validation_bleu or settings.best_by != "loss") and world.is_main:
+        if (settings.validation_bleu or settings.best_by != LOSS) and world.is_main:
             values |= translation_scores(model, task, valid, world.device)
         return values
 

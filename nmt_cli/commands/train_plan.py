@@ -11,6 +11,7 @@ from nmt_cli.errors import counted
 from nmt_cli.interfaces import Task
 from nmt_cli.presets import BY_SIZE
 from nmt_cli.training.freezing import trained
+from nmt_cli.training.length import Length
 from nmt_cli.training.parts import Parts
 from nmt_cli.training.reporter import readable
 from nmt_cli.training.settings import TrainingConfig
@@ -31,22 +32,23 @@ def plan_lines(parts: Parts, world: World, adapts: bool) -> str:
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
         f"{plan.batch_tokens:,} tokens an update; micro-batches: {parts.micro_batches}{packed}; "
         f"processes: {world.size} ({world.device.type}); precision: {parts.precision}",
+        "" if adapts else warning(parts.task, count, length),
     ]
-    if not adapts and length.is_too_long_for(count):
-        lines.append(
-            f"warning: {count:,} parameters for {length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} "
-            f"epochs: the model will overfit{smaller_preset(parts, count)}"
-        )
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
 
 
-def smaller_preset(parts: Parts, count: int) -> str:
-    """Return the advice to use the largest preset that suits the corpus; else the smallest, if that is smaller."""
-    sizes = [(name, size) for name, size in sizes_of_presets(parts.task) if size < count]
-    if not sizes:
+def warning(task: Task, count: int, length: Length) -> str:
+    """Return a line if a model of `count` parameters is far too large for the data of the task, else nothing.
+
+    It names the largest preset that suits the data, or else the smallest one, if there is a smaller one.
+    """
+    if not length.is_too_long_for(count):
         return ""
-    name, size = next((each for each in sizes if each[1] <= parts.length.largest_model), sizes[-1])
-    return f"; --preset {name} has {size:,}"
+    smaller = [(name, size) for name, size in sizes_of_presets(task) if size < count]
+    suiting = [(name, size) for name, size in smaller if size <= length.largest_model] or smaller[-1:]
+    advice = "; --preset {} has {:,}".format(*suiting[0]) if suiting else ""
+    data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
+    return f"warning: {count:,} parameters for {data}: the model will overfit{advice}"
 
 
 def sizes_of_presets(task: Task) -> Iterator[tuple[str, int]]:

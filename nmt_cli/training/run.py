@@ -36,6 +36,7 @@ from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.state import ACTIONS, Totals, TrainState
 from nmt_cli.training.updates import Update
+from nmt_cli.training.validation import LOSS
 
 
 class Sums(NamedTuple):
@@ -253,7 +254,7 @@ class Run:
         values, measure = self.parts.validate(), self.config.best_by
         own = values[f"validation_{measure}"] if self.world.is_main else 0.0
         [value] = self.world.start_sum(torch.tensor([own], dtype=torch.float64, device=self.world.device))()
-        self.state.judge(value, larger_is_better=measure != "loss")
+        self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 
     def log(self, values: Mapping[str, float]) -> None:

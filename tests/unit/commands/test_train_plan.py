@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuratio
 from nmt_cli.commands.train_plan import plan_lines
 from nmt_cli.device import World
 from nmt_cli.presets import BY_SIZE, PRESETS
+from nmt_cli.training import length
 from nmt_cli.training.length import Length
 
+Nmt = Callable[..., tuple[int, str, str]]
 TINY = {"num_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2, "batch_tokens": 500, "max_epochs": 3}
 WORLD = World(0, 1, torch.device("cpu"))
 
@@ -52,12 +56,12 @@ def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None
         def parameters(self, recurse: bool = True) -> Any:
             return iter([torch.empty(60_000_000, device="meta")])
 
-    length = Length(1, tokens, 2000)
-    lines = plan_lines(replace(parts, model=Large(), length=length), WORLD, adapts=False).split("\n")
+    long = Length(1, tokens, 2000)
+    lines = plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=False).split("\n")
     assert f"60,000,000 parameters for {tokens:,} target tokens, and 2,000 epochs: the model will overfit" in lines[2]
     assert f"; --preset {advice}" in lines[2]
-    assert len(plan_lines(replace(parts, model=Large(), length=length), WORLD, adapts=True).split("\n")) == 2
-    few = replace(length, steps=500)
+    assert len(plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=True).split("\n")) == 2
+    few = replace(long, steps=500)
     assert len(plan_lines(replace(parts, model=Large(), length=few), WORLD, adapts=False).split("\n")) == 2
 
 
@@ -68,3 +72,11 @@ def test_no_preset_is_smaller(parts: Any) -> None:
 
 def test_presets_by_size_exist() -> None:
     assert all(name in PRESETS for names in BY_SIZE.values() for name in names)
+
+
+def test_a_dry_run_warns_too(nmt: Nmt, tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(length, "MANY_PARAMETERS", 0.1)
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items() if name != "max_epochs"]
+    for steps, warned in ((100_000, True), (10, False)):
+        code, out, err = nmt("train", tiny_data, *flags, "--max-steps", steps, "--device", "cpu", "--dry-run", "--json")
+        assert (code, json.loads(out)["steps"], "the model will overfit" in err) == (0, steps, warned)
