@@ -75,7 +75,7 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
     data, translated = tmp_path / "data", tmp_path / "translated"
     options = PrepareOptions(out=data, train=(prefixes["train"],), valid=prefixes["valid"], workers=1)
     prepare(options, {"source_lang": "de", "target_lang": "en", "vocab_size": 120})  # English numbers have many words
-    settings = {"d_model": 32, "save_every": 15, "max_steps": 30, "best_by": "bleu"}
+    settings = {"d_model": 32, "micro_batches": 1, "save_every": 15, "max_steps": 30, "best_by": "bleu"}
     run(data, tmp_path / "run", **settings)
     source, reference = data / "valid.source.txt", data / "valid.target.txt"
     code, _, err = nmt("translate", tmp_path / "run" / "best", "--beam", 1, "--input", source, "--output", translated)
