@@ -72,6 +72,7 @@ def test_the_origin_is_validated_first(train: Train, origin: Path, tiny_data: Pa
     run = tmp_path / "run"
     given = (tiny_data, "--init-from", origin, *SHORT, "--learning-rate-scale", 0, "--save-every", 2, "--out", run)
     assert train(*given, "--max-steps", 2)[0] == 0
+    (run / "best").unlink()  # as if a kill came before it was made
     code, err = train("--resume", run, "--patience", 2, "--max-steps", 9)
     assert (code, "stopped at step 4: no improvement in 2 validations" in err) == (0, True), err
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
