@@ -280,6 +280,8 @@ class Task(ABC):
     name: ClassVar[str]
     search_defaults: ClassVar[Mapping[str, float]] = {}
     """Search options such as `beam` and `alpha` where this task's defaults are not those of translation."""
+    measures: ClassVar[Sequence[str]] = ()
+    """The scores of `evaluate` that can choose the best checkpoint of a run: larger is better."""
 
     # Preparing data.
 
@@ -440,4 +442,4 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return corpus scores by name, of output lines against raw reference lines; the first one selects models."""
+        """Return corpus scores by name, of output lines against raw reference lines."""

@@ -300,3 +300,6 @@ PRESETS: dict[str, Preset] = {
         },
     ),
 }
+
+BY_SIZE = {"translation": ("transformer_base", "multi30k", "quickstart"), "parsing": ("parsing_wsj", "parsing_small")}
+"""By task, presets for corpora of different sizes, the largest model first."""

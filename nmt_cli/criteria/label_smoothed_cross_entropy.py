@@ -99,6 +99,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
+        with_weight_gradient = with_gradient and ctx.needs_input_grad[1]  # it may be frozen
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
         longest = CHUNK[hidden.device.type]
         buffer = low_hidden.new_empty(min(len(hidden), longest), len(weight))
@@ -110,13 +111,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             logits[max(count - rows.start, 0) :] = 0
             if hidden_gradient is not None:
                 hidden_gradient[rows] = logits @ low_weight
+            if with_weight_gradient:
                 weight_gradient = _plus_product(weight_gradient, logits.t(), low_hidden[rows], weight.dtype)
         uniform, hidden_sum = weight.sum(0) / len(weight), hidden[:count].sum(0, dtype=weight.dtype)  # [d]
         log_normaliser = log_normalisers[:count].sum()
         nll = log_normaliser - target_logits[:count].sum()
         uniform_nll = log_normaliser - (hidden_sum * uniform).sum()  # not a product, which autocast would lower
-        if hidden_gradient is not None and weight_gradient is not None:
+        if hidden_gradient is not None:
             hidden_gradient[:count] -= epsilon * uniform
+        if weight_gradient is not None:
             weight_gradient -= epsilon / len(weight) * hidden_sum
         ctx.gradients = hidden_gradient, weight_gradient
         ctx.mark_non_differentiable(nll)
@@ -126,7 +129,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         hidden_gradient, weight_gradient = ctx.gradients
         del ctx.gradients  # scaled in place, so there is no second backward pass
-        return hidden_gradient.mul_(gradients[0]), weight_gradient.mul_(gradients[0]), None, None, None, None
+        scaled = (each if each is None else each.mul_(gradients[0]) for each in (hidden_gradient, weight_gradient))
+        return *scaled, None, None, None, None
 
 
 def _parts(rows: int, longest: int) -> Iterator[slice]:

@@ -66,6 +66,7 @@ class TranslationTask(VocabularyTask):
 
     name = "translation"
     config_type = TranslationConfig
+    measures = ("bleu",)
     vocabulary_settings = (
         *("moses", "moses_escape", "lowercase"),
         *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies"),
