@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -35,7 +36,6 @@ def serve(
     Raises:
         NmtError: the address cannot be listened on, or a worker process died.
     """
-
     work = translator.translate_window if workers is None else partial(_translated_by, workers)
     work([""])  # starts the processes: before there are threads and sockets, which they would share
 
@@ -103,9 +103,12 @@ def _translate_in_worker(translator: Translator, texts: list[str]) -> list[Trans
 def _listener(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise NmtError(f"--host {host}: there is no such address") from error
+    try:
         return socket.create_server(address[:2], family=family)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be one
-        reason = error.strerror if isinstance(error, OSError) else error
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
         raise NmtError(
             f"cannot listen on {host}, port {port}: {reason}; choose another with --host or --port"
         ) from error

@@ -28,7 +28,7 @@ def test_an_address_of_ipv6() -> None:
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 70, "192.0.2.1"])
 def test_addresses_that_are_not_of_this_machine(host: str) -> None:
-    with pytest.raises(NmtError, match=f"cannot listen on {host}, port 0: ."):
+    with pytest.raises(NmtError, match=rf"{host}.*: \w"):
         _listener(host, 0)
 
 
