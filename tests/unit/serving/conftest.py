@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 @dataclass
 class Client:
-    """A client that sends one request and, if `stay` is set to false, leaves as soon as `leave` is set."""
+    """A client that sends a request, and leaves when `leave` is set."""
 
     app: ASGIApp
     leave: asyncio.Event = field(default_factory=asyncio.Event)
