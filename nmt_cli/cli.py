@@ -25,6 +25,7 @@ COMMANDS = {
     "train": "Train a model, or resume a run.",
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
+    "serve": "Translate over HTTP.",
     "score": "Score translations against references: BLEU, chrF2, TER.",
 }
 """Each is the `command` of a module of `nmt_cli.commands`."""

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -35,10 +35,15 @@ class Panel(NamedTuple):
 
 
 class MoreFlags(NamedTuple):
-    """The flags of components: their panels, and the names that each kind of component may have."""
+    """The flags of components: their panels, and the names that each kind of component may have.
+
+    Args:
+        without: fields of the panels that are no flags of this command.
+    """
 
     panels: Sequence[Panel]
     choices: Mapping[str, Sequence[str]] = {}
+    without: Collection[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +109,8 @@ def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]
     own = list(_own_parameters(command.options))
     names = {parameter.name for parameter in own}
     more = command.more_flags(imports) if command.more_flags else MoreFlags(())
-    parameters = [*own, *_more_parameters(more, names), *_dotted_parameters(more.panels)]
+    taken = names.union(more.without)
+    parameters = [*own, *_more_parameters(more, taken), *_dotted_parameters(more.panels)]
 
     def run(**values: Any) -> None:
         given = {

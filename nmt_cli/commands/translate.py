@@ -8,11 +8,11 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,13 +20,13 @@ from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import DTYPES, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
-from nmt_cli.registry import argument, option
+from nmt_cli.flags import Command, MoreFlags, Panel
+from nmt_cli.registry import option
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
@@ -35,12 +35,9 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateCommandOptions:
+class TranslateCommandOptions(ModelOptions):
     """Translate lines from standard input to standard output, one line out for each line in."""
 
-    checkpoints: tuple[Path, ...] = argument(
-        "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
-    )
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
@@ -68,21 +65,7 @@ class TranslateCommandOptions:
     )
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
-    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
-    dtype: str = option(
-        "auto",
-        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
-        "change some outputs.",
-        choices=DTYPES,
-    )
-    workers: int | None = option(
-        None,
-        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
-        minimum=1,
-    )
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of `TranslateOptions` and `SearchOptions`
 
 
 def translate(options: TranslateCommandOptions) -> None:

@@ -5,13 +5,38 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from nmt_cli.config import check_values, flag
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.registry import option
+from nmt_cli.flags import IMPORTS_HELP
+from nmt_cli.registry import argument, option
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Arguments and flags of the commands that translate: which model, and where it computes."""
+
+    checkpoints: tuple[Path, ...] = argument(
+        "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
+    )
+    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
+    dtype: str = option(
+        "auto",
+        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
+        "change some outputs.",
+        choices=DTYPES,
+    )
+    workers: int | None = option(
+        None,
+        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
+        minimum=1,
+    )
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of the dataclasses below
 
 
 @dataclass(frozen=True)
