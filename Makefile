@@ -56,7 +56,7 @@ docs: $(STAMP)
 faults: $(STAMP)
 	OMP_NUM_THREADS=1 NMT_FAULTS=long $(BIN)/python -m pytest tests/faults -p no:xdist --timeout 3600 --durations 10
 
-# BENCH="--python ctranslate2=PATH ..." gives the interpreters of the programs to compare translation with, and other
+# BENCH="--python huggingface=PATH ..." gives the interpreters of the programs to compare translation with, and other
 # flags; TRAINING="--python fairseq=PATH ..." those of training.
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.training $(TRAINING)

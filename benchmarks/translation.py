@@ -1,6 +1,6 @@
 """Speed of translation beside other programs that translate with the same weights.
 
-    python -m benchmarks.translation [--python ctranslate2=/path/to/python ...] [--out DIRECTORY]
+    python -m benchmarks.translation [--python huggingface=/path/to/python ...] [--out DIRECTORY]
 
 A program is measured with the interpreter that --python gives, this one by default, and left out if it is not installed
 there. All sources have 18 to 30 words and all outputs 30 tokens.

@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
+from nmt_cli.export.loading import load_with
 from nmt_cli.metrics.bleu import Score, score
 
 __all__ = ["Output", "Score", "TargetScore", "Translation", "Translator", "load", "score"]
@@ -27,6 +27,7 @@ def load(
     device: str = "auto",
     dtype: str = "auto",
     dictionary: str | os.PathLike[str] | None = None,
+    engine: str = "nmt",
     **options: int | float | bool | str,
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
@@ -35,13 +36,14 @@ def load(
         device: auto, cpu, cuda or cuda:N.
         dtype: of the matrix products: auto (float32), float32, bfloat16 or int8.
         dictionary: a file of translations of source words, for `replace_unknown`.
+        engine: the program that searches: nmt, or ctranslate2, which translates with an export of one checkpoint.
         options: the translator's options, such as `beam=4`.
 
     Raises:
-        UsageError: an option or device is unknown, or a value is out of range.
+        UsageError: an option, device or engine is unknown, a value is out of range, or the engine lacks something.
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
         DataError: the dictionary cannot be read.
     """
     paths = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
     words = None if dictionary is None else Path(dictionary)
-    return load_translator([Path(path) for path in paths], device, options, dtype, dictionary=words)
+    return load_with(engine, [Path(path) for path in paths], device, options, dtype, dictionary=words)

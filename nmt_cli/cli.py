@@ -26,6 +26,7 @@ COMMANDS = {
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
     "serve": "Translate over HTTP.",
+    "export": "Write a checkpoint in the form of another program: CTranslate2, Hugging Face Transformers.",
     "score": "Score translations against references: BLEU, chrF2, TER.",
 }
 """Each is the `command` of a module of `nmt_cli.commands`."""

@@ -138,6 +138,19 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class HasOutputBias(Protocol):
+    """Optional for a model: a bias [V], which is added to the logits."""
+
+    @property
+    def output_bias(self) -> Tensor | None: ...
+
+
+def output_bias_of(model: Model) -> Tensor | None:
+    """Return the bias [V] of the logits, or None."""
+    return model.output_bias if isinstance(model, HasOutputBias) else None
+
+
+@runtime_checkable
 class ComputesRows(Protocol):
     """Optional for a model: to be trained on rows of real tokens, without padding."""
 
@@ -180,10 +193,7 @@ class CountsFlops(Protocol):
 
 
 def with_backward(forward: Mapping[str, float]) -> dict[str, float]:
-    """Return the operations of training from those of the forward pass, by part.
-
-    The backward pass costs two forward passes: the gradient of the input, and that of the weight.
-    """
+    """Return the operations of training by part: gradients of input and weight cost a forward pass each."""
     return {part: 3 * operations for part, operations in forward.items()}
 
 

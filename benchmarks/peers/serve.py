@@ -1,7 +1,7 @@
 """The process of a system that is measured: it loads a model, then waits for requests on standard input.
 
 Requests and replies are lines of JSON. This file and the adapters beside it run in the interpreters of other programs,
-so they import nothing else of this project.
+so they import nothing else of this project, but those of nmt and of CTranslate2, which is an extra of it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import ENGINES, ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
@@ -65,6 +65,11 @@ class TranslateCommandOptions(ModelOptions):
     )
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
+    engine: str = option(
+        "nmt",
+        "Program that searches. ctranslate2 uses an export of the checkpoint, written once and kept beside it.",
+        choices=ENGINES,
+    )
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
 
 
@@ -74,12 +79,12 @@ def translate(options: TranslateCommandOptions) -> None:
     Raises:
         UsageError: flags that do not fit together; a file in place of a checkpoint.
         DataError: the input cannot be read.
-        CheckpointError: as `load_translator`.
+        CheckpointError: as `load_with`.
         OSError: the output cannot be written.
     """
     from nmt_cli import registry
-    from nmt_cli.decoding.loading import load_translator
     from nmt_cli.decoding.workers import translation_workers
+    from nmt_cli.export.loading import load_with
 
     registry.discover(options.imports)
     _check(options)
@@ -87,8 +92,16 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return load_translator(
-            options.checkpoints, options.device, search, options.dtype, note, dictionary=options.dictionary
+        return load_with(
+            options.engine,
+            options.checkpoints,
+            options.device,
+            search,
+            options.dtype,
+            dictionary=options.dictionary,
+            workers=options.workers,
+            scores=not _plain(options),
+            say=note,
         )
 
     if options.interactive:
@@ -128,7 +141,8 @@ class _Counts:
 
     def add(self, translation: Translation) -> None:
         self.lines += 1
-        self.tokens += len(translation.outputs[0].token_scores)
+        best = translation.outputs[0]
+        self.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)  # an engine may leave out the scores
         for output in translation.outputs:
             self.outputs += 1
             self.repaired += bool(output.repairs)
@@ -218,6 +232,12 @@ def _format(translator: Translator, translation: Translation, number: int, optio
     return captured.get()
 
 
+def _plain(options: TranslateCommandOptions) -> bool:
+    """Whether the output is the best text of each line alone, without scores."""
+    nbest = options.chosen.get("nbest", 1)
+    return options.format in (None, "text") and nbest == 1 and not options.scores and not options.interactive
+
+
 def _to_terminal(options: TranslateCommandOptions) -> bool:
     return options.output is None and sys.stdout.isatty()
 
@@ -257,6 +277,7 @@ def _check(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
     _check_search(options)
     _check_scoring(options)
+    _check_engine(options)
     if options.shard is not None:
         shard_numbers(options.shard)
         if options.input is None:
@@ -310,6 +331,13 @@ def _check_scoring(options: TranslateCommandOptions) -> None:
         raise UsageError(f"--score-target scores given lines and does not search: leave out {flags}")
 
 
+def _check_engine(options: TranslateCommandOptions) -> None:
+    """Raise UsageError for a flag that another engine has nothing for."""
+    given = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
+    if options.engine != "nmt" and given:
+        raise UsageError(f"{flag(given[0])} needs nmt's own engine: leave it out, or --engine {options.engine}")
+
+
 def _check_files(options: TranslateCommandOptions) -> None:
     """Raise UsageError for an output file that is the input, or is in no directory."""
     read = {
@@ -353,6 +381,7 @@ command = Command(
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
+        "nmt translate run --engine ctranslate2 --dtype int8 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
         "nmt translate run --input test.en --score-target test.de",

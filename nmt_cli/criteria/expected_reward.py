@@ -36,7 +36,7 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import (
     decoder_rows,
 )
 from nmt_cli.device import autocast, product_dtype
-from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss
+from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bias_of
 from nmt_cli.packing import Packing, mapped
 from nmt_cli.registry import option, register
 
@@ -162,7 +162,7 @@ def log_probabilities(model: Any, batch: Batch) -> Tensor:
     with without_dropout(model):
         hidden = decoder_rows(model, batch)
     places = batch.target_packing.places
-    logits = F.linear(hidden[: len(places)], model.output_weight).float()
+    logits = F.linear(hidden[: len(places)], model.output_weight, output_bias_of(model)).float()
     logits[:, NEVER] = -torch.inf
     nll = F.cross_entropy(logits, batch.target_out.flatten()[places], reduction="none")
     return -batch.target_packing.unpack(nll[:, None]).sum((1, 2))

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.device import product_dtype
-from nmt_cli.interfaces import Batch, ComputesRows, Loss, Model
+from nmt_cli.interfaces import Batch, ComputesRows, Loss, Model, output_bias_of
 from nmt_cli.registry import option, register
 
 ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
@@ -49,9 +49,9 @@ class LabelSmoothedCrossEntropy:
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See `Criterion`."""
-        hidden, weight = decoder_rows(model, batch), model.output_weight
+        hidden, weight, bias = decoder_rows(model, batch), model.output_weight, output_bias_of(model)
         targets = batch.target_out.flatten()[batch.target_packing.places]
-        total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient)
+        total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient, bias)
         return Loss(total, nll, batch.num_tokens)
 
 
@@ -63,7 +63,12 @@ def decoder_rows(model: Model, batch: Batch) -> Tensor:
 
 
 def smoothed_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, to_gradient: ToGradient | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    epsilon: float,
+    to_gradient: ToGradient | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the smoothed loss and the negative log-likelihood (without gradient), each summed over tokens.
 
@@ -72,7 +77,11 @@ def smoothed_cross_entropy(
         weight: [V, d] output weight.
         targets: [tokens] ids.
         to_gradient: another implementation of `_to_gradient`.
+        bias: [V] of the logits.
     """
+    if bias is not None:  # it is the weight of a hidden state of 1; eight columns keep the rows aligned
+        hidden = F.pad(hidden, (0, 8), value=1.0)
+        weight = torch.cat([weight, bias[:, None], weight.new_zeros(len(weight), 7)], 1)
     arguments = (hidden, weight, targets, epsilon, to_gradient or _to_gradient, torch.is_grad_enabled())
     return _ChunkedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
 

@@ -14,6 +14,8 @@ from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.registry import argument, option
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
+ENGINES = ("nmt", "ctranslate2")
+"""The programs that search: this one, and `export/ctranslate2_engine.py`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 from nmt_cli.data.batching import collate, length_buckets
 from nmt_cli.decoding.probabilities import check_probabilities
 from nmt_cli.device import in_halves
-from nmt_cli.interfaces import PAD, Batch, Model
+from nmt_cli.interfaces import PAD, Batch, Model, output_bias_of
 
 ROWS = 512
 """Rows of the logits [ROWS, V] that exist at a time."""
@@ -102,6 +102,6 @@ def _real_token_scores(model: Model, batch: Batch, real: Tensor) -> Tensor:
     hidden = model.decoder_output(batch.source, batch.target_in)[real]  # [tokens, d]
     parts = []
     for rows, ids in zip(torch.split(hidden, ROWS), torch.split(batch.target_out[real], ROWS), strict=True):
-        logits = F.linear(rows, model.output_weight).float()  # [ROWS, V]
+        logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()  # [ROWS, V]
         parts.append(F.cross_entropy(logits, ids, reduction="none"))
     return -torch.cat(parts)

@@ -15,6 +15,7 @@ from nmt_cli.data.batching import pad
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import FREE, constraint_of
+from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import TranslateOptions, with_options
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.sampling import sample
@@ -54,20 +55,22 @@ class Translator:
     as `beam`, `alpha`, `nbest` and `batch_tokens`; they replace those of `options` for one call.
 
     Args:
-        model: what the search uses, on `device`: one model or an ensemble.
-        models: the members as they were trained, in evaluation mode.
+        model: what the search uses, on `device`, one model or an ensemble; or a model in another program.
+        models: the members as they were trained, in evaluation mode; none in another program.
         dictionary: translations of source words, for `replace_unknown`.
     """
 
     task: Task
-    model: Decodable
+    model: Decodable | Engine
     device: torch.device
     options: TranslateOptions = field(default_factory=TranslateOptions)
     models: Sequence[Model] = ()
     dictionary: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise UsageError if an option is set that the task or a model does not have, or that needs an extra."""
+        """Raise UsageError if an option is set that task, model or program does not have, or that needs an extra."""
+        if isinstance(self.model, Engine):
+            self.model.check(self.options)
         if self.options.constrained and self.task.constraint([], [], self.device) is None:
             raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
         if self.options.replace_unknown:
@@ -137,12 +140,7 @@ class Translator:
         advance([line.line for line in encoded if not line.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
         batches = list(self._batches([line for line in encoded if line.ids]))
-        translated = (
-            ((batch, self.outputs(batch)) for batch in batches)
-            if workers is None or len(batches) == 1
-            else workers.map(_outputs_of_worker, batches)
-        )
-        for batch, outputs in translated:
+        for batch, outputs in self._searched(batches, workers):
             for line, its_outputs in zip(batch, outputs, strict=True):
                 results[line.position] = Translation(line.line, its_outputs, len(line.ids), line.truncated)
             advance([line.line for line in batch])
@@ -169,11 +167,13 @@ class Translator:
             place: the name of the target at a position, for messages.
 
         Raises:
-            UsageError: these are not two lists of strings of the same length.
+            UsageError: these are not two lists of strings of the same length, or the model is in another program.
             DataError: the task cannot read a target, such as a tree with unbalanced brackets.
             CheckpointError: a probability is NaN.
             NmtError: one pair does not fit in memory.
         """
+        if isinstance(self.model, Engine):
+            raise UsageError("given targets are scored by nmt's own engine: load the checkpoint with it")
         if isinstance(sources, str) or isinstance(targets, str) or len(sources) != len(targets):
             raise UsageError("score_targets takes two lists of lines of the same length")
         inputs = [self._encode(position, position + 1, line) for position, line in enumerate(sources)]
@@ -261,7 +261,26 @@ class Translator:
         if batch:
             yield batch
 
+    def _searched(
+        self, batches: list[list[_Encoded]], workers: Workers | None
+    ) -> Iterator[tuple[list[_Encoded], list[list[Output]]]]:
+        """Yield each batch and the outputs of its lines."""
+        if isinstance(self.model, Engine):
+            requests = [[self._request(line) for line in batch] for batch in batches]
+            for batch, found in zip(batches, self.model.search(requests, self.options), strict=True):
+                yield batch, self._outputs(batch, found)
+        elif workers is None or len(batches) == 1:
+            yield from ((batch, self.outputs(batch)) for batch in batches)
+        else:
+            yield from workers.map(_outputs_of_worker, batches)
+
+    def _request(self, line: _Encoded) -> Request:
+        if line.prefix != FREE:
+            raise UsageError("prefixes need nmt's own engine: leave them out, or the other engine")
+        return Request(line.ids, self._limit(line))
+
     def _search(self, batch: Sequence[_Encoded]) -> list[list[Hypothesis]]:
+        assert not isinstance(self.model, Engine)
         options, search = self.options, self.options.search
         limits = [self._limit(line) for line in batch]
         prefixes = [line.prefix for line in batch]
@@ -286,8 +305,11 @@ class Translator:
 
     def outputs(self, batch: list[_Encoded]) -> list[list[Output]]:
         """Translate a batch; the outputs of each line."""
-        searched = zip(batch, in_halves(self._search, batch, self._too_large), strict=True)
-        return [[self._output(hypothesis, line) for hypothesis in hypotheses] for line, hypotheses in searched]
+        return self._outputs(batch, in_halves(self._search, batch, self._too_large))
+
+    def _outputs(self, batch: list[_Encoded], found: Iterable[list[Hypothesis]]) -> list[list[Output]]:
+        lines = zip(batch, found, strict=True)
+        return [[self._output(hypothesis, line) for hypothesis in hypotheses] for line, hypotheses in lines]
 
     def _limit(self, line: _Encoded) -> int:
         """The maximum output length of a line, which is not less than that of its prefix."""

@@ -10,14 +10,20 @@ import torch
 
 from nmt_cli.cores import available_cores
 from nmt_cli.data.parallel import Workers, can_fork
+from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import keep_freed_memory
 from nmt_cli.errors import UsageError
 
 
+def default_workers(device: torch.device) -> int:
+    """Return the number of batches to translate at a time: on a CPU, one for each thread that PyTorch would use."""
+    return min(available_cores(), torch.get_num_threads()) if device.type == "cpu" else 1
+
+
 @contextmanager
 def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
-    """Yield processes for `Translator.translate_window`, which share the weights; None for one process.
+    """Yield processes for `Translator.translate_window`, which share the weights; None for one, and for an `Engine`.
 
     With several, this process computes with one thread, too: it translates a batch that comes alone.
 
@@ -28,14 +34,16 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     Raises:
         UsageError: the device is not a CPU, or the system cannot fork.
     """
+    if isinstance(translator.model, Engine):  # it has its own threads
+        yield None
+        return
     possible = translator.device.type == "cpu" and can_fork()
     if count is not None and count > 1 and not possible:
         where = "on a CPU" if can_fork() else "where a process can fork, which this system does not offer"
         raise UsageError(f"--workers {count}: several processes translate only {where}; leave out --workers")
     if translator.device.type == "cpu":
         keep_freed_memory()
-    default = min(available_cores(), torch.get_num_threads()) if possible and sys.platform == "linux" else 1
-    processes = count or default
+    processes = count or (default_workers(translator.device) if possible and sys.platform == "linux" else 1)
     if processes == 1:
         yield None
         return

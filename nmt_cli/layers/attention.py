@@ -153,18 +153,20 @@ class FullAttention(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """Section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, with no biases, as in the paper.
+    """Section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O.
 
-    d_k and d_v need not be d_model / h (Table 3, rows A and B).
+    d_k and d_v need not be d_model / h (Table 3, rows A and B). The paper has no biases.
     """
 
-    def __init__(self, d_model: int, num_heads: int, d_k: int, d_v: int, kernel: Kernel) -> None:
+    def __init__(
+        self, d_model: int, num_heads: int, d_k: int, d_v: int, kernel: Kernel, *, biases: bool = False
+    ) -> None:
         super().__init__()
         self.num_heads, self.d_k, self.d_v = num_heads, d_k, d_v
-        self.w_q = nn.Linear(d_model, num_heads * d_k, bias=False)
-        self.w_k = nn.Linear(d_model, num_heads * d_k, bias=False)
-        self.w_v = nn.Linear(d_model, num_heads * d_v, bias=False)
-        self.w_o = nn.Linear(num_heads * d_v, d_model, bias=False)
+        self.w_q = nn.Linear(d_model, num_heads * d_k, bias=biases)
+        self.w_k = nn.Linear(d_model, num_heads * d_k, bias=biases)
+        self.w_v = nn.Linear(d_model, num_heads * d_v, bias=biases)
+        self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
         self.recorded: list[Tensor] | None = None  # if a list, each call appends its attention weights [B, H, T, S]
 
@@ -194,7 +196,12 @@ class MultiHeadAttention(nn.Module):
     def _heads(self, x: Tensor, packing: Packing | None, *projections: nn.Linear) -> list[Tensor]:
         """Project `x` for each of the projections, in one product: [B, H, T, width], or [N, H, width] on rows."""
         weights = [projection.weight for projection in projections]
-        projected = F.linear(x, torch.cat(weights) if len(weights) > 1 else weights[0])
+        biases: list[Tensor] = [projection.bias for projection in projections if projection.bias is not None]
+        projected = F.linear(
+            x,
+            torch.cat(weights) if len(weights) > 1 else weights[0],
+            torch.cat(biases) if biases else None,
+        )
         on_rows = packing is not None and packing.starts is not None
         if packing is not None and not on_rows:
             projected = packing.unpack(projected)

@@ -43,6 +43,8 @@ class TransformerConfig:
     dropout: float = option(0.1, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99)
     attention_dropout: float = option(0.0, "Dropout on attention weights (paper: 0).", minimum=0.0, maximum=0.99)
     feed_forward_dropout: float = option(0.0, "Dropout in feed-forward layers (paper: 0).", minimum=0.0, maximum=0.99)
+    attention_biases: bool = option(False, "Add biases to the four projections of attention (paper: none).")
+    output_bias: bool = option(False, "Add a bias to the logits (paper: none).")
     norm: str = option(
         "post", "Layer normalisation after sub-layers, as in the paper, or before.", choices=("post", "pre")
     )
@@ -85,7 +87,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig, kernel: Kernel) -> None:
         super().__init__()
         pre_norm = config.norm == "pre"
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, *config.head_widths(), kernel)
+        self.self_attention = _attention(config, kernel)
         self.feed_forward = _feed_forward(config)
         self.around_self_attention = Residual(config.d_model, config.dropout, pre_norm)
         self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
@@ -102,11 +104,8 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig, kernel: Kernel) -> None:
         super().__init__()
         pre_norm = config.norm == "pre"
-        widths = config.head_widths()
-        self.self_attention = MultiHeadAttention(config.d_model, config.num_heads, *widths, kernel)
-        self.cross_attention = MultiHeadAttention(
-            config.d_model, config.num_heads, *widths, FullAttention(dropout=config.attention_dropout)
-        )
+        self.self_attention = _attention(config, kernel)
+        self.cross_attention = _attention(config, FullAttention(dropout=config.attention_dropout))
         self.feed_forward = _feed_forward(config)
         self.around_self_attention = Residual(config.d_model, config.dropout, pre_norm)
         self.around_cross_attention = Residual(config.d_model, config.dropout, pre_norm)
@@ -151,6 +150,7 @@ class Transformer(nn.Module):
         self.source_positions, self.target_positions = (
             positional_encoding(config.positions, config.d_model, config.max_positions) for _ in range(2)
         )
+        self.logit_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
 
         def layers(kind: type[nn.Module]) -> Any:
@@ -172,9 +172,14 @@ class Transformer(nn.Module):
         """The pre-softmax projection [V, d_model], which is the target embedding (section 3.4)."""
         return self.target_embedding.weight
 
+    @property
+    def output_bias(self) -> Tensor | None:
+        """See `HasOutputBias`."""
+        return self.logit_bias
+
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits [B, T, V] of each next token."""
-        return F.linear(self.decoder_output(source, target_in), self.output_weight)
+        return F.linear(self.decoder_output(source, target_in), self.output_weight, self.output_bias)
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits."""
@@ -244,12 +249,21 @@ class Transformer(nn.Module):
                 for projection in (module.w_q, module.w_k, module.w_v):
                     nn.init.xavier_uniform_(projection.weight, gain=0.5**0.5)
                 nn.init.xavier_uniform_(module.w_o.weight)
+                for projection in (module.w_q, module.w_k, module.w_v, module.w_o):
+                    if projection.bias is not None:
+                        nn.init.zeros_(projection.bias)
             elif isinstance(module, FeedForward):
                 # The weights keep PyTorch's uniform(+-1 / sqrt(inputs)). With Glorot's larger ones, a post-norm model
                 # at a high learning rate can lose its positions and treat the source as a bag of words.
                 for linear in (module.inner, module.outer):
                     if linear.bias is not None:
                         nn.init.zeros_(linear.bias)
+
+
+def _attention(config: TransformerConfig, kernel: Kernel) -> MultiHeadAttention:
+    """The attention of a layer, with this kernel."""
+    widths = config.head_widths()
+    return MultiHeadAttention(config.d_model, config.num_heads, *widths, kernel, biases=config.attention_biases)
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward | Experts:

@@ -90,7 +90,7 @@ class TransformerInference:
         self._model = model
         self._encoder = [_EncoderLayer(layer, dtype) for layer in model.encoder]
         self._decoder = [_DecoderLayer(layer, dtype) for layer in model.decoder]
-        self._output = frozen_linear(model.output_weight, dtype=dtype)
+        self._output = frozen_linear(model.output_weight, model.output_bias, dtype)
 
     @torch.no_grad()
     def start(self, source: Tensor) -> TransformerState:
@@ -146,10 +146,13 @@ class _SelfAttention:
         self.heads, self.d_k, self.kernel = attention.num_heads, attention.d_k, attention.kernel
         self.rotary = type(self.kernel) is RotaryAttention
         self.full = self.rotary or type(self.kernel) is FullAttention  # a subclass may do something else
-        query = attention.w_q.weight * (self.d_k**-0.5 if self.full else 1.0)
-        self.queries = len(query)
-        self.project = frozen_linear(torch.cat([query, _keys_values(attention)]), dtype=dtype)
-        self.merge = frozen_linear(attention.w_o.weight, dtype=dtype)
+        self.queries, scale = self.heads * self.d_k, self.d_k**-0.5 if self.full else 1.0
+
+        def queries_keys_values(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return torch.cat([query * scale, _head_by_head(key, value, self.heads)])
+
+        self.project = _projection(attention, queries_keys_values, dtype)
+        self.merge = frozen_linear(attention.w_o.weight, attention.w_o.bias, dtype)
 
     def encode(self, x: Tensor, padding: Tensor, mask: Tensor | None) -> Tensor:
         """All positions [A * S, d_model] of a source with this `padding` [A, S]."""
@@ -192,10 +195,10 @@ class _CrossAttention:
     """Attention over the encoder output, whose keys and values are computed once."""
 
     def __init__(self, attention: MultiHeadAttention, dtype: str) -> None:
-        self.heads = attention.num_heads
-        self.query = frozen_linear(attention.w_q.weight * attention.d_k**-0.5, dtype=dtype)
-        self.project = frozen_linear(_keys_values(attention), dtype=dtype)
-        self.merge = frozen_linear(attention.w_o.weight, dtype=dtype)
+        self.heads = heads = attention.num_heads
+        self.query = _projection(attention, lambda query, key, value: query * attention.d_k**-0.5, dtype)
+        self.project = _projection(attention, lambda query, key, value: _head_by_head(key, value, heads), dtype)
+        self.merge = frozen_linear(attention.w_o.weight, attention.w_o.bias, dtype)
 
     def source(self, encoder_output: Tensor, sentences: int) -> Tensor:
         """[A * S, d_model] -> keys and values [A, H, S, d_k + d_v]."""
@@ -277,11 +280,16 @@ def _attend(query: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
     return torch.bmm(scores.softmax(-1), keys_values[:, :, d_k:]).view(A, H, T, -1)
 
 
-def _keys_values(attention: MultiHeadAttention) -> Tensor:
-    """The weights of keys and values, head by head: [H * (d_k + d_v), d_model]."""
-    heads = attention.num_heads
-    keys, values = (each.weight.view(heads, -1, each.in_features) for each in (attention.w_k, attention.w_v))
-    return torch.cat([keys, values], dim=1).flatten(0, 1)
+def _projection(attention: MultiHeadAttention, joined: Callable[..., Tensor], dtype: str) -> Product:
+    """The product with what `joined` makes of the weights of queries, keys and values; the same of their biases."""
+    linears = (attention.w_q, attention.w_k, attention.w_v)
+    biases = [linear.bias for linear in linears if linear.bias is not None]
+    return frozen_linear(joined(*(linear.weight for linear in linears)), joined(*biases) if biases else None, dtype)
+
+
+def _head_by_head(keys: Tensor, values: Tensor, heads: int) -> Tensor:
+    """Weights [H * d_k, d_model] and [H * d_v, d_model] -> [H * (d_k + d_v), d_model]; biases without d_model."""
+    return torch.cat([each.view(heads, -1, *each.shape[1:]) for each in (keys, values)], dim=1).flatten(0, 1)
 
 
 def _with_columns(cache: Tensor, columns: Tensor, capacity: int) -> Tensor:

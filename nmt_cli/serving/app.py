@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from nmt_cli.decoding.translator import Translation
+from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import NmtError
 from nmt_cli.serving.limits import Limits
 from nmt_cli.serving.metrics import Measured, Metrics

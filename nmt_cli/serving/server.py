@@ -15,7 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nmt_cli.data.parallel import WorkerDied, Workers
-from nmt_cli.decoding.translator import LARGEST_BATCH, Translation, Translator
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
 from nmt_cli.errors import NmtError
 from nmt_cli.serving.app import application
 from nmt_cli.serving.limits import Limits

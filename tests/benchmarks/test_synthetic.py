@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.peers import nmt, serve, weights
+from benchmarks.peers import ctranslate2, nmt, serve, weights
 from benchmarks.peers.serve import Size
 from benchmarks.synthetic import ALPHA, line, random_sources, save_model
 from nmt_cli.checkpoint import load_model
@@ -36,6 +36,14 @@ def test_nmt_translates_to_outputs_of_the_fixed_length(tmp_path: Path) -> None:
         assert [len(output) for output in outputs] == [8] * 20  # and the end of the sentence
         assert system.translate(sources) == outputs
         assert len({tuple(output) for output in outputs}) > 1
+
+
+def test_ctranslate2_finds_the_same_words(tmp_path: Path) -> None:
+    fields = {**dataclasses.asdict(SIZE), "checkpoint": str(save_model(tmp_path / "model", SIZE)), "dtype": "float32"}
+    setup = serve.Setup(**fields, cores=2, beam=1, alpha=ALPHA, steps=9)
+    sources = random_sources(20, 3, 12, SIZE.vocabulary)
+    ours, theirs = (peer.build(setup).translate(sources) for peer in (nmt, ctranslate2))
+    assert [row[:8] for row in theirs] == ours
 
 
 def test_the_words_of_a_line_have_their_ids(tmp_path: Path) -> None:

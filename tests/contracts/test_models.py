@@ -25,6 +25,7 @@ from nmt_cli.interfaces import (
     DecoderState,
     Model,
     ShowsAttention,
+    output_bias_of,
 )
 
 
@@ -51,7 +52,7 @@ PAIRS = [pair for pair in itertools.product(registry.names("model"), registry.na
 def variants() -> Iterator[Any]:
     """Every model with every attention that it takes, and with every choice of its fields that have choices.
 
-    Besides these, a mixture of experts.
+    Besides these, a mixture of experts, and biases.
     """
     for name, attention in PAIRS:
         yield pytest.param({"name": name, "attention": attention}, id=f"{name}-{attention}")
@@ -62,6 +63,7 @@ def variants() -> Iterator[Any]:
                     fields = {"name": model.name, field.name: value}
                     yield pytest.param(fields, id=f"{model.name}-{field.name}-{value}")
     yield pytest.param({"name": "transformer", "experts": 4}, id="transformer-experts")
+    yield pytest.param({"name": "transformer", "attention_biases": True, "output_bias": True}, id="transformer-biases")
 
 
 @pytest.fixture(params=variants())
@@ -91,7 +93,7 @@ def test_it_implements_the_protocols(model: Any, make_batch: Callable[..., Batch
         rows = model.decoder_rows(batch.source, batch.target_in, *packings)
         close(rows[: batch.num_tokens], hidden[batch.target_out != PAD])
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
-    close(logits, F.linear(hidden, model.output_weight))
+    close(logits, F.linear(hidden, model.output_weight, output_bias_of(model)))
     decodable = model.decodable("float32")
     assert isinstance(decodable, Decodable)
     assert decodable.vocabulary_size == model.vocabulary_size

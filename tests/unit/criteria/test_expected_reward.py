@@ -37,7 +37,7 @@ def transformer(dropout: float = 0.0) -> Any:
     torch.manual_seed(3)
     config = registry.find("model", "transformer").config
     model: Any = registry.build(
-        config(num_layers=1, d_model=8, d_ff=8, num_heads=2, dropout=dropout),
+        config(num_layers=1, d_model=8, d_ff=8, num_heads=2, dropout=dropout, output_bias=True),
         attention=registry.find("attention", "full").config(),
         source_vocabulary_size=6,
         target_vocabulary_size=6,

@@ -30,18 +30,23 @@ def drawn(tokens: int, V: int = 13, d: int = 5) -> tuple[Tensor, Tensor, Tensor]
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("tokens", [1, 3, 4, 5, 8, 11])
-def test_it_is_pytorchs_cross_entropy(tokens: int, epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_it_is_pytorchs_cross_entropy(
+    tokens: int, epsilon: float, biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With chunks of 4 rows, whole and partial, and a loss that is scaled afterwards."""
     monkeypatch.setattr(module, "CHUNK", {"cpu": 4})
     monkeypatch.setattr(module, "BLOCK", {"cpu": 26})
     hidden, weight, targets = drawn(tokens)
-    total, nll = smoothed_cross_entropy(hidden, weight, targets, epsilon)
-    logits = hidden @ weight.T
+    bias = torch.linspace(-2, 3, len(weight), requires_grad=True) if biased else None
+    learned = [hidden, weight] if bias is None else [hidden, weight, bias]
+    total, nll = smoothed_cross_entropy(hidden, weight, targets, epsilon, bias=bias)
+    logits = F.linear(*learned)
     expected = F.cross_entropy(logits, targets, reduction="sum", label_smoothing=epsilon)
     torch.testing.assert_close(total, expected)
     torch.testing.assert_close(nll, F.cross_entropy(logits, targets, reduction="sum"))
-    ours = torch.autograd.grad(total / 7, [hidden, weight])
-    theirs = torch.autograd.grad(expected / 7, [hidden, weight])
+    ours = torch.autograd.grad(total / 7, learned)
+    theirs = torch.autograd.grad(expected / 7, learned)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -49,8 +50,11 @@ def flat(scores: list[list[float]]) -> list[float]:
     return [value for each in scores for value in each]
 
 
-def test_scores_are_the_log_probabilities_of_the_model(translators: list[Translator]) -> None:
-    (model,) = translators[0].models
+@pytest.mark.parametrize("biased", [False, True])
+def test_scores_are_the_log_probabilities_of_the_model(translators: list[Translator], biased: bool) -> None:
+    model = copy.deepcopy(translators[0].models[0])
+    if biased:
+        model.logit_bias = nn.Parameter(torch.linspace(-2, 2, model.vocabulary_size))
     found = scored([model], PAIRS)
     assert [len(scores) for scores in found] == [len(target) + 1 for _, target in PAIRS]
     for scores, pair in zip(found, PAIRS, strict=True):

@@ -49,7 +49,7 @@ def bound_of(name: str, shape: torch.Size) -> float:
 
 
 def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(made: Made) -> None:
-    model = made(d_model=64, d_ff=256, num_heads=4)
+    model = made(d_model=64, d_ff=256, num_heads=4, attention_biases=True, output_bias=True)
     for name, parameter in model.named_parameters():
         if "embedding" in name:
             continue
@@ -61,6 +61,17 @@ def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(made: Made) -> N
             bound = bound_of(name, parameter.shape)
             assert 0.99 * bound < parameter.abs().max().item() <= bound, name
             assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.05), name
+
+
+def test_biases_are_where_they_are_asked_for(made: Made) -> None:
+    plain, biased, output = (
+        dict(made(**fields).named_parameters()).keys()
+        for fields in ({}, {"attention_biases": True}, {"output_bias": True})
+    )
+    attentions = [f"encoder.{n}.self_attention" for n in range(2)]
+    attentions += [f"decoder.{n}.{kind}_attention" for n in range(2) for kind in ("self", "cross")]
+    assert biased - plain == {f"{attention}.w_{letter}.bias" for attention in attentions for letter in "qkvo"}
+    assert output - plain == {"logit_bias"}
 
 
 def test_learned_positions_are_one_table_a_side(made: Made) -> None:

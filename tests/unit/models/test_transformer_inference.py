@@ -59,7 +59,7 @@ def addresses(state: TransformerState) -> list[int]:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"d_k": 4, "d_v": 5, "activation": "swish"},
+        {"d_k": 4, "d_v": 5, "activation": "swish", "attention_biases": True, "output_bias": True},
         {"d_k": 6, "d_v": 2, "num_heads": 1, "norm": "pre", "positions": "none", "gated_feed_forward": True},
         {"num_heads": 4, "num_layers": 1},
         {"positions": "learned", "max_positions": 6},  # fewer than the steps below
@@ -68,6 +68,9 @@ def addresses(state: TransformerState) -> list[int]:
 )
 def test_steps_of_two_beams_equal_the_full_pass(made: Made, attention: Any, fields: dict[str, Any]) -> None:
     model = made(attention, **fields).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.copy_(torch.randn_like(parameter))
     decodable = model.decodable()
     state = decodable.start(SOURCE[:2]).select(torch.tensor([[0, 0], [1, 1]]))
     source, prefix = SOURCE[[0, 0, 1, 1]], torch.empty(4, 0, dtype=torch.long)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from starlette.types import ASGIApp
 
-from nmt_cli.decoding.translator import Output, Translation
+from nmt_cli.decoding.outputs import Output, Translation
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.decoding.translator import Translation
+from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import NmtError
 from nmt_cli.serving.queue import QueueFull, TranslationQueue
 

@@ -1,0 +1,53 @@
+"""`nmt export`: a checkpoint in the form of another program. `nmt_cli/export/formats.py` says what a format is."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli import registry
+from nmt_cli.export.formats import FORMATS
+from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.registry import REQUIRED, argument, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Write a checkpoint in the form of another program, and check it there."""
+
+    checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
+    to: str = option(REQUIRED, "The program: CTranslate2, or Hugging Face Transformers.", choices=tuple(FORMATS))
+    out: Path = option(REQUIRED, "The directory to write.", metavar="DIR")
+    overwrite: bool = option(False, "Replace an earlier export.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+
+
+def export(options: ExportOptions) -> None:
+    """Write the checkpoint as `options.out`.
+
+    Raises: as `write_export`.
+    """
+    from nmt_cli.checkpoint import locate
+    from nmt_cli.export.writing import write_export
+
+    registry.discover(options.imports)
+    folder = locate(options.checkpoint)
+    if folder != options.checkpoint:
+        _say(f"{options.checkpoint}: using {folder}")
+    write_export(folder, options.to, options.out, overwrite=options.overwrite, say=_say)
+    _say(f"exported {folder} to {options.out}")
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+command = Command(
+    ExportOptions,
+    export,
+    examples=[
+        "nmt export run/averaged --to ctranslate2 --out model-ctranslate2",
+        "nmt export run/averaged --to huggingface --out model-huggingface",
+    ],
+)

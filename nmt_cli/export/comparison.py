@@ -1,0 +1,90 @@
+"""Whether another program computes what this one does, on sample sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.data.batching import pad
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.scoring import token_log_probabilities
+from nmt_cli.errors import CheckpointError
+from nmt_cli.interfaces import EOS, Task
+
+TOLERANCE = 1e-3
+"""Largest difference of two log-probabilities (natural) of a token, for float32 products in different orders."""
+
+_BATCH_TOKENS = 4096
+
+Ids = Sequence[int]
+
+
+class Comparison:
+    """What the model computes for sample sentences, and the comparison of another program with it.
+
+    All ids are without BOS and EOS.
+
+    Args:
+        model: a `Model` in evaluation mode, on the CPU.
+        program: the other program's name, for messages.
+    """
+
+    def __init__(self, model: Any, task: Task, samples: Sequence[str], program: str) -> None:
+        self.model, self.program = model, program
+        self.sources: list[list[int]] = [task.encode_source(line) for line in samples]
+        self.limits = [task.max_length(len(ids)) for ids in self.sources]
+        """The maximum length of each output."""
+        rows = pad([[*ids, EOS] for ids in self.sources])
+        found = beam_search(model.decodable("float32"), rows, self.limits, SearchOptions(beam=1))
+        self.outputs: list[list[int]] = [best[0].tokens for best in found]
+        """The greedy outputs, without the unknown word."""
+
+    def report(self, log_probabilities: Sequence[Sequence[float]], outputs: Sequence[Ids]) -> list[str]:
+        """Compare what the other program computed; return lines that say how far it agrees.
+
+        Args:
+            log_probabilities: of the tokens of each of `self.outputs` and of EOS after them.
+            outputs: its greedy outputs.
+
+        Raises:
+            CheckpointError: a log-probability differs by more than `TOLERANCE`, or an output does where its tokens are
+                not equally probable.
+        """
+        ours = self._log_probabilities(self.outputs)
+        mine, other = _joined(ours), _joined(log_probabilities)
+        worst = (mine - other).abs().max().item()
+        if not worst <= TOLERANCE:  # NaN too
+            raise CheckpointError(
+                f"{self.program} computes other log-probabilities than nmt: they differ by up to {worst:.2g}, at most "
+                f"{TOLERANCE:g} is expected. Nothing was exported."
+            )
+        theirs = self._log_probabilities(outputs)
+        different = [i for i, (a, b) in enumerate(zip(self.outputs, outputs, strict=True)) if [*a] != [*b]]
+        for i in different:
+            at = _first_difference([*self.outputs[i], EOS], [*outputs[i], EOS])
+            if abs(ours[i][at] - theirs[i][at]) > TOLERANCE:
+                raise CheckpointError(f"{self.program} translates a sentence differently. Nothing was exported.")
+        equal = len(outputs) - len(different)
+        ties = f"; {len(different)} chose another of two tokens of equal probability" if different else ""
+        return [
+            f"log-probabilities: {worst:.1g} is the largest difference in {len(mine):,} tokens; at most "
+            f"{TOLERANCE:g} is allowed",
+            f"greedy outputs: {equal} of {len(outputs)} equal{ties}",
+        ]
+
+    def _log_probabilities(self, targets: Sequence[Ids]) -> list[list[float]]:
+        """The log-probabilities of the tokens of each target, and of EOS after them."""
+        device = torch.device("cpu")
+        return token_log_probabilities([self.model], self.sources, targets, device, _BATCH_TOKENS)
+
+
+def _joined(rows: Sequence[Sequence[float]]) -> Tensor:
+    return torch.tensor([value for row in rows for value in row], dtype=torch.float64)
+
+
+def _first_difference(first: Ids, second: Ids) -> int:
+    return next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)

@@ -1,0 +1,208 @@
+"""Search by CTranslate2, in a model that `nmt export --to ctranslate2` wrote."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ctranslate2
+import torch
+
+from nmt_cli.decoding.beam_search import length_penalty
+from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.options import DTYPES, SearchOptions, TranslateOptions
+from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Task
+
+POSITIONS = 2048
+"""Rows of an export's tables of positions: the longest source and the longest output, with EOS."""
+
+AHEAD = 2
+"""Batches that are started for each thread; an interruption waits for them."""
+
+Ids = Sequence[int]
+
+
+def tokens_of(task: Task) -> tuple[list[str], list[str]]:
+    """Return the token of each source id, and of each target id, in an export.
+
+    Raises:
+        UsageError: a token is twice in a vocabulary.
+    """
+    source = task.source_tokens(range(task.source_vocabulary_size))
+    target = task.target_tokens(range(task.target_vocabulary_size))
+    first = len(SPECIAL_SYMBOLS)
+    sides = ([*SPECIAL_SYMBOLS, *source[first:]], [*SPECIAL_SYMBOLS, *target[first:]])
+    for side, tokens in zip(("source", "target"), sides, strict=True):
+        if len({*tokens}) < len(tokens):
+            twice = next(token for token in tokens if tokens.count(token) > 1)
+            raise UsageError(f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {twice!r} twice")
+    return sides
+
+
+def load_engine(
+    folder: Path, task: Task, device: torch.device, dtype: str, threads: int, scores: bool
+) -> CTranslate2Engine:
+    """Return the engine of the export `folder`, which translates `threads` batches at a time.
+
+    Raises:
+        UsageError: CTranslate2 does not compute in `dtype` on this device.
+        NmtError: it cannot load the model.
+    """
+    place = {"device": device.type, "device_index": device.index or 0}
+    known = ctranslate2.get_supported_compute_types(**place)
+    if dtype not in known:
+        ours = [name for name in DTYPES if name in known]
+        raise UsageError(f"--dtype {dtype}: CTranslate2 computes on this {device.type} in {' or '.join(ours)}")
+    try:
+        translator = ctranslate2.Translator(
+            str(folder),
+            **place,
+            compute_type=dtype,
+            inter_threads=threads,
+            intra_threads=1,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
+    return CTranslate2Engine(translator, *tokens_of(task), scores)
+
+
+class _Found(NamedTuple):
+    """An output of CTranslate2."""
+
+    ids: list[int]  # without EOS
+    ended: bool  # by EOS; else it was cut at its limit
+    rank: float
+
+
+@dataclass(frozen=True)
+class CTranslate2Engine:
+    """An `Engine`.
+
+    Args:
+        translator: of an export.
+        source_tokens, target_tokens: as `tokens_of`.
+        scores: whether to compute the scores of outputs, and of their tokens, in another pass over them. If not, there
+            are no token scores, and the scores leave out what the search did not allow, such as the unknown word.
+    """
+
+    translator: ctranslate2.Translator
+    source_tokens: Sequence[str]
+    target_tokens: Sequence[str]
+    scores: bool = True
+
+    def check(self, options: TranslateOptions) -> None:
+        """See `Engine`."""
+        chosen = {
+            "--sample": options.sampling.sample,
+            "--constrained": options.constrained,
+            "--replace-unknown": options.replace_unknown,
+        }
+        for flag, given in chosen.items():
+            if given:
+                raise UsageError(f"{flag} needs nmt's own engine: leave it out, or --engine ctranslate2")
+        if options.max_source_length >= POSITIONS:
+            raise UsageError(
+                f"--max-source-length {options.max_source_length}: CTranslate2 has positions for {POSITIONS - 1} tokens"
+            )
+
+    def search(
+        self, batches: Sequence[Sequence[Request]], options: TranslateOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """See `Engine`.
+
+        CTranslate2 divides a log-probability by length^alpha during the search. Of the hypotheses that it found, the
+        best by the penalty of section 6.1 are returned, as `beam_search` orders them.
+        """
+        started: deque[tuple[Sequence[Request], list[Any]]] = deque()
+        for batch in batches:
+            started.append((batch, self._start(batch, options)))
+            if len(started) > AHEAD * self.translator.num_translators:
+                yield self._finish(*started.popleft(), options.search)
+        while started:
+            yield self._finish(*started.popleft(), options.search)
+
+    def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        """Return the log-probability of each token of each target, and of EOS after them."""
+        results = self.translator.score_batch(
+            [_words(self.source_tokens, ids) for ids in sources],
+            [_words(self.target_tokens, ids) for ids in targets],
+            max_input_length=0,
+        )
+        return [result.log_probs for result in results]
+
+    def _start(self, batch: Sequence[Request], options: TranslateOptions) -> list[Any]:
+        """Have CTranslate2 translate a batch in one of its threads; return the results to come."""
+        search = options.search
+        longest = max(request.limit for request in batch) + 1  # EOS
+        results: list[Any] = self.translator.translate_batch(
+            [_words(self.source_tokens, request.source) for request in batch],
+            asynchronous=True,
+            beam_size=search.beam,
+            num_hypotheses=search.beam,
+            length_penalty=search.alpha,
+            min_decoding_length=search.min_length,
+            max_decoding_length=min(longest, POSITIONS),
+            no_repeat_ngram_size=options.no_repeat_ngram or 0,
+            disable_unk=not search.unknown,
+            suppress_sequences=[[SPECIAL_SYMBOLS[PAD]], [SPECIAL_SYMBOLS[BOS]]],
+            max_input_length=0,
+            return_end_token=True,
+            return_scores=True,
+        )
+        return results
+
+    def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchOptions) -> list[list[Hypothesis]]:
+        """Wait for the results of a batch; return its outputs."""
+        found = [self._best(request, _finished(result), search) for request, result in zip(batch, results, strict=True)]
+        if self.scores:
+            return self._scored(batch, found, search.alpha)
+        return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
+
+    def _best(self, request: Request, result: Any, search: SearchOptions) -> list[_Found]:
+        """Return the `nbest` best outputs of a result; those that are cut at the limit come last."""
+        found = []
+        for words, score in zip(result.hypotheses, result.scores, strict=True):
+            ids = [self._ids[word] for word in words]
+            ended = ids[-1] == EOS and len(ids) <= request.limit + 1
+            rank = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
+            found.append(_Found(ids[:-1] if ended else ids[: request.limit], ended, rank))
+        return sorted(found, key=lambda each: (not each.ended, -each.rank))[: search.nbest]
+
+    def _scored(self, batch: Sequence[Request], found: list[list[_Found]], alpha: float) -> list[list[Hypothesis]]:
+        """Return the outputs of each sentence with their scores, in the order of these."""
+        sources = [request.source for request, row in zip(batch, found, strict=True) for _ in row]
+        scores = iter(self.log_probabilities(sources, [each.ids for row in found for each in row]))
+        rows = [[(not each.ended, _hypothesis(each, next(scores), alpha)) for each in row] for row in found]
+        return [[each for _, each in sorted(row, key=lambda pair: (pair[0], -pair[1].score))] for row in rows]
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self.target_tokens)}
+
+
+def _words(tokens: Sequence[str], ids: Ids) -> list[str]:
+    return [tokens[i] for i in ids]
+
+
+def _hypothesis(found: _Found, scores: list[float], alpha: float) -> Hypothesis:
+    """Return an output, given the log-probabilities of its tokens and of EOS after them."""
+    own = scores if found.ended else scores[:-1]
+    return Hypothesis(found.ids, math.fsum(own) / _penalty(len(own), alpha), own)
+
+
+def _penalty(length: int, alpha: float) -> float:
+    return length_penalty(torch.tensor(float(length)), alpha).item()
+
+
+def _finished(result: Any) -> Any:
+    """Wait for a result."""
+    try:
+        return result.result()
+    except (RuntimeError, ValueError) as error:
+        raise NmtError(f"CTranslate2: {error}") from error

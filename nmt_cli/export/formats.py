@@ -1,0 +1,29 @@
+"""The formats of `nmt export`, each a module of this directory with a function of this signature:
+
+    def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]
+
+It writes the model, in evaluation mode on the CPU, and what the other program needs of the task into the existing
+directory `folder`, where `task/` is ours; loads that there; compares log-probabilities and outputs of `samples`,
+source lines, with ours; and returns the lines that report the comparison. It raises UsageError if the program cannot
+express the model, and CheckpointError if the two differ; nothing is then left of the export.
+
+The module imports the program's package at its top. The extra that installs it has the name of the format.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from nmt_cli.errors import UsageError
+
+FORMATS = {"ctranslate2": "nmt_cli.export.ctranslate2", "huggingface": "nmt_cli.export.huggingface"}
+"""The module of each format."""
+
+
+def module_of(to: str) -> ModuleType:
+    """Import the module of a format; raise UsageError if a package that it needs is not installed."""
+    try:
+        return importlib.import_module(FORMATS[to])
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{to} needs the package {error.name}: pip install 'nmt-cli[{to}]'") from error

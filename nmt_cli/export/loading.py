@@ -1,0 +1,105 @@
+"""Loading of translators by engine: `nmt`, or CTranslate2 with an export, which is kept beside its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt_cli import __version__, checkpoint
+from nmt_cli.decoding.loading import load_translator, task_options
+from nmt_cli.decoding.options import ENGINES
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.decoding.workers import default_workers
+from nmt_cli.device import choose_device
+from nmt_cli.errors import UsageError, nearest
+from nmt_cli.export.formats import module_of
+from nmt_cli.export.writing import fingerprint_of, record_of, write_export
+from nmt_cli.files import durable
+
+FORMAT = "ctranslate2"
+
+
+def load_with(
+    engine: str,
+    checkpoints: Sequence[Path],
+    device: str = "auto",
+    choices: Mapping[str, Any] | None = None,
+    dtype: str = "auto",
+    *,
+    dictionary: Path | None = None,
+    workers: int | None = None,
+    scores: bool = True,
+    say: Callable[[str], None] = lambda message: None,
+) -> Translator:
+    """Return the translator of a checkpoint, or of several as an ensemble.
+
+    Args:
+        engine: one of `ENGINES`. CTranslate2 also takes the directory of an export.
+        checkpoints, device, choices, dtype, dictionary, say: as `load_translator`.
+        workers: threads of CTranslate2, each of which translates a batch; by default one for each core.
+        scores: whether CTranslate2 computes the log-probabilities of outputs, in another pass over them.
+
+    Raises: as `load_translator`, and
+        UsageError: the engine is unknown or not installed, or cannot express the model or an option.
+        CheckpointError: the other program computes something else.
+        NmtError: it cannot load the model.
+    """
+    if engine == "nmt":
+        for place in checkpoints:
+            if form := record_of(place).get("format"):
+                advice = f"; give --engine {form}" if form in ENGINES else ""
+                raise UsageError(f"{place}: an export for {form}, not a checkpoint{advice}")
+        return load_translator(checkpoints, device, choices, dtype, say, dictionary)
+    if engine not in ENGINES:
+        raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
+    return _load_ctranslate2(checkpoints, device, choices or {}, dtype, workers, scores, say)
+
+
+def _load_ctranslate2(
+    paths: Sequence[Path],
+    device: str,
+    choices: Mapping[str, Any],
+    dtype: str,
+    workers: int | None,
+    scores: bool,
+    say: Callable[[str], None],
+) -> Translator:
+    if len(paths) != 1:
+        raise UsageError("CTranslate2 translates with one model, not with an ensemble: give one checkpoint")
+    module_of(FORMAT)  # it is installed
+    from nmt_cli.export.ctranslate2_engine import load_engine
+
+    place = choose_device(device)
+    folder = paths[0] if record_of(paths[0]).get("format") == FORMAT else kept_export(paths[0], say)
+    task = checkpoint.load_task(folder / checkpoint.TASK)
+    threads = default_workers(place) if workers is None else workers
+    model = load_engine(folder, task, place, "float32" if dtype == "auto" else dtype, threads, scores)
+    translator = Translator(task, model, place, task_options(task, choices))
+    search = translator.options.search
+    if search.beam > 1 and search.alpha:
+        say("CTranslate2 divides by length^alpha while it searches, so a few outputs may differ from those of nmt")
+    return translator
+
+
+def kept_export(path: Path, say: Callable[[str], None]) -> Path:
+    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write it if it is not."""
+    folder = checkpoint.locate(path)
+    if folder != path:
+        say(f"{path}: using {folder}")
+    folder = folder.resolve()
+    place = folder.with_name(f".{folder.name}.{FORMAT}")
+    record = record_of(place)
+    if (record.get("checkpoint"), record.get("nmt")) != (fingerprint_of(folder), __version__):
+        _delete_orphans(folder.parent)
+        say(f"exporting to {place}, which is kept")
+        write_export(folder, FORMAT, place, overwrite=True, say=say)
+    return place
+
+
+def _delete_orphans(directory: Path) -> None:
+    """Delete the kept exports of checkpoints that are gone."""
+    for place in directory.glob(f".*.{FORMAT}"):
+        gone = not place.with_name(place.name[1:].removesuffix(f".{FORMAT}")).exists()
+        if gone and record_of(place).get("format") == FORMAT:
+            durable.delete(place)

@@ -1,0 +1,68 @@
+"""Writing of an export: a directory that is whole or absent, with a record of what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nmt_cli import __version__, checkpoint
+from nmt_cli.export.formats import module_of
+from nmt_cli.export.samples import sample_lines
+from nmt_cli.files.staging import staged
+from nmt_cli.files.text import fingerprint
+
+RECORD = "export.json"
+"""The file in every export that says what it is, of which checkpoint, and names its files."""
+
+
+def write_export(
+    folder: Path,
+    to: str,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda message: None,
+) -> None:
+    """Write the checkpoint `folder` in the format `to` as the directory `out`, with its task; nothing on an error.
+
+    Raises:
+        UsageError: `out` is in use, the format's package is missing, or the format cannot express the model.
+        CheckpointError: the checkpoint is damaged, or the other program computes something else.
+    """
+    convert = module_of(to).export
+    with staged(out, overwrite=overwrite, ours=_files_of(out), marker=RECORD) as aside:
+        model, task = checkpoint.load_model(folder)
+        samples, origin = sample_lines(folder, task)
+        report = convert(model, task, samples, aside)
+        (aside / checkpoint.TASK).mkdir()
+        task.save(aside / checkpoint.TASK)
+        record = {
+            "format": to,
+            "nmt": __version__,
+            "checkpoint": fingerprint_of(folder),
+            "files": sorted({path.name for path in aside.iterdir() if not path.name.startswith(".")} | {RECORD}),
+        }
+        (aside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    say(f"checked on {len(samples)} {origin}:")
+    for line in report:
+        say(f"  {line}")
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Return what changes whenever a file of the checkpoint `folder` does."""
+    return fingerprint(folder / checkpoint.CHECKSUMS)
+
+
+def record_of(out: Path) -> dict[str, Any]:
+    """Return the record of the export `out`; empty if it is no export."""
+    try:
+        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _files_of(out: Path) -> list[str]:
+    return [str(name) for name in record_of(out).get("files", ())]

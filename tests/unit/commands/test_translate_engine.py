@@ -1,0 +1,100 @@
+"""`nmt translate --engine ctranslate2`: the same command on another engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.export import loading
+
+Run = Callable[..., tuple[int, str, str]]
+
+LINES = b"abc\n\nhgfedcba\nab\xffc\n" + b"ab" * 30 + b"\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "in").write_bytes(LINES)
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--greedy"],
+        ["--greedy", "--workers", "2", "--read-ahead", "2"],
+        ["--greedy", "--max-source-length", "9"],
+        ["--greedy", "--max-length", "5"],
+        ["--greedy", "--shard", "2/2"],
+    ],
+    ids=" ".join,
+)
+def test_the_output_is_that_of_nmt(
+    nmt: Run, tiny_checkpoint: Path, tiny_export: Path, source: Path, flags: list[str]
+) -> None:
+    common = ["--input", source, "--device", "cpu", *flags]
+    code, ours, our_messages = nmt("translate", tiny_checkpoint, *common)
+    assert code == 0
+    code, theirs, their_messages = nmt("translate", tiny_export, "--engine", "ctranslate2", *common)
+    assert (code, theirs) == (0, ours)
+    *ours_before, our_summary = our_messages.splitlines()
+    *theirs_before, their_summary = their_messages.splitlines()
+    assert theirs_before == ours_before  # warnings
+    assert their_summary.split(" in ")[0] == our_summary.split(" in ")[0]
+
+
+@pytest.mark.parametrize("flags", [["--format", "json"], ["--nbest", "2"], ["--scores"]], ids=" ".join)
+def test_where_scores_are_shown_they_are_those_of_the_model(
+    nmt: Run, tiny_export: Path, source: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    load = loading._load_ctranslate2
+
+    def recorded(*values: Any) -> Any:
+        asked.append(values[5])
+        return load(*values)
+
+    monkeypatch.setattr(loading, "_load_ctranslate2", recorded)
+    for more in ([], flags):
+        assert nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, *more)[0] == 0
+    assert asked == [False, True]
+    code, out, _ = nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, "--format", "json")
+    assert code == 0
+    for row in map(json.loads, out.splitlines()):
+        for output in row["outputs"]:
+            assert len(output["token_scores"]) >= len(output["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--prefix", "beginnings"], "--prefix"),
+        (["--score-target", "targets"], "--score-target"),
+        (["--attention", "page.html"], "--attention"),
+        (["--sample"], "--sample"),
+        (["--replace-unknown"], "--replace-unknown"),
+        (["--constrained"], "--constrained"),
+    ],
+)
+def test_what_it_cannot_do_is_named(
+    nmt: Run, tiny_export: Path, source: Path, flags: list[str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.parent)
+    for name in ("beginnings", "targets"):
+        Path(name).write_bytes(LINES)
+    code, out, err = nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, *flags)
+    assert (code, out) == (2, "")
+    assert named in err
+    assert "engine" in err
+    assert "Traceback" not in err
+
+
+def test_an_ensemble_is_refused(nmt: Run, tiny_checkpoint: Path, source: Path) -> None:
+    flags = ["--engine", "ctranslate2", "--input", source]
+    code, _, err = nmt("translate", tiny_checkpoint, tiny_checkpoint, *flags)
+    assert code == 2
+    assert "give one checkpoint" in err

@@ -1,0 +1,107 @@
+"""Translators by engine, and the export that is kept beside a checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.export import loading
+from nmt_cli.export.loading import load_with
+from nmt_cli.export.writing import record_of
+
+LINES = ["abc", "hgfedcba", "", "a"]
+
+
+def test_the_engine_nmt_is_this_programs_own(tiny_checkpoint: Path) -> None:
+    ours = load_with("nmt", [tiny_checkpoint], "cpu", {"beam": 2})
+    assert ours.models
+    assert ours.translate(LINES) == load_translator([tiny_checkpoint], "cpu", {"beam": 2}).translate(LINES)
+
+
+def test_the_export_is_kept_and_made_anew_when_the_checkpoint_changes(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, kept = make_checkpoint(tmp_path / "checkpoint"), tmp_path / ".checkpoint.ctranslate2"
+    said: list[str] = []
+
+    def translations() -> list[str]:
+        said.clear()
+        return load_with("ctranslate2", [folder], "cpu", {"beam": 1}, say=said.append).translate(LINES)
+
+    first = translations()
+    assert said[0] == f"exporting to {kept}, which is kept"
+    assert first == load_translator([folder], "cpu", {"beam": 1}).translate(LINES)
+    written = (kept / "model.bin").stat()
+    assert translations() == first
+    assert (kept / "model.bin").stat() == written
+    assert said == []
+    shutil.rmtree(folder)
+    make_checkpoint(folder, seed=3)
+    second = translations()
+    assert said[0] == f"exporting to {kept}, which is kept"
+    assert second == load_translator([folder], "cpu", {"beam": 1}).translate(LINES) != first
+
+
+def test_an_export_of_another_version_is_made_anew(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint")
+    kept = loading.kept_export(folder, lambda message: None)
+    monkeypatch.setattr(loading, "__version__", "0.0")
+    said: list[str] = []
+    assert loading.kept_export(folder, said.append) == kept
+    assert said
+
+
+def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted_ones(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    old, new = (make_checkpoint(checkpoints / f"step-{step:08}", seed=step) for step in (9, 10))
+    (checkpoints / ".other.ctranslate2").mkdir()  # not ours
+    loading.kept_export(old, lambda message: None)
+    shutil.rmtree(old)
+    said: list[str] = []
+    kept = loading.kept_export(tmp_path, said.append)
+    assert said[0] == f"{tmp_path}: using {new}"
+    assert sorted(path.name for path in checkpoints.iterdir()) == [".other.ctranslate2", kept.name, new.name]
+
+
+def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:
+    said: list[str] = []
+    for options in ({"beam": 1}, {"alpha": 0.0}):
+        load_with("ctranslate2", [tiny_export], "cpu", options, say=said.append)
+    assert said == []
+    load_with("ctranslate2", [tiny_export], "cpu", say=said.append)
+    assert len(said) == 1
+    assert "length^alpha" in said[0]
+
+
+def test_the_package_that_is_missing_is_named(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    for name in ("ctranslate2", "ctranslate2_engine"):
+        monkeypatch.delitem(sys.modules, f"nmt_cli.export.{name}", raising=False)
+    with pytest.raises(UsageError, match=r"pip install 'nmt-cli\[ctranslate2\]'"):
+        load_with("ctranslate2", [copy], "cpu")
+    assert list(tmp_path.iterdir()) == [copy]
+
+
+def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
+        load_with("ctranslate", [tiny_checkpoint])
+    with pytest.raises(UsageError, match=rf"{tiny_export}: an export for ctranslate2.*--engine ctranslate2"):
+        load_with("nmt", [tiny_export], "cpu")
+    with pytest.raises(UsageError, match="not with an ensemble"):
+        load_with("ctranslate2", [tiny_checkpoint, tiny_export], "cpu")
+    with pytest.raises(CheckpointError, match=str(tmp_path)):
+        load_with("ctranslate2", [tmp_path], "cpu")
+    assert record_of(tmp_path) == {}

@@ -1,0 +1,88 @@
+"""An export is whole or absent, and says what it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.checkpoint import load_task
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.export import formats
+from nmt_cli.export.writing import fingerprint_of, write_export
+
+
+class Recorded:
+    """A format that writes the samples into a file; `fault` is raised after that."""
+
+    fault: Exception | None = None
+
+    def export(self, model: Any, task: Any, samples: Sequence[str], folder: Path) -> list[str]:
+        assert not model.training
+        (folder / "samples").write_text("\n".join(samples))
+        if self.fault is not None:
+            raise self.fault
+        return ["all is equal"]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    format = Recorded()
+    monkeypatch.setattr("nmt_cli.export.writing.module_of", lambda to: format)
+    return format
+
+
+@pytest.mark.usefixtures("recorded")
+def test_an_export_has_its_record_and_the_task(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    write_export(tiny_checkpoint, "ctranslate2", tmp_path / "out", say=said.append)
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert record["files"] == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert (record["format"], record["checkpoint"]) == ("ctranslate2", fingerprint_of(tiny_checkpoint))
+    ours, theirs = load_task(tiny_checkpoint / "task"), load_task(tmp_path / "out" / "task")
+    assert ours.encode_source("abc") == theirs.encode_source("abc")
+    assert said[0].startswith("checked on 32 sentences")
+    assert said[1:] == ["  all is equal"]
+
+
+def test_an_error_leaves_nothing_behind(recorded: Recorded, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    recorded.fault = CheckpointError("it differs")
+    with pytest.raises(CheckpointError, match="it differs"):
+        write_export(tiny_checkpoint, "ctranslate2", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_an_export_is_replaced_and_only_if_asked(
+    recorded: Recorded, tiny_checkpoint: Path, make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    write_export(tiny_checkpoint, "ctranslate2", out)
+    with pytest.raises(UsageError, match="--overwrite"):
+        write_export(tiny_checkpoint, "ctranslate2", out)
+    other = make_checkpoint(tmp_path / "other", seed=3)
+    recorded.fault = UsageError("no")
+    with pytest.raises(UsageError, match="no"):
+        write_export(other, "ctranslate2", out, overwrite=True)
+    assert json.loads((out / "export.json").read_text())["checkpoint"] == fingerprint_of(tiny_checkpoint)
+    recorded.fault = None
+    write_export(other, "huggingface", out, overwrite=True)
+    assert json.loads((out / "export.json").read_text())["checkpoint"] == fingerprint_of(other)
+    (out / "mine.txt").touch()
+    with pytest.raises(UsageError, match="in use: it contains mine"):
+        write_export(other, "ctranslate2", out, overwrite=True)
+    checkpoint = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    with pytest.raises(UsageError, match="in use"):
+        write_export(other, "ctranslate2", checkpoint, overwrite=True)
+
+
+def test_every_format_has_an_extra_of_its_name() -> None:
+    project = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    present = {name for name, module in formats.FORMATS.items() if importlib.util.find_spec(module)}
+    assert "ctranslate2" in present
+    assert present <= set(project["optional-dependencies"])
