@@ -6,6 +6,7 @@ import errno
 import importlib
 import importlib.metadata
 import itertools
+import keyword
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,10 +27,11 @@ COMMANDS = {
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
     "serve": "Translate over HTTP.",
+    "import": "Make a checkpoint of an OPUS-MT model (Marian, in the form of Hugging Face Transformers).",
     "export": "Write a checkpoint in the form of another program: CTranslate2, Hugging Face Transformers.",
     "score": "Score translations against references: BLEU, chrF2, TER.",
 }
-"""Each is the `command` of a module of `nmt_cli.commands`."""
+"""Each is the `command` of a module of `nmt_cli.commands`; the one of `import` is `import_`."""
 WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]
 """The base class of typer's usage errors."""
 
@@ -69,7 +71,8 @@ def command_names() -> list[str]:
 def load(name: str) -> Command:
     """Import the command `name`."""
     if name in COMMANDS:
-        command: Command = importlib.import_module(f"nmt_cli.commands.{name}").command
+        module = f"{name}_" if keyword.iskeyword(name) else name
+        command: Command = importlib.import_module(f"nmt_cli.commands.{module}").command
     else:
         command = importlib.metadata.entry_points(group="nmt.commands")[name].load()
     return command

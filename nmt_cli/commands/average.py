@@ -14,7 +14,7 @@ from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
 
 _FILES = {checkpoint.CONFIG, checkpoint.WEIGHTS, checkpoint.TASK, checkpoint.CHECKSUMS}
-"""What an averaged checkpoint consists of."""
+"""What an averaged or imported checkpoint consists of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def average(options: AverageOptions) -> None:
 
 
 def check_output(out: Path, overwrite: bool) -> None:
-    """Raise an error if `out` is among a run's checkpoints, or exists and is not a replaceable averaged checkpoint."""
+    """Raise an error if `out` is among a run's checkpoints, or exists and is not a replaceable checkpoint."""
     if out.parent.name == checkpoint.FOLDER_OF_RUN and checkpoint.resumable_of(out.parent.parent):
         raise UsageError(f"{out}: is among a run's checkpoints; give another --out, such as RUN/averaged")
     if not out.exists():
@@ -63,7 +63,9 @@ def check_output(out: Path, overwrite: bool) -> None:
     if not overwrite:
         raise UsageError(f"{out}: already exists; give another --out, or --overwrite")
     if not out.is_dir() or not {entry.name for entry in out.iterdir()} <= _FILES:
-        raise UsageError(f"{out}: not an averaged checkpoint, so --overwrite does not replace it; give another --out")
+        raise UsageError(
+            f"{out}: not an averaged or imported checkpoint, so --overwrite does not replace it; give another --out"
+        )
     checkpoint.read_contents(out)
 
 

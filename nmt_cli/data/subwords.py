@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,24 +19,21 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt_cli.data.continuations import Continuations
+from nmt_cli.data import marian
+from nmt_cli.data.marian import MarianPieces
+from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
 from nmt_cli.data.word_ids import WordIds
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Prefix, joined
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
 
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
-UNKNOWN_TEXT = " \u2047 "
-"""The text of the id UNK: SentencePiece's double question mark between spaces."""
-
-SPACE = "\u2581"
 _RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer skips a line with the latter
 _LONGEST_CACHED_WORD = 64
 _LARGEST_CACHE = 1 << 18
-_LONGEST_OPEN_TEXT = 32
 _TRAINER_THREADS = 4  # fixed, because the unigram model's sums depend on it
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
@@ -50,68 +46,6 @@ class LearningOptions:
     size: int = 10000  # special symbols included
     byte_fallback: bool = False  # spell unknown characters as their UTF-8 bytes (256 ids)
     character_coverage: float = 1.0  # share of the text's characters that the vocabulary must contain
-
-
-class Vocabulary(ABC):
-    """Text to ids and back."""
-
-    kind: str
-    """One of `KINDS`."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def encode(self, text: str) -> list[int]: ...
-
-    def encode_lines(self, lines: Sequence[str]) -> Sentences:
-        """Return what `encode` returns for each line: all ids in one array, and the number of ids in each line."""
-        return joined([self.encode(line) for line in lines])
-
-    @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`; PAD, BOS and EOS have none, UNK has `UNKNOWN_TEXT`."""
-
-    @abstractmethod
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the written form of each id."""
-
-    @property
-    @abstractmethod
-    def texts(self) -> list[str]:
-        """The text that each id adds to a line, spaces as U+2581; "" for special symbols and single bytes."""
-
-    @abstractmethod
-    def serialise(self) -> bytes:
-        """Return the content of the vocabulary's file."""
-
-    def encode_prefix(self, text: str) -> Prefix:
-        """Return how the ids of a line begin that begins with `text`, which does not begin with a space.
-
-        The words before the last space are encoded. What follows it may be the beginning of a word: its pieces are left
-        open, because `Ha` is often not the first piece of `Haus`. Of a long or unknown word, the last letters are.
-        """
-        words, _, beginning = text.rpartition(" ")
-        rest = SPACE + beginning
-        if len(rest) <= _LONGEST_OPEN_TEXT and self.continuations.of(rest):
-            return Prefix(self.encode(words), rest)
-        ids, rest = self.encode(text), ""
-        while ids and (piece := self.texts[ids[-1]]) and len(piece + rest) <= _LONGEST_OPEN_TEXT:
-            ids, rest = ids[:-1], piece + rest
-        return Prefix(ids, rest)
-
-    @cached_property
-    def continuations(self) -> Continuations:
-        """The ids that continue a text."""
-        return Continuations(self.texts)
-
-    def _checked(self, ids: Sequence[int]) -> list[int]:
-        """Return the ids as Python integers; raise DataError if one is out of range."""
-        plain, size = [int(i) for i in ids], len(self)
-        for i in plain:
-            if not 0 <= i < size:
-                raise DataError(f"the id {i} is out of range for this vocabulary of {size} entries")
-        return plain
 
 
 class SentencePieces(Vocabulary):
@@ -166,30 +100,7 @@ class SentencePieces(Vocabulary):
         return type(self), (self.serialise(), self.kind)
 
 
-class _Listed(Vocabulary):
-    """A vocabulary that is a list of pieces."""
-
-    def __init__(self, pieces: Sequence[str]) -> None:
-        self._pieces = list(pieces)
-        if tuple(self._pieces[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
-            raise DataError(f"not a vocabulary: it starts with {self._pieces[:4]}, not {', '.join(SPECIAL_SYMBOLS)}")
-        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > EOS}
-
-    def __len__(self) -> int:
-        return len(self._pieces)
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[i] for i in self._checked(ids)]
-
-    def serialise(self) -> bytes:
-        content = {"kind": self.kind, "pieces": self._pieces}
-        return (json.dumps(content, ensure_ascii=False, indent=0) + "\n").encode()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._pieces,)
-
-
-class WordPieces(_Listed):
+class WordPieces(Listed):
     """Word pieces: each word is cut from its start into the longest pieces in the vocabulary.
 
     Wu et al. 2016 (GNMT), section 4.1. A word is a space, written U+2581, and all that follows up to the next one. A
@@ -251,7 +162,7 @@ class WordPieces(_Listed):
         yield gathered.decode("utf-8", errors="replace")
 
 
-class WholeTokens(_Listed):
+class WholeTokens(Listed):
     """One id for each token separated by spaces; a run of spaces decodes to one."""
 
     kind = "none"
@@ -275,9 +186,11 @@ def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
     in how they are applied.
 
     Raises:
-        UsageError: the size does not fit the text; the message gives the limit.
+        UsageError: the size does not fit the text; the message gives the limit. Or the kind is not one of `KINDS`.
         DataError: there is no text.
     """
+    if options.kind not in KINDS:
+        raise UsageError(f"--subwords {options.kind} cannot be learned from text: give --subwords-from CHECKPOINT")
     if options.kind == "none":
         counts = Counter(token for line in lines for token in line.split(" ") if token)
         ranked = sorted(counts, key=lambda token: (-counts[token], token))
@@ -309,6 +222,8 @@ def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
     try:
         if kind in ("bpe", "unigram", "character"):
             vocabulary: Vocabulary = SentencePieces(content, kind)
+        elif kind == marian.KIND:
+            vocabulary = MarianPieces.restored(content)
         else:
             vocabulary = (WholeTokens if kind == "none" else WordPieces)(json.loads(content)["pieces"])
         if len(vocabulary) <= len(SPECIAL_SYMBOLS):

@@ -16,7 +16,7 @@ from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import EOS, Task
 
 TOLERANCE = 1e-3
-"""Largest difference of two log-probabilities (natural) of a token, for float32 products in different orders."""
+"""The one for float32 products in different orders."""
 
 _BATCH_TOKENS = 4096
 
@@ -31,10 +31,13 @@ class Comparison:
     Args:
         model: a `Model` in evaluation mode, on the CPU.
         program: the other program's name, for messages.
+        tolerance: largest difference of two log-probabilities (natural) of a token.
     """
 
-    def __init__(self, model: Any, task: Task, samples: Sequence[str], program: str) -> None:
-        self.model, self.program = model, program
+    def __init__(
+        self, model: Any, task: Task, samples: Sequence[str], program: str, tolerance: float = TOLERANCE
+    ) -> None:
+        self.model, self.program, self.tolerance = model, program, tolerance
         self.sources: list[list[int]] = [task.encode_source(line) for line in samples]
         self.limits = [task.max_length(len(ids)) for ids in self.sources]
         """The maximum length of each output."""
@@ -51,28 +54,28 @@ class Comparison:
             outputs: its greedy outputs.
 
         Raises:
-            CheckpointError: a log-probability differs by more than `TOLERANCE`, or an output does where its tokens are
+            CheckpointError: a log-probability differs by more than `tolerance`, or an output does where its tokens are
                 not equally probable.
         """
         ours = self._log_probabilities(self.outputs)
         mine, other = _joined(ours), _joined(log_probabilities)
         worst = (mine - other).abs().max().item()
-        if not worst <= TOLERANCE:  # NaN too
+        if not worst <= self.tolerance:  # NaN too
             raise CheckpointError(
                 f"{self.program} computes other log-probabilities than nmt: they differ by up to {worst:.2g}, at most "
-                f"{TOLERANCE:g} is expected. Nothing was exported."
+                f"{self.tolerance:g} is expected. Nothing was exported."
             )
         theirs = self._log_probabilities(outputs)
         different = [i for i, (a, b) in enumerate(zip(self.outputs, outputs, strict=True)) if [*a] != [*b]]
         for i in different:
             at = _first_difference([*self.outputs[i], EOS], [*outputs[i], EOS])
-            if abs(ours[i][at] - theirs[i][at]) > TOLERANCE:
+            if abs(ours[i][at] - theirs[i][at]) > self.tolerance:
                 raise CheckpointError(f"{self.program} translates a sentence differently. Nothing was exported.")
         equal = len(outputs) - len(different)
         ties = f"; {len(different)} chose another of two tokens of equal probability" if different else ""
         return [
             f"log-probabilities: {worst:.1g} is the largest difference in {len(mine):,} tokens; at most "
-            f"{TOLERANCE:g} is allowed",
+            f"{self.tolerance:g} is allowed",
             f"greedy outputs: {equal} of {len(outputs)} equal{ties}",
         ]
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
-from nmt_cli.data.subwords import LearningOptions, Vocabulary
+from nmt_cli.data.subwords import LearningOptions
+from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.interfaces import SPECIAL_SYMBOLS, Example
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS

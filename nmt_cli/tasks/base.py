@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from nmt_cli.config import restored, with_settings_of
-from nmt_cli.data.subwords import Vocabulary
+from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import TASK_FILE, Task
 

@@ -11,10 +11,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt_cli.data import subwords
+from nmt_cli.data import marian, subwords
 from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
-from nmt_cli.data.subwords import LearningOptions, Vocabulary
+from nmt_cli.data.subwords import LearningOptions
+from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, read_parallel
 from nmt_cli.files.text import find_file
@@ -40,7 +41,11 @@ class TranslationConfig:
         "", "Source language: the ending of its files, and the rules for --moses.", metavar="LANG"
     )
     target_lang: str = option("", "Target language.", metavar="LANG")
-    subwords: str = option("bpe", "Kind of vocabulary; none: whole tokens between spaces.", choices=subwords.KINDS)
+    subwords: str = option(
+        "bpe",
+        "Kind of vocabulary; none: whole tokens between spaces; marian: that of `nmt import`, with --subwords-from.",
+        choices=(*subwords.KINDS, marian.KIND),
+    )
     vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5)
     separate_vocabularies: bool = option(False, "One vocabulary for each language instead of a joint one.")
     byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
@@ -116,25 +121,27 @@ class TranslationTask(VocabularyTask):
         c = self.config
         options = LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage)
         if c.separate_vocabularies:
-            self._vocabularies = (
-                subwords.learn((source for source, _ in pairs), options),
-                subwords.learn((target for _, target in pairs), options),
-            )
+            source = subwords.learn((source for source, _ in pairs), options)
+            self.set_vocabularies(source, subwords.learn((target for _, target in pairs), options))
         else:
             joint = subwords.learn((line for pair in pairs for line in pair), options)
-            self._vocabularies = (joint, joint)
+            self.set_vocabularies(joint, joint)
+
+    def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
+        """Use these vocabularies; without `separate_vocabularies`, an id must be the same piece in both."""
+        self._vocabularies = source, target
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         if sorted(saved.languages) != sorted(self.languages):
             theirs, ours = (" and ".join(task.languages) for task in (saved, self))
             raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
         source, target = saved.vocabularies()
-        self._vocabularies = (source, target) if saved.languages == self.languages else (target, source)
+        self.set_vocabularies(*((source, target) if saved.languages == self.languages else (target, source)))
         self.__dict__.pop("_tokenisers", None)
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
         source, target = self.vocabularies()
-        if self.shared_vocabulary:
+        if source is target:
             joint = subwords.save(source, folder, "joint")
             return {"vocabularies": {"source": joint, "target": joint}}
         sides = (("source", source), ("target", target))
@@ -143,7 +150,7 @@ class TranslationTask(VocabularyTask):
     def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
         source, target = content["vocabularies"]["source"], content["vocabularies"]["target"]
         first = subwords.load(folder, source)
-        self._vocabularies = (first, first if target == source else subwords.load(folder, target))
+        self.set_vocabularies(first, first if target == source else subwords.load(folder, target))
 
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         if self._vocabularies is None:
@@ -167,8 +174,7 @@ class TranslationTask(VocabularyTask):
 
     @property
     def shared_vocabulary(self) -> bool:
-        source, target = self.vocabularies()
-        return source is target
+        return not self.config.separate_vocabularies
 
     @property
     def source_language(self) -> str:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data import subwords
-from nmt_cli.data.subwords import LearningOptions, Vocabulary, WordPieces
+from nmt_cli.data.subwords import LearningOptions, WordPieces
+from nmt_cli.data.vocabulary import UNKNOWN_TEXT, Vocabulary
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
@@ -57,7 +58,7 @@ def test_unknown_characters_become_bytes_or_one_unknown(lossless: Vocabulary, te
     expected = text.replace("\u2581", " ")
     if len(lossless) < 256:
         known = "".join(piece for piece in lossless.pieces(range(4, len(lossless))) if len(piece) == 1)
-        expected = re.sub(f"[^ {re.escape(known)}]+", subwords.UNKNOWN_TEXT, expected)
+        expected = re.sub(f"[^ {re.escape(known)}]+", UNKNOWN_TEXT, expected)
     assert lossless.decode(lossless.encode(text)) == expected
 
 
@@ -165,4 +166,4 @@ def test_long_lines_come_back(lossless: Vocabulary) -> None:
     for unit in ("x", "the ", "Ж"):
         text = unit * (50_000 // len(unit))
         known = unit != "Ж" or len(lossless) > 256
-        assert lossless.decode(lossless.encode(text)) == (text if known else subwords.UNKNOWN_TEXT)
+        assert lossless.decode(lossless.encode(text)) == (text if known else UNKNOWN_TEXT)

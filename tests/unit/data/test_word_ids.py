@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data import subwords, word_ids
-from nmt_cli.data.subwords import LearningOptions, Vocabulary
+from nmt_cli.data.subwords import LearningOptions
+from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.data.word_ids import WordIds
 
 LINES = ["ab abc abcd", "  bc d", "cab  dab ", "a", "abcabc dcba"] * 3

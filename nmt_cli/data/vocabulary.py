@@ -1,0 +1,109 @@
+"""The interface of vocabularies: text to ids and back.
+
+All kinds use the ids PAD 0, UNK 1, BOS 2, EOS 3 and never produce PAD, BOS or EOS from text.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from nmt_cli.data.continuations import Continuations
+from nmt_cli.errors import DataError
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Prefix, joined
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Sentences
+
+UNKNOWN_TEXT = " \u2047 "
+"""The text of the id UNK: SentencePiece's double question mark between spaces."""
+SPACE = "\u2581"
+_LONGEST_OPEN_TEXT = 32
+
+
+class Vocabulary(ABC):
+    """Text to ids and back."""
+
+    kind: str
+    """One of `subwords.KINDS`, or `marian`."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_lines(self, lines: Sequence[str]) -> Sentences:
+        """Return what `encode` returns for each line: all ids in one array, and the number of ids in each line."""
+        return joined([self.encode(line) for line in lines])
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`; PAD, BOS and EOS have none, UNK has `UNKNOWN_TEXT`."""
+
+    @abstractmethod
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the written form of each id."""
+
+    @property
+    @abstractmethod
+    def texts(self) -> list[str]:
+        """The text that each id adds to a line, spaces as U+2581; "" for special symbols and single bytes."""
+
+    @abstractmethod
+    def serialise(self) -> bytes:
+        """Return the content of the vocabulary's file."""
+
+    def encode_prefix(self, text: str) -> Prefix:
+        """Return how the ids of a line begin that begins with `text`, which does not begin with a space.
+
+        The words before the last space are encoded. What follows it may be the beginning of a word: its pieces are left
+        open, because `Ha` is often not the first piece of `Haus`. Of a long or unknown word, the last letters are.
+        """
+        words, _, beginning = text.rpartition(" ")
+        rest = SPACE + beginning
+        if len(rest) <= _LONGEST_OPEN_TEXT and self.continuations.of(rest):
+            return Prefix(self.encode(words), rest)
+        ids, rest = self.encode(text), ""
+        while ids and (piece := self.texts[ids[-1]]) and len(piece + rest) <= _LONGEST_OPEN_TEXT:
+            ids, rest = ids[:-1], piece + rest
+        return Prefix(ids, rest)
+
+    @cached_property
+    def continuations(self) -> Continuations:
+        """The ids that continue a text."""
+        return Continuations(self.texts)
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        """Return the ids as Python integers; raise DataError if one is out of range."""
+        plain, size = [int(i) for i in ids], len(self)
+        for i in plain:
+            if not 0 <= i < size:
+                raise DataError(f"the id {i} is out of range for this vocabulary of {size} entries")
+        return plain
+
+
+class Listed(Vocabulary):
+    """A vocabulary that is a list of pieces."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = list(pieces)
+        if tuple(self._pieces[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
+            raise DataError(f"not a vocabulary: it starts with {self._pieces[:4]}, not {', '.join(SPECIAL_SYMBOLS)}")
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i > EOS}
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[i] for i in self._checked(ids)]
+
+    def serialise(self) -> bytes:
+        content = {"kind": self.kind, "pieces": self._pieces}
+        return (json.dumps(content, ensure_ascii=False, indent=0) + "\n").encode()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._pieces,)

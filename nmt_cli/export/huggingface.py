@@ -1,0 +1,195 @@
+"""Hugging Face Transformers: a checkpoint as a MarianMTModel and its MarianTokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import save as serialised
+from torch import Tensor, nn
+
+from nmt_cli import registry
+from nmt_cli.checkpoint import weights_of
+from nmt_cli.config import flag
+from nmt_cli.data.marian import MarianPieces
+from nmt_cli.data.subwords import SentencePieces
+from nmt_cli.data.vocabulary import Vocabulary
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.export.comparison import Comparison
+from nmt_cli.export.marian import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
+from nmt_cli.models.transformer import Transformer
+
+POSITIONS = 1024
+"""Rows of Marian's table of positions: the longest sentence that it takes."""
+TOLERANCE = 1e-4
+"""Largest difference of two log-probabilities of a token."""
+_SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+
+
+def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
+    """See `formats.py`."""
+    transformer = check(model, task)
+    write_tokenizer(task, folder)
+    _write_json(folder / "config.json", model_config(transformer, task))
+    _write_json(folder / "generation_config.json", generation_config())
+    (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
+    return compare(transformer, task, samples, folder)
+
+
+def write_tokenizer(task: Any, folder: Path) -> None:
+    """Write the files of the tokenizer; raise UsageError if it has no vocabularies like these."""
+    source, target = task.vocabularies()
+    (folder / "source.spm").write_bytes(sentencepiece_model(source))
+    (folder / "target.spm").write_bytes(sentencepiece_model(target))
+    _write_json(folder / "vocab.json", ids_of(source))
+    if not task.shared_vocabulary:
+        _write_json(folder / "target_vocab.json", ids_of(target))
+    _write_json(folder / "tokenizer_config.json", tokenizer_config(task))
+
+
+def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
+    """Return the id of each piece."""
+    return {piece: i for i, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
+
+
+def check(model: nn.Module, task: Any) -> Transformer:
+    """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does not have."""
+    if not isinstance(model, Transformer):
+        raise UsageError(
+            f"a MarianMTModel is no model like this one, a {type(model).__name__}: --model transformer only"
+        )
+    if task.name != "translation":
+        raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
+    config, attention = model.config, registry.component_of(model.attention).name
+    width = config.d_model / config.num_heads
+    present = {
+        f"--attention {attention}": attention != "full",
+        f"--norm {config.norm}": config.norm != "post",
+        f"--positions {config.positions}": config.positions != "sinusoidal",
+        "--gated-feed-forward": config.gated_feed_forward,
+        "--experts": config.experts,
+        "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
+        **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
+    }
+    for name, there in present.items():
+        if there:
+            raise UsageError(f"a MarianMTModel has no {name}: this model cannot be exported as one")
+    return model
+
+
+def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
+    """Return the SentencePiece model of a vocabulary; raise UsageError if it has none."""
+    if isinstance(vocabulary, MarianPieces):
+        return vocabulary.model
+    if isinstance(vocabulary, SentencePieces):
+        return vocabulary.serialise()
+    raise UsageError(f"a MarianTokenizer has no --subwords {vocabulary.kind}: bpe, unigram or character only")
+
+
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights by Marian's names. Biases that the model does not have are zeros."""
+    ours, order = weights_of(model), marian_order(model.config.d_model)
+    theirs: dict[str, Tensor] = {}
+    for pair in layer_weights(model.config.num_layers):
+        weight = ours.get(pair.ours)
+        if weight is None:
+            weight = torch.zeros(len(theirs[pair.theirs.removesuffix("bias") + "weight"]))
+        theirs[pair.theirs] = reordered(weight, pair.axis, order)
+    embeddings = model.source_embedding.weight, model.target_embedding.weight
+    shared = embeddings[0] is embeddings[1]
+    for name, embedding in [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True):
+        theirs[name] = reordered(embedding.detach(), 1, order)
+    bias = model.output_bias
+    theirs[OUTPUT_BIAS] = torch.zeros(1, model.vocabulary_size) if bias is None else bias.detach()[None]
+    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+
+
+def model_config(model: Transformer, task: Task) -> dict[str, Any]:
+    """Return the content of config.json."""
+    config = model.config
+    sides = ("encoder", "decoder")
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": task.source_vocabulary_size,
+        "decoder_vocab_size": task.target_vocabulary_size,
+        "share_encoder_decoder_embeddings": task.shared_vocabulary,
+        "tie_word_embeddings": True,
+        "scale_embedding": True,
+        "max_position_embeddings": POSITIONS,
+        "d_model": config.d_model,
+        **{f"{side}_layers": config.num_layers for side in sides},
+        **{f"{side}_ffn_dim": config.d_ff for side in sides},
+        **{f"{side}_attention_heads": config.num_heads for side in sides},
+        "activation_function": config.activation,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.feed_forward_dropout,
+        **_SPECIAL_IDS,
+        "forced_eos_token_id": None,
+        "dtype": "float32",
+    }
+
+
+def generation_config() -> dict[str, Any]:
+    """Return the content of generation_config.json: beam search much like that of `nmt translate`.
+
+    A log-probability is divided by length^p there. At 20 to 30 tokens, p = 0.5 favours longer outputs as much as
+    ((5 + length) / 6)^0.6 does.
+    """
+    return {
+        **_SPECIAL_IDS,
+        "num_beams": 4,
+        "length_penalty": 0.5,
+        "max_length": 512,
+        "suppress_tokens": [PAD, UNK, BOS],
+    }
+
+
+def tokenizer_config(task: Any) -> dict[str, Any]:
+    """Return the content of tokenizer_config.json."""
+    names = ("pad_token", "unk_token", "bos_token", "eos_token")
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": task.config.source_lang,
+        "target_lang": task.config.target_lang,
+        "separate_vocabs": not task.shared_vocabulary,
+        **dict(zip(names, SPECIAL_SYMBOLS, strict=True)),
+        "split_special_tokens": True,  # </s> in a text is text
+        "model_max_length": POSITIONS,
+    }
+
+
+@torch.inference_mode()
+def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
+    """Return a report of how `folder`, loaded there, and the model agree on source lines.
+
+    Raises:
+        CheckpointError: ids, log-probabilities or greedy outputs differ.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    short = [line for line in samples if len(task.encode_source(line)) < POSITIONS // 2]
+    comparison = Comparison(model, task, short, f"transformers {transformers.__version__}", TOLERANCE)
+    log_probabilities, outputs = [], []
+    for line, ids, output, limit in zip(short, comparison.sources, comparison.outputs, comparison.limits, strict=True):
+        if tokenizer(line)["input_ids"] != [*ids, EOS]:
+            raise CheckpointError(f"transformers {transformers.__version__} has other ids for {line!r}")
+        source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
+        logits = theirs(source, decoder_input_ids=torch.tensor([[BOS, *output]])).logits[0]
+        log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())
+        generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
+        outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
+    return [f"ids: those of {len(short)} lines are equal", *comparison.report(log_probabilities, outputs)]
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
