@@ -11,8 +11,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
-from nmt_cli.decoding.translator import Output, Translation, Translator
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.export.loading import load_with
 from nmt_cli.metrics.bleu import Score, score
 
@@ -27,7 +28,7 @@ def load(
     dtype: str = "auto",
     dictionary: str | os.PathLike[str] | None = None,
     engine: str = "nmt",
-    **options: int | float | bool,
+    **options: int | float | bool | str,
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
 

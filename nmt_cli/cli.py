@@ -26,6 +26,7 @@ COMMANDS = {
     "train": "Train a model, or resume a run.",
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
+    "serve": "Translate over HTTP.",
     "import": "Make a checkpoint of an OPUS-MT model (Marian, in the form of Hugging Face Transformers).",
     "export": "Write a checkpoint in the form of another program: CTranslate2, Hugging Face Transformers.",
     "score": "Score translations against references: BLEU, chrF2, TER.",

@@ -266,10 +266,16 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
 def _typed(hint: Any, value: Any, place: str) -> Any:
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for wanted in accepted:
+        if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple)):  # JSON and TOML have lists only
+            return tuple(_typed(typing.get_args(wanted)[0], each, place) for each in value)
         if wanted is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         kind = typing.get_origin(wanted) or wanted
         if type(value) is kind or (kind is Path and isinstance(value, Path)):
             return value
-    names = [getattr(wanted, "__name__", str(wanted)) for wanted in accepted if wanted is not type(None)]
+    names = [
+        "list" if typing.get_origin(wanted) is tuple else getattr(wanted, "__name__", str(wanted))
+        for wanted in accepted
+        if wanted is not type(None)
+    ]
     raise UsageError(f"{place} must be of type {' or '.join(names)}, not {value!r}")

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -35,10 +35,15 @@ class Panel(NamedTuple):
 
 
 class MoreFlags(NamedTuple):
-    """The flags of components: their panels, and the names that each kind of component may have."""
+    """The flags of components: their panels, and the names that each kind of component may have.
+
+    Args:
+        without: fields of the panels that are no flags of this command.
+    """
 
     panels: Sequence[Panel]
     choices: Mapping[str, Sequence[str]] = {}
+    without: Collection[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +109,8 @@ def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]
     own = list(_own_parameters(command.options))
     names = {parameter.name for parameter in own}
     more = command.more_flags(imports) if command.more_flags else MoreFlags(())
-    parameters = [*own, *_more_parameters(more, names), *_dotted_parameters(more.panels)]
+    taken = names.union(more.without)
+    parameters = [*own, *_more_parameters(more, taken), *_dotted_parameters(more.panels)]
 
     def run(**values: Any) -> None:
         given = {
@@ -126,14 +132,12 @@ def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]
 def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
     for field, hint in fields(options):
         required = field.default is dataclasses.MISSING
-        several = typing.get_origin(hint) is tuple
-        kind = list[_kind(hint)] if several else _kind(hint)  # type: ignore[misc]
         if field.metadata.get("positional"):
             metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
             info: Any = typer.Argument(metavar=metavar, help=field.metadata["help"], show_default=False)
         else:
             info = _option(field, hint, field.metadata["names"] or [flag(field)])
-        yield _parameter(field.name, kind, info, required)
+        yield _parameter(field.name, hint, info, required)
 
 
 def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Parameter]:
@@ -152,7 +156,7 @@ def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Param
         titles = [panel.title for panel in panels]
         default = _default([field.default for field in same], titles)
         info = _option(same[0], hints[0], [_switch(name, hints[0])], default, rich_help_panel=_joined(titles))
-        flags[panels[0].section in more.choices].append(_parameter(name, _kind(hints[0]), info))
+        flags[panels[0].section in more.choices].append(_parameter(name, hints[0], info))
     yield from flags[False]
     yield from (_parameter(kind, str, _choice(kind, names)) for kind, names in more.choices.items())
     yield from flags[True]
@@ -171,7 +175,7 @@ def _dotted_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
         for field, hint in fields(panel.config) if panel.section else ():
             name = f"{panel.section}__{field.name}"
             info = _option(field, hint, [_switch(f"{panel.section}.{field.name}", hint)], hidden=True)
-            found[name] = _parameter(name, _kind(hint), info)
+            found[name] = _parameter(name, hint, info)
     return found.values()
 
 
@@ -234,6 +238,8 @@ def _default(values: Sequence[Any], titles: Sequence[str]) -> str:
     return f"[default: {', '.join(f'{title} {value}' for title, value in zip(titles, shown, strict=True))}]"
 
 
-def _parameter(name: str, kind: Any, info: Any, required: bool = False) -> inspect.Parameter:
+def _parameter(name: str, hint: Any, info: Any, required: bool = False) -> inspect.Parameter:
+    several = typing.get_origin(hint) is tuple  # a flag that may be repeated
+    kind: Any = list[_kind(hint)] if several else _kind(hint)  # type: ignore[misc]
     wanted, default = (kind, inspect.Parameter.empty) if required else (kind | None, None)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[wanted, info])

@@ -290,6 +290,8 @@ class Task(ABC):
     name: ClassVar[str]
     search_defaults: ClassVar[Mapping[str, float]] = {}
     """Search options such as `beam` and `alpha` where this task's defaults are not those of translation."""
+    measures: ClassVar[Sequence[str]] = ()
+    """The scores of `evaluate` that can choose the best checkpoint of a run: larger is better."""
 
     # Preparing data.
 
@@ -365,6 +367,11 @@ class Task(ABC):
     def shared_vocabulary(self) -> bool:
         """Whether source and target ids mean the same, so that one matrix serves all embeddings (section 3.4)."""
         return False
+
+    @property
+    def source_language(self) -> str | None:
+        """The language of source text, for splitting it into sentences; None if only single sentences are tasks."""
+        return None
 
     @abstractmethod
     def encode_source(self, line: str) -> list[int]:
@@ -445,4 +452,4 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return corpus scores by name, of output lines against raw reference lines; the first one selects models."""
+        """Return corpus scores by name, of output lines against raw reference lines."""

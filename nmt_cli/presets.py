@@ -87,6 +87,34 @@ PRESETS: dict[str, Preset] = {
             "save_every": 250,
         },
     ),
+    # Araabi and Monz 2020, Table 2, for 10,000 and for 80,000 pairs of IWSLT14. Their layer dropout (decoder: 0.2, 0.1)
+    # and word dropout (0.1, 0.2) are not here. The steps are ours: about 150 and 100 epochs of sentences like theirs.
+    "pairs_10k": Preset(
+        "for about 10,000 pairs and a vocabulary of 10,000 (Araabi and Monz 2020)",
+        {
+            "num_layers": 5,
+            "d_ff": 1024,
+            "num_heads": 2,
+            "dropout": 0.3,
+            "feed_forward_dropout": 0.3,
+            "label_smoothing": 0.5,
+            "batch_tokens": 4096,
+            "max_steps": 10_000,
+            "save_every": "250",
+        },
+    ),
+    "pairs_100k": Preset(
+        "for about 100,000 pairs and a vocabulary of 15,000 (Araabi and Monz 2020)",
+        {
+            "num_layers": 5,
+            "num_heads": 2,
+            "dropout": 0.3,
+            "label_smoothing": 0.4,
+            "batch_tokens": 8192,
+            "max_steps": 30_000,
+            "save_every": "500",
+        },
+    ),
     # Gehring et al. 2017, sections 4.2 and 5.1; a batch of 48 sentences, or of 8 times 32, as tokens. The paper gives
     # days, not steps. It has no dropout rates either; they are from the authors' commands.
     "convs2s_paper": Preset(
@@ -272,3 +300,6 @@ PRESETS: dict[str, Preset] = {
         },
     ),
 }
+
+BY_SIZE = {"translation": ("transformer_base", "multi30k", "quickstart"), "parsing": ("parsing_wsj", "parsing_small")}
+"""By task, presets for corpora of different sizes, the largest model first."""

@@ -147,7 +147,13 @@ def test_the_package_imports_its_names_when_they_are_used() -> None:
 
 def test_help_needs_no_torch() -> None:
     lines = ["from nmt_cli.cli import main"]
-    for arguments in (["--help"], ["translate", "--help"], ["score", "--help"], ["prepare", "--help"]):
+    for arguments in (
+        ["--help"],
+        ["translate", "--help"],
+        ["score", "--help"],
+        ["prepare", "--help"],
+        ["serve", "--help"],
+    ):
         lines += ["try:", f"    main({arguments})", "except SystemExit as end:", "    assert not end.code"]
     assert "torch" not in loaded("\n".join(lines))
 

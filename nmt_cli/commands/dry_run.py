@@ -14,10 +14,19 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data, vocabulary_of
+from nmt_cli.commands.train_parts import (
+    TrainOptions,
+    build_parts,
+    configuration,
+    model_without_weights,
+    open_data,
+    vocabulary_of,
+)
+from nmt_cli.commands.train_plan import warning
 from nmt_cli.device import World, choose_device
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import CountsFlops
+from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.origin import load
 from nmt_cli.training.reporter import figures_table, readable
 from nmt_cli.training.settings import TrainingConfig
@@ -49,29 +58,33 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         print("running the largest micro-batch ...", file=sys.stderr, flush=True)
         trainer = Trainer(parts, settings, world)
         trainer.try_largest()
-        model, plan = parts.model, parts.plan
-        tokens = [plan.target_tokens(update) for update in plan.epoch(0)]
+        model, plan, length = parts.model, parts.plan, parts.length
+        size = sum(parameter.numel() for parameter in model.parameters())
+        if origin is None and (text := warning(task, size, length)):
+            print(text, file=sys.stderr)
         first = next(plan.epoch(0))
         source, target = plan.source_lengths[first], plan.target_lengths[first]
         figures |= {
             "sentences": len(corpus),
-            "updates_per_epoch": len(tokens),
-            "target_tokens_per_update": sum(tokens) / len(tokens),
+            "updates_per_epoch": length.updates_per_epoch,
+            "target_tokens_per_update": length.target_tokens_per_update,
             "micro_batches": trainer.micro_batches,
-            "epochs": settings.max_steps / len(tokens),
+            "steps": length.steps,
+            "epochs": length.epochs,
             "device": str(device),
             "peak_memory_bytes": peak_memory(device),
         }
     elif options.vocab_size is not None:
         vocabulary = dict(zip(checkpoint.VOCABULARY, (options.vocab_size, options.vocab_size, True), strict=True))
-        with torch.device("meta"):
-            model = registry.build(config["model"], attention=config["attention"], **vocabulary)
+        model = model_without_weights(config, vocabulary)
+        freeze(model, settings.freeze)
         source = target = np.full(max(1, settings.batch_tokens // TYPICAL_LENGTH), TYPICAL_LENGTH)
     else:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
     figures |= vocabulary
     figures["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    if isinstance(model, CountsFlops):
+    figures["trained_parameters"] = sum(parameter.numel() for parameter in trained(model))
+    if isinstance(model, CountsFlops) and not settings.freeze:
         by_part = model.training_flops(source, target)
         figures["training_step_flops"] = {"total": sum(by_part.values()), "by_part": by_part}
     return figures

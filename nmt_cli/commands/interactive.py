@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.decoding.translator import Translation, Translator
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import counted
 from nmt_cli.interfaces import Task
 
@@ -59,7 +60,7 @@ def _show(console: Console, task: Task, translation: Translation, seconds: float
         console.print(Text(best.text, style="bold") if drawing is None else drawing, soft_wrap=True)
     note = f"score {best.score:.3f}, {counted(len(best.token_scores), 'token')} in {seconds:.2f} s"
     if translation.truncated:
-        note += f"; only the first {translation.source_length} tokens of the line were translated"
+        note += f"; only {translation.source_length} tokens of the line were translated"
     repairs = sum((Counter(output.repairs) for output in translation.outputs), Counter[str]())
     if repairs:
         note += f"; repaired: {', '.join(f'{kind} {count}' for kind, count in repairs.items())}"

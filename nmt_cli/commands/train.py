@@ -16,10 +16,11 @@ from rich.table import Table
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.dry_run import dry_run, show
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, describe, open_data
+from nmt_cli.commands.train_plan import plan_lines
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag
 from nmt_cli.device import join_world, prepare_cpu
-from nmt_cli.errors import UsageError, main_rank_reports
+from nmt_cli.errors import UsageError, counted, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import utilisation
@@ -29,6 +30,7 @@ from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.validation import LOSS
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
@@ -86,7 +88,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             prepare_cpu()
         task, corpus, valid = open_data(data, verify=world.is_first_of_machine)
         directory = RunDirectory(out)
-        reporter = Reporter(settings.max_steps, quiet=not world.is_main)
+        reporter = Reporter(quiet=not world.is_main)
         try:
             # First, so that an error leaves no directory behind.
             origin = origin_of(out, options.init_from, config, task)
@@ -111,10 +113,12 @@ def train_run(run: Run, settings: TrainingConfig) -> None:
     """Train from the run's newest checkpoint to its end, and write the summary."""
     resumed = run.resume()
     if run.finished and not run.state.pending:
-        advice = "--patience" if run.out_of_patience else "--max-steps"
-        run.reporter.note(f"already {ending(run)}; give a larger {advice} to train on")
+        limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
+        run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif not resumed:
-        run.reporter.note(plan_line(run, settings))
+        run.reporter.note(plan_lines(run.parts, run.world, run.contents["origin"] is not None))
+        if run.contents["origin"] is not None:
+            run.begin_with_validation()
     Trainer(run.parts, settings, run.world).fit(run)
     figures = summary(run)
     if run.world.is_main:
@@ -130,6 +134,7 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possibl
     """
     wanted = {
         "--patience": settings.patience is not None,
+        "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
         "--validate-every": flags.get("validate_every") is not None,
     }
@@ -153,18 +158,6 @@ def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]
         )
 
 
-def plan_line(run: Run, settings: TrainingConfig) -> str:
-    """Return two lines about the training to come."""
-    plan, world = run.parts.plan, run.world
-    count = sum(parameter.numel() for parameter in run.parts.model.parameters())
-    packed = ", packed" if plan.packed else ""
-    return (
-        f"{count:,} parameters; {len(run.parts.corpus):,} sentence pairs; {settings.max_steps:,} steps\n"
-        f"{plan.batch_tokens:,} tokens an update; micro-batches: {run.parts.micro_batches}{packed}; "
-        f"processes: {world.size} ({world.device.type}); precision: {run.parts.precision}"
-    )
-
-
 def summary(run: Run) -> dict[str, Any]:
     """Return the figures of the whole run."""
     state, total = run.state, run.state.total
@@ -175,7 +168,7 @@ def summary(run: Run) -> dict[str, Any]:
         "training_hours": total.seconds / 3600,
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
         "peak_learning_rate": getattr(run.parts.schedule, "peak", None),
-        "best_validation_loss": state.best_loss,
+        f"best_validation_{run.config.best_by}": state.best,
         "best_step": state.best_step,
         "skipped_updates": state.skipped,
         "flops": total.flops or None,
@@ -189,17 +182,18 @@ def ending(run: Run) -> str:
     """Return the reason for the end of the run."""
     state = run.state
     if run.out_of_patience:
-        count = state.stale_validations
-        return f"stopped at step {state.step:,}: no improvement in {count} validation{'s' if count > 1 else ''}"
-    return f"finished at step {state.step:,}"
+        return f"stopped at step {state.step:,}: no improvement in {counted(state.stale_validations, 'validation')}"
+    epochs = f" after {counted(state.epochs, 'epoch')}" if run.has_all_epochs else ""
+    return f"finished at step {state.step:,}{epochs}"
 
 
 def closing_line(run: Run) -> str:
     """Return a summary of the run, and the next command."""
     state, path = run.state, run.directory.path
     best = ""
-    if state.best_loss is not None:
-        best = f"\nbest validation loss {state.best_loss:.3f} at step {state.best_step:,} ({path / 'best'})"
+    if state.best is not None:
+        figure = f"{run.config.best_by} {state.best:.3f}"
+        best = f"\nbest validation {figure} at step {state.best_step:,} ({path / 'best'})"
     saved = len(checkpoint.checkpoints_of(path))
     average = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
     following = average if saved > 1 else f"translate {path}"
@@ -234,7 +228,7 @@ command = Command(
         "nmt train data --out run",
         "nmt train --resume run --max-steps 200000",
         "nmt train data --out run --preset transformer_big --micro-batches 16",
-        "nmt train data --init-from run --out adapted",
+        "nmt train data --init-from run --out adapted --freeze embeddings",
         "nmt train data --out run --num-layers 3 --d-model 256 --num-heads 4",
         "nmt train data --dry-run --preset transformer_base",
         "nmt train data --out run --import my_module --optimizer my_optimizer",

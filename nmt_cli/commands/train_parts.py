@@ -23,12 +23,14 @@ from nmt_cli.interfaces import Batch, Compiles, ComputesRows, CountsFlops, Crite
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.freezing import freeze, trained
+from nmt_cli.training.length import length_of
 from nmt_cli.training.origin import Origin, model_settings
+from nmt_cli.training.parts import Parts
 from nmt_cli.training.precision import choose_precision
 from nmt_cli.training.rates import device_rates
-from nmt_cli.training.run import Parts
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
-from nmt_cli.training.validation import validation_loss
+from nmt_cli.training.validation import LOSS, check_measure, validation_loss
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def build_parts(
         run: the directory of the run, which may have a precision already.
     """
     settings: TrainingConfig = config.training
+    check_measure(settings.best_by, task)
     torch.manual_seed(settings.seed)
     try:
         model = registry.build(config["model"], attention=config["attention"], **vocabulary_of(task)).to(world.device)
@@ -102,6 +105,7 @@ def build_parts(
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     if origin is not None and origin.weights is not None:
         checkpoint.assign_weights(model, origin.weights, origin.record["path"])
+    freeze(model, settings.freeze)
     criterion = registry.build(config["criterion"])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
 
@@ -124,15 +128,15 @@ def build_parts(
     def validate() -> dict[str, float]:
         assert valid is not None
         values = validation_loss(model, criterion, valid, world, precision, packed)
-        if settings.validation_bleu and world.is_main:
-            values |= translation_scores(model, task, valid, world.device, precision)
+        if (settings.validation_bleu or settings.best_by != LOSS) and world.is_main:
+            values |= translation_scores(model, task, valid, world.device)
         return values
 
     return Parts(
         model=model,
         criterion=criterion,
         precision=precision,
-        optimizer=registry.build(config["optimizer"], parameters=model.parameters()),
+        optimizer=registry.build(config["optimizer"], parameters=trained(model)),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
@@ -141,7 +145,9 @@ def build_parts(
         costs=CostMeter(
             device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
-        flops=model.training_flops if isinstance(model, CountsFlops) else None,
+        length=length_of(plan, settings),
+        # Not with frozen parameters: their products are made in part only.
+        flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
         validate=None if valid is None else validate,
     )
 
@@ -164,6 +170,12 @@ def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> N
         layer.compile(dynamic=True)
     if isinstance(criterion, Compiles):
         criterion.compile()
+
+
+def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
+    """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
+    with torch.device("meta"):
+        return registry.build(config["model"], attention=config["attention"], **vocabulary)
 
 
 def vocabulary_of(task: Task) -> dict[str, Any]:

@@ -8,11 +8,11 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,26 +20,24 @@ from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import DTYPES, ENGINES, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import ENGINES, ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
-from nmt_cli.registry import argument, option
+from nmt_cli.flags import Command, MoreFlags, Panel
+from nmt_cli.registry import option
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
-    from nmt_cli.decoding.translator import Translation, Translator
+    from nmt_cli.decoding.translator import Translator
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateCommandOptions:
+class TranslateCommandOptions(ModelOptions):
     """Translate lines from standard input to standard output, one line out for each line in."""
 
-    checkpoints: tuple[Path, ...] = argument(
-        "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
-    )
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
@@ -72,21 +70,7 @@ class TranslateCommandOptions:
         "Program that searches. ctranslate2 uses an export of the checkpoint, written once and kept beside it.",
         choices=ENGINES,
     )
-    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
-    dtype: str = option(
-        "auto",
-        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
-        "change some outputs.",
-        choices=DTYPES,
-    )
-    workers: int | None = option(
-        None,
-        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
-        minimum=1,
-    )
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of `TranslateOptions` and `SearchOptions`
 
 
 def translate(options: TranslateCommandOptions) -> None:
@@ -187,6 +171,7 @@ def _translate_stream(
 ) -> Iterator[str]:
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
+    what = "a sentence is" if options.chosen.get("split_sentences") else "the line is"
     if prefixes:
         prefixes.take(part.start - ALL_LINES.start, source.name)
     with _progress(source, part, options) as advance:
@@ -204,8 +189,8 @@ def _translate_stream(
                 counts.add(translation)
                 if translation.truncated:
                     warn(
-                        f"{source.name}:{number}: longer than {translator.options.max_source_length} tokens; the rest "
-                        "of the line is not translated (--max-source-length)"
+                        f"{source.name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
+                        "the rest of it is not translated (--max-source-length)"
                     )
                 if page is not None:
                     page.add(translation, f"{source.name}:{number}")
@@ -313,6 +298,9 @@ def _check_search(options: TranslateCommandOptions) -> None:
         raise UsageError("--greedy is --beam 1: leave out one of them")
     if options.greedy and options.chosen.get("sample"):
         raise UsageError("--sample draws outputs and --greedy searches for them: leave out one of them")
+    if options.chosen.get("split_sentences") and (options.prefix or options.attention):
+        which = "--prefix" if options.prefix else "--attention"
+        raise UsageError(f"--split-sentences joins the outputs of a line's sentences: leave out {which}")
     if options.dictionary and not options.chosen.get("replace_unknown"):
         raise UsageError("--dictionary is for unknown words: add --replace-unknown, or leave it out")
 
@@ -389,6 +377,7 @@ command = Command(
         "nmt translate run/averaged --input test.en.gz --output test.out --beam 8",
         "nmt translate run --interactive",
         "nmt translate run --prefix typed.de < test.en",
+        "nmt translate run --split-sentences < paragraphs.en",
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",

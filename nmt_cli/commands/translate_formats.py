@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it imports torch, which `nmt translate --help` must not
-    from nmt_cli.decoding.translator import Translation
+from nmt_cli.decoding.outputs import Translation
 
-Format = Callable[["Translation", int, bool], str]
+Format = Callable[[Translation, int, bool], str]
 """From a translation, the number of its line in the input (from 1), and whether scores were asked for: the text."""
 
 _MOSES_BAR = "&#124;"

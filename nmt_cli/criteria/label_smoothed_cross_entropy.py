@@ -79,7 +79,10 @@ def smoothed_cross_entropy(
         to_gradient: another implementation of `_to_gradient`.
         bias: [V] of the logits.
     """
-    arguments = (hidden, weight, bias, targets, epsilon, to_gradient or _to_gradient, torch.is_grad_enabled())
+    if bias is not None:  # it is the weight of a hidden state of 1; eight columns keep the rows aligned
+        hidden = F.pad(hidden, (0, 8), value=1.0)
+        weight = torch.cat([weight, bias[:, None], weight.new_zeros(len(weight), 7)], 1)
+    arguments = (hidden, weight, targets, epsilon, to_gradient or _to_gradient, torch.is_grad_enabled())
     return _ChunkedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
@@ -87,7 +90,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     """The loss, with the gradient d loss / d logits = p - q at once, where p is the softmax and q the targets.
 
     The part epsilon / V of q is the same for all logits, so its share of the loss and of the gradients follows from the
-    sums of the weight's rows, of the bias and of the hidden states.
+    sums of the weight's rows and of the hidden states.
     """
 
     @staticmethod
@@ -95,7 +98,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
-        bias: Tensor | None,
         targets: Tensor,
         epsilon: float,
         to_gradient: ToGradient,
@@ -104,44 +106,39 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         dtype, count = product_dtype(hidden), len(targets)
         targets = F.pad(targets, (0, len(hidden) - count))
         low_hidden, low_weight = hidden.to(dtype), weight.to(dtype)
-        low_bias = None if bias is None else bias.to(dtype)
         hidden_gradient = torch.empty_like(hidden) if with_gradient else None
         weight_gradient = None
-        bias_gradient = None if bias is None else torch.zeros_like(bias)
+        with_weight_gradient = with_gradient and ctx.needs_input_grad[1]  # it may be frozen
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
         longest = CHUNK[hidden.device.type]
         buffer = low_hidden.new_empty(min(len(hidden), longest), len(weight))
         for rows in _parts(len(hidden), longest):
             logits = torch.mm(low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start])  # [rows, V]
-            if low_bias is not None:
-                logits += low_bias
             for part in _parts(len(logits), BLOCK[hidden.device.type] // len(weight)):
                 block = slice(rows.start + part.start, rows.start + part.stop)
                 log_normalisers[block], target_logits[block] = to_gradient(logits[part], targets[block], epsilon)
             logits[max(count - rows.start, 0) :] = 0
             if hidden_gradient is not None:
                 hidden_gradient[rows] = logits @ low_weight
+            if with_weight_gradient:
                 weight_gradient = _plus_product(weight_gradient, logits.t(), low_hidden[rows], weight.dtype)
-                if bias_gradient is not None:
-                    bias_gradient += logits.sum(0, dtype=bias_gradient.dtype)
         uniform, hidden_sum = weight.sum(0) / len(weight), hidden[:count].sum(0, dtype=weight.dtype)  # [d]
         log_normaliser = log_normalisers[:count].sum()
         nll = log_normaliser - target_logits[:count].sum()
         uniform_nll = log_normaliser - (hidden_sum * uniform).sum()  # not a product, which autocast would lower
-        if bias is not None and bias_gradient is not None:
-            uniform_nll -= count * bias.mean()
-            bias_gradient -= epsilon / len(bias) * count
-        if hidden_gradient is not None and weight_gradient is not None:
+        if hidden_gradient is not None:
             hidden_gradient[:count] -= epsilon * uniform
+        if weight_gradient is not None:
             weight_gradient -= epsilon / len(weight) * hidden_sum
-        ctx.gradients = hidden_gradient, weight_gradient, bias_gradient
+        ctx.gradients = hidden_gradient, weight_gradient
         ctx.mark_non_differentiable(nll)
         return (1 - epsilon) * nll + epsilon * uniform_nll, nll
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = [each if each is None else each.mul_(gradients[0]) for each in ctx.gradients]
+        hidden_gradient, weight_gradient = ctx.gradients
         del ctx.gradients  # scaled in place, so there is no second backward pass
+        scaled = (each if each is None else each.mul_(gradients[0]) for each in (hidden_gradient, weight_gradient))
         return *scaled, None, None, None, None
 
 

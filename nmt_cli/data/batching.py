@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, count, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -90,11 +90,25 @@ class BatchPlan:
             for i in range(0, len(order), size):
                 yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
 
-    def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices]]:
-        """Yield epoch, position and sentences of each update from update `position` of `epoch` on, without end."""
+    def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices, bool]]:
+        """Yield the updates from update `position` of `epoch` on, without end.
+
+        Of each, its epoch, its position, its sentences, and whether it is the last one of the epoch.
+        """
         for number in count(epoch):
-            for place, update in islice(enumerate(self.epoch(number)), position if number == epoch else 0, None):
-                yield number, place, update
+            pairs = pairwise(chain(self.epoch(number), [None]))
+            for place, (update, following) in islice(enumerate(pairs), position if number == epoch else 0, None):
+                assert update is not None
+                yield number, place, update, following is None
+
+    @property
+    def sentences(self) -> int:
+        """The sentences of an epoch, each as often as its weight says."""
+        return sum((end - first) * weight for first, end, weight in self._parts)
+
+    @property
+    def _parts(self) -> Sequence[tuple[int, int, int]]:
+        return self.weights or [(0, len(self.source_lengths), 1)]
 
     def pieces(self, update: Indices, count: int) -> list[Indices]:
         """Cut an update, ordered by length, into `count` pieces of about the same number of tokens, with padding.
@@ -121,7 +135,7 @@ class BatchPlan:
 
     def _pools(self, random: np.random.Generator) -> Iterator[Indices]:
         """Yield all sentences, as often as their weights say, in pools of similar size."""
-        first, end, weight = np.array(self.weights or [(0, len(self.source_lengths), 1)]).T
+        first, end, weight = np.array(self._parts).T
         ends = np.cumsum((end - first) * weight)
         size = int(ends[-1])
         chunk = -(-size // _CHUNKS)

@@ -20,6 +20,11 @@ State = TypeVar("State")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+
+class WorkerDied(NmtError):
+    """A worker process ended by itself, or was killed; the others ended with it."""
+
+
 _AHEAD = 4  # items in flight for each process
 
 _state: Any = None  # in a worker process: the first argument of the function
@@ -48,6 +53,7 @@ class Workers:
         context = multiprocessing.get_context("fork" if can_fork() else "spawn")
         with _starting(remedy):
             self._executor = ProcessPoolExecutor(processes, context, _start, (state,))
+        self.processes = processes
         self._most_waiting = processes * _AHEAD
         self._remedy = remedy
 
@@ -66,7 +72,8 @@ class Workers:
         """Yield each item with `function(state, item)`, in order.
 
         Raises:
-            NmtError: a worker process died, or the error that `function` raised.
+            WorkerDied: a worker process died.
+            NmtError: the error that `function` raised.
         """
         waiting: deque[tuple[Item, Future[Result]]] = deque()
         try:
@@ -79,7 +86,7 @@ class Workers:
             for item, future in waiting:
                 yield item, future.result()
         except BrokenProcessPool as error:
-            raise NmtError(f"a worker process died, probably out of memory; try again with {self._remedy}") from error
+            raise WorkerDied(f"a worker process died, probably out of memory; try again with {self._remedy}") from error
 
 
 def mapped(

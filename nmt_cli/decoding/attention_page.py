@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nmt_cli.decoding.translator import Translation, Translator
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, ShowsAttention
 

@@ -5,15 +5,40 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from nmt_cli.config import check_values, flag
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.registry import option
+from nmt_cli.flags import IMPORTS_HELP
+from nmt_cli.registry import argument, option
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 ENGINES = ("nmt", "ctranslate2")
 """The programs that search: this one, and `export/ctranslate2_engine.py`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Arguments and flags of the commands that translate: which model, and where it computes."""
+
+    checkpoints: tuple[Path, ...] = argument(
+        "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
+    )
+    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
+    dtype: str = option(
+        "auto",
+        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
+        "change some outputs.",
+        choices=DTYPES,
+    )
+    workers: int | None = option(
+        None,
+        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
+        minimum=1,
+    )
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of the dataclasses below
 
 
 @dataclass(frozen=True)
@@ -68,6 +93,12 @@ class TranslateOptions:
         False, "Allow unknown words, and replace each by the source word that it attends to most."
     )
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
+    split_sentences: bool = option(
+        False, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
+    )
+    sentence_language: str | None = option(
+        None, "With --split-sentences: ISO 639 code of the input. [default: the checkpoint's source language]"
+    )
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -76,6 +107,11 @@ class TranslateOptions:
             raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {search.beam}")
         if self.max_length is not None and search.min_length > self.max_length:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
+        if self.sentence_language is not None and not self.split_sentences:
+            raise UsageError("--sentence-language is an option of --split-sentences: add that, or leave it out")
+        if self.split_sentences and (search.nbest > 1 or self.sampling.sample):
+            which = "--sample" if self.sampling.sample else "--nbest"
+            raise UsageError(f"--split-sentences joins the best outputs of a line's sentences: leave out {which}")
 
 
 def with_options(defaults: TranslateOptions, chosen: Mapping[str, Any]) -> TranslateOptions:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,8 +17,10 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import FREE, constraint_of
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import TranslateOptions, with_options
+from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.sampling import sample
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
+from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords
 from nmt_cli.device import in_halves
 from nmt_cli.errors import DataError, UsageError
@@ -31,33 +34,6 @@ DIVIDED = 16
 
 CHARACTERS_PER_TOKEN = 100
 """A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output of a line."""
-
-    text: str
-    score: float  # log-probability divided by the length penalty
-    tokens: list[str]  # the subwords of the output
-    token_scores: list[float]  # log-probability of each, and of EOS unless the output was cut at its limit
-    repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
-    ids: Sequence[int] = ()  # of the tokens
-
-
-@dataclass(frozen=True)
-class Translation:
-    """A line and its outputs, best first. An empty line has one empty output with a score of 0."""
-
-    source: str
-    outputs: list[Output]
-    source_length: int  # tokens, after truncation
-    truncated: bool  # the line was longer than `max_source_length`
-
-    @property
-    def text(self) -> str:
-        """The best output."""
-        return self.outputs[0].text
 
 
 class _Encoded(NamedTuple):
@@ -92,16 +68,18 @@ class Translator:
     dictionary: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise UsageError if an option is set that the task, a model or the other program does not have."""
+        """Raise UsageError if an option is set that task, model or program does not have, or that needs an extra."""
         if isinstance(self.model, Engine):
             self.model.check(self.options)
         if self.options.constrained and self.task.constraint([], [], self.device) is None:
             raise UsageError(f"the task {self.task.name!r} has no constraint on its outputs: leave out --constrained")
         if self.options.replace_unknown:
             self._unknown_words()
+        if self.options.split_sentences:
+            splitter(self.task, self.options.sentence_language)
 
     def translate(
-        self, lines: Sequence[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool
+        self, lines: Sequence[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool | str
     ) -> list[str]:
         """Return the best output of each line, in order. An empty line gives an empty output.
 
@@ -117,7 +95,7 @@ class Translator:
         return [translation.text for translation in self.translate_detailed(lines, prefixes=prefixes, **options)]
 
     def translate_detailed(
-        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool
+        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None, **options: int | float | bool | str
     ) -> Iterator[Translation]:
         """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines` may be endless.
 
@@ -146,7 +124,17 @@ class Translator:
             first: the number of the first line in the whole input; samples depend on it.
             prefixes: the text that each output must begin with; "" for none.
             workers: processes whose state is this translator. The translations do not depend on their number.
+
+        Raises:
+            UsageError: `split_sentences` is set, and there are prefixes.
         """
+        if self.options.split_sentences:
+            if prefixes is not None:
+                raise UsageError("--split-sentences joins the outputs of a line's sentences: leave out the prefixes")
+            split = splitter(self.task, self.options.sentence_language)
+            each = dataclasses.replace(self.options, split_sentences=False, sentence_language=None)
+            translate = partial(dataclasses.replace(self, options=each).translate_window, workers=workers)
+            return translate_by_sentence(translate, list(map(_plain, lines)), split, advance)
         pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
         encoded = [self._encode(n, first + n, line, prefix) for n, (line, prefix) in enumerate(pairs)]
         advance([line.line for line in encoded if not line.ids])

@@ -71,6 +71,7 @@ class TranslationTask(VocabularyTask):
 
     name = "translation"
     config_type = TranslationConfig
+    measures = ("bleu",)
     vocabulary_settings = (
         *("moses", "moses_escape", "lowercase"),
         *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies"),
@@ -174,6 +175,10 @@ class TranslationTask(VocabularyTask):
     @property
     def shared_vocabulary(self) -> bool:
         return not self.config.separate_vocabularies
+
+    @property
+    def source_language(self) -> str:
+        return str(self.config.source_lang)
 
     def encode_source(self, line: str) -> list[int]:
         return self.vocabularies()[0].encode(self._normalised(line, 0))

@@ -12,32 +12,38 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from nmt_cli.errors import counted
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.state import TrainState
 from nmt_cli.training.validation import perplexity
 
 SUMMARY = (
-    "steps parameters devices target_tokens target_tokens_per_second best_validation_loss skipped_updates flops "
-    "flops_as_table2 model_flop_utilisation origin_of_these_rates"
+    "steps parameters devices target_tokens target_tokens_per_second skipped_updates flops flops_as_table2 "
+    "model_flop_utilisation origin_of_these_rates"
 ).split()
-"""The figures of a run that are shown at its end, besides the training time."""
+"""The figures of a run that are shown at its end, besides the training time and the best validation."""
+
+FIRST_UPDATES = 10
+"""Updates whose time is measured, after the first one, to say how long the others take."""
 
 
 class Reporter:
     """Shows a progress bar on a terminal, and log lines; only the main rank's is not quiet."""
 
-    def __init__(self, max_steps: int, quiet: bool = False) -> None:
-        self.max_steps = max_steps
+    def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.bar: Bar | None = None
+        self.steps = 0  # of the run, up to its end
+        self.seconds: list[float] = []  # of training after each of the first steps here
 
     def note(self, text: str) -> None:
         """Print text; below the progress bar, rich has to wrap long lines."""
         self.console.print(text, markup=False, soft_wrap=self.bar is None)
 
     @contextlib.contextmanager
-    def display(self, state: TrainState) -> Iterator[None]:
-        """Show the progress bar, if standard error is a terminal."""
+    def display(self, state: TrainState, steps: int) -> Iterator[None]:
+        """Show the progress of a run of so many steps; as a bar, if standard error is a terminal."""
+        self.steps = steps
         if not self.console.is_terminal:
             yield
             return
@@ -46,7 +52,7 @@ class Reporter:
             *(TextColumn("elapsed"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()),
         )
         with Bar(*columns, console=self.console, speed_estimate_period=60) as bar:
-            bar.add_task("train", total=self.max_steps, completed=state.step, figures="")
+            bar.add_task("train", total=steps, completed=state.step, figures="")
             self.bar = bar
             try:
                 yield
@@ -54,7 +60,11 @@ class Reporter:
                 self.bar = None
 
     def advance(self, state: TrainState) -> None:
-        """Move the progress bar to the run's step."""
+        """Move the progress bar to the run's step; after the first steps, say how long the others will take."""
+        if len(self.seconds) <= FIRST_UPDATES + 1:
+            self.seconds.append(state.total.seconds)
+            if len(self.seconds) == FIRST_UPDATES + 2:
+                self.estimate(state.step)
         if self.bar is None:
             return
         window, task = state.window, self.bar.task_ids[0]
@@ -62,6 +72,16 @@ class Reporter:
         if window.seconds:
             rate = window.target_tokens / window.seconds
             self.bar.update(task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s")
+
+    def estimate(self, step: int) -> None:
+        """Print how long the steps after `step` will take, by the speed of the first ones.
+
+        The last step is not among the seconds yet, and the first one takes longer than others.
+        """
+        each = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES
+        if step < self.steps:
+            left = f"{counted(self.steps - step, 'step')} of {each:.2g} s"
+            self.note(f"about {roughly(each * (self.steps - step))} of training left: {left}, and validation")
 
     def record(self, state: TrainState, rate: float, values: Mapping[str, float]) -> dict[str, Any]:
         """Return a line of metrics. Losses are per target token, in nats; `values` are those of a validation."""
@@ -103,7 +123,8 @@ class Reporter:
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
         """Print the run's main figures as a table."""
-        shown = {name: summary[name] for name in SUMMARY if summary[name]}
+        best = [name for name in summary if name.startswith("best_validation_")]
+        shown = {name: summary[name] for name in [*SUMMARY, *best] if summary[name]}
         shown["training_time"] = duration(summary["training_hours"] * 3600)
         self.console.print(figures_table("summary of the run (more in summary.json)", shown))
 
@@ -123,8 +144,19 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes else f"{rest} s"
 
 
+def roughly(seconds: float) -> str:
+    """Return `40 seconds`, `12 minutes`, `2.5 hours` or `53 hours`."""
+    for size, unit in ((3600, "hour"), (60, "minute")):
+        if seconds >= 1.5 * size:
+            number = seconds / size
+            return f"{number:.1f} {unit}s" if number < 10 and unit == "hour" else f"{number:,.0f} {unit}s"
+    return counted(round(seconds), "second")
+
+
 def readable(value: Any) -> str:
     """Return `value` in a short form: `1,234`, `1.813`, `3.3e+18`, `yes`, `not set`."""
+    if isinstance(value, tuple):
+        return " ".join(value) or "none"
     if value is None or isinstance(value, bool):
         return {None: "not set", True: "yes", False: "no"}[value]
     if isinstance(value, float):

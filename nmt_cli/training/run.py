@@ -17,7 +17,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,37 +25,18 @@ import torch
 from torch import Tensor
 
 from nmt_cli import checkpoint
-from nmt_cli.data.batching import BatchPlan, Indices
-from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import World
 from nmt_cli.errors import Interrupted, TrainingError
-from nmt_cli.interfaces import Criterion, Schedule, Task
 from nmt_cli.training import optimizer_state
-from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.parts import Parts
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.state import ACTIONS, Totals, TrainState
 from nmt_cli.training.updates import Update
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The model, the data and everything else that training needs."""
-
-    model: Any
-    criterion: Criterion
-    precision: str  # of matrix products: float32 or bfloat16
-    optimizer: torch.optim.Optimizer
-    schedule: Schedule
-    task: Task
-    corpus: Corpus
-    plan: BatchPlan
-    micro_batches: int  # the pieces of an update, which the ranks share
-    costs: CostMeter
-    validate: Callable[[], dict[str, float]] | None  # returns the loss that chooses the best checkpoint first
-    flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part
+from nmt_cli.training.validation import LOSS
 
 
 class Sums(NamedTuple):
@@ -107,7 +88,7 @@ class Run:
             last_logged = self.state.step - bool(self.state.pending)  # a pending step is logged by `do_pending`
             self.directory.rewind(folder, last_logged)
             self.directory.delete_old(self.config.keep_last)
-            if self.state.best_step:
+            if self.state.best is not None:
                 self.directory.repair_best(self.state.best_step, self.reporter.note)
         return folder is not None
 
@@ -117,9 +98,24 @@ class Run:
         return self.config.patience is not None and self.state.stale_validations >= self.config.patience
 
     @property
+    def at_last_step(self) -> bool:
+        """Whether the run has all its steps or epochs."""
+        return self.state.step >= self.config.max_steps or self.has_all_epochs
+
+    @property
+    def has_all_epochs(self) -> bool:
+        """Whether the run has been through the data as often as --max-epochs says."""
+        return self.config.max_epochs is not None and self.state.epochs >= self.config.max_epochs
+
+    @property
     def finished(self) -> bool:
         """Whether no update is left to make."""
-        return self.state.step >= self.config.max_steps or self.out_of_patience
+        return self.at_last_step or self.out_of_patience
+
+    def begin_with_validation(self) -> None:
+        """Let the first action be to validate and log the weights as they are, so that step 0 may be the best."""
+        if self.parts.validate is not None:
+            self.state.pending = ["validate", "log"]
 
     def next(self, updates: Prefetcher[Any, Update]) -> Update:
         """Return the next update, and move on to it; record how long its data was waited for."""
@@ -131,6 +127,7 @@ class Run:
             totals.waiting += updates.waited - before
         self.state.step += 1
         self.state.epoch, self.state.position = update.epoch, update.position + 1
+        self.state.epochs = update.epoch + update.ends_epoch
         return update
 
     def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
@@ -207,7 +204,7 @@ class Run:
         stopping, save_elapsed, validation_elapsed = self.agree(
             signal_number > 0, main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
         )
-        last = state.step >= self.config.max_steps
+        last = self.at_last_step
         save = self.save_interval.ends_at(state.step) or save_elapsed or last
         # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
         due = save if every is None else every.ends_at(state.step) or validation_elapsed
@@ -252,20 +249,18 @@ class Run:
             self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, float]:
-        """Return the figures of a validation, the loss first, and record whether it is the best."""
+        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
         assert self.parts.validate is not None
-        values = self.parts.validate()
-        loss = next(iter(values.values()))
-        state = self.state
-        if math.isfinite(loss) and (state.best_loss is None or loss < state.best_loss):
-            state.best_loss, state.best_step, state.stale_validations = loss, state.step, 0
-        else:
-            state.stale_validations += 1
+        values, measure = self.parts.validate(), self.config.best_by
+        own = values[f"validation_{measure}"] if self.world.is_main else 0.0
+        [value] = self.world.start_sum(torch.tensor([own], dtype=torch.float64, device=self.world.device))()
+        self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 
     def log(self, values: Mapping[str, float]) -> None:
         """Write a line of metrics: the updates since the last line, and the figures of a validation."""
-        record = self.reporter.record(self.state, self.parts.schedule(self.state.step), values)
+        rate = self.parts.schedule(self.state.step) if self.state.step else 0.0
+        record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:
             self.directory.append_metrics(record)
         self.reporter.show(record)

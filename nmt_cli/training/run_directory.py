@@ -5,7 +5,7 @@ RUN/metrics.jsonl                      a line for each log line
 RUN/summary.json                       the run's figures, written at its end
 RUN/checkpoints/step-00001500          the last N checkpoints of --save-every
 RUN/checkpoints/latest-00001234        saved when a signal stopped the run, until a later checkpoint is saved
-RUN/checkpoints/best-00001500          the checkpoint with the best validation loss; RUN/best is a link to it
+RUN/checkpoints/best-00001500          the best checkpoint by --best-by; RUN/best is a link to it
 """
 
 from __future__ import annotations
@@ -113,7 +113,10 @@ class RunDirectory:
         return None
 
     def rewind(self, to: Path | None, step: int) -> None:
-        """Rename the (damaged) checkpoints that are newer than `to`, and drop the metrics from after `step`."""
+        """Rename the (damaged) checkpoints that are newer than `to`, and drop the metrics from after `step`.
+
+        Without `to`, all metrics are dropped.
+        """
         found = checkpoint.resumable_of(self.path)
         for folder in found[found.index(to) + 1 :] if to else ():
             aside = folder.with_name(f"damaged-{folder.name}")
@@ -122,8 +125,8 @@ class RunDirectory:
             folder.rename(aside)
         path = self.path / METRICS
         if path.exists():
-            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-            durable.write_text(path, "".join(f"{line}\n" for line in lines if 0 < _step_of(line) <= step))
+            lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if to else []
+            durable.write_text(path, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= step))
 
     def keep_best(self, step: int) -> None:
         """Keep the checkpoint of `step` as the best one, and no other."""
@@ -189,11 +192,11 @@ def read_config(run: Path) -> dict[str, Any]:
 def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
     """Raise UsageError unless the run was started on the same data with the same settings as `description`."""
     recorded = read_config(run)
-    before, now = recorded["data"], description["data"]
-    if before.get("fingerprint") != now["fingerprint"]:
-        changed = before["path"] == now["path"]
-        what = "whose content has changed" if changed else f"and {now['path']} holds other data"
-        raise UsageError(f"{run}: this run was started on {before['path']}, {what}; give its data, or another --out")
+    first, data = recorded["data"], description["data"]
+    if first.get("fingerprint") != data["fingerprint"]:
+        changed = first["path"] == data["path"]
+        what = "whose content has changed" if changed else f"and {data['path']} holds other data"
+        raise UsageError(f"{run}: this run was started on {first['path']}, {what}; give its data, or another --out")
     old, new = (
         flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
         for content in (recorded, description)
@@ -201,8 +204,9 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
     different = []
     for name in sorted(old.keys() | new.keys()):
         was = old[name] if name in old else default_of(name, new)  # a setting may be newer than the run
-        if name.rpartition(".")[2] not in MAY_CHANGE and was != new.get(name):
-            different.append(f"{flag(name)} was {was}, now {new.get(name)}")
+        before, now = plain(was), plain(new.get(name))
+        if name.rpartition(".")[2] not in MAY_CHANGE and before != now:
+            different.append(f"{flag(name)} was {before}, now {now}")
     if different:
         what = f"this run was started with other settings: {'; '.join(different)}"
         raise UsageError(f"{run}: {what}. Resume it with `nmt train --resume {run}`, or give another --out")
@@ -215,11 +219,16 @@ def default_of(name: str, settings: Mapping[str, Any]) -> Any:
     return config.__dataclass_fields__[field].default
 
 
+def plain(value: Any) -> Any:
+    """Return the value of a setting to compare and to show; JSON has made lists of tuples."""
+    return " ".join(value) or None if isinstance(value, (list, tuple)) else value
+
+
 def _step_of(line: str) -> int:
     try:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
-        return 0  # an incomplete line
+        return -1  # an incomplete line
 
 
 def _damage(folder: Path) -> str:

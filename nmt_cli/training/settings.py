@@ -23,6 +23,14 @@ class TrainingConfig:
         minimum=1,
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
+    max_epochs: int | None = option(
+        None, "Stop after N times through the data, if --max-steps does not come first.", minimum=1, metavar="N"
+    )
+    freeze: tuple[str, ...] = option(
+        (),
+        "Do not train these parameters: embeddings, encoder, decoder, or a pattern of names. May be repeated.",
+        metavar="PATTERN",
+    )
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
     precision: str = option(
         "auto",
@@ -41,6 +49,11 @@ class TrainingConfig:
         None, "Steps or minutes between validations. [default: before each checkpoint]"
     )
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
+    best_by: str = option(
+        "loss",
+        "The figure of a validation by which best and --patience go: loss, or bleu or f1 of greedy outputs.",
+        metavar="loss|bleu|f1",
+    )
     patience: int | None = option(
         None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
     )
@@ -68,8 +81,8 @@ class TrainingConfig:
 
 
 MAY_CHANGE = frozenset(
-    "max_steps save_every keep_last validate_every validation_bleu patience log_every compile device deterministic "
-    "sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
+    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every compile device "
+    "deterministic sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
@@ -48,12 +49,21 @@ class TrainState:
     ranks: int = _count()  # 0 before the choice
     skipped: int = _count()  # updates left out because they were not finite
     gradient_norm: float = _count(0.0)  # of the last update
-    best_loss: float | None = None
+    epochs: int = _count()  # completed
+    best: float | None = None  # of the validations, by --best-by
     best_step: int = _count()
     stale_validations: int = _count()  # since the best
     pending: list[str] = field(default_factory=list)  # actions of the last step that are still to be done
     total: Totals = field(default_factory=Totals)
     window: Totals = field(default_factory=Totals)  # since the last log line
+
+    def judge(self, value: float, larger_is_better: bool) -> None:
+        """Record the figure of this step's validation as the best one, or as no improvement."""
+        known = self.best
+        if math.isfinite(value) and (known is None or (value > known if larger_is_better else value < known)):
+            self.best, self.best_step, self.stale_validations = value, self.step, 0
+        else:
+            self.stale_validations += 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,6 +75,8 @@ class TrainState:
         Raises:
             CheckpointError: a name is unknown, or a value is invalid.
         """
+        # `best` was called `best_loss` when it could be nothing else.
+        values = {"best" if name == "best_loss" else name: value for name, value in values.items()}
         try:
             totals = {name: restored(Totals, values.get(name), origin) for name in ("total", "window")}
             state: Self = restored(cls, {**values, **totals}, origin)

@@ -16,8 +16,10 @@ from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import World, is_out_of_memory
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Batch
+from nmt_cli.training.freezing import trained
 from nmt_cli.training.gradients import Gradients, Objective
-from nmt_cli.training.run import Parts, Run
+from nmt_cli.training.parts import Parts
+from nmt_cli.training.run import Run
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.signals import StopRequest
 from nmt_cli.training.updates import Piece, Update, load, updates
@@ -36,7 +38,7 @@ class Trainer:
     def __init__(self, parts: Parts, config: TrainingConfig, world: World) -> None:
         self.parts, self.config, self.world = parts, config, world
         self.model, self.optimizer, self.micro_batches = parts.model, parts.optimizer, parts.micro_batches
-        self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.parameters = trained(self.model)
         self.gradients = Gradients(Objective(self.model, parts.criterion, parts.precision), world, config.reduce_in)
 
     def fit(self, run: Run) -> None:
@@ -49,7 +51,11 @@ class Trainer:
         self.model.train()
         if not run.finished:
             self.choose_micro_batches(run)
-        with self.updates(run) as updates, StopRequest() as request, run.reporter.display(run.state):
+        with (
+            self.updates(run) as updates,
+            StopRequest() as request,
+            run.reporter.display(run.state, self.parts.length.steps),
+        ):
             run.do_pending()
             while not run.finished:
                 update = run.next(updates)  # section 5.1: about 25,000 source and 25,000 target tokens

@@ -30,6 +30,7 @@ class Update(NamedTuple):
     epoch: int
     position: int  # in the epoch
     sentences: Indices
+    ends_epoch: bool  # it is the epoch's last
     share: list[Piece]
 
 
@@ -38,8 +39,8 @@ def updates(
 ) -> Prefetcher[Any, Update]:
     """Return the updates from `position` of `epoch` on, without end; a thread makes them ahead."""
 
-    def make(place: tuple[int, int, Indices]) -> Update:
-        *_, sentences = place
+    def make(place: tuple[int, int, Indices, bool]) -> Update:
+        _, _, sentences, _ = place
         return Update(*place, share(plan, corpus, world, sentences, micro_batches))
 
     return Prefetcher(make, plan.updates(epoch, position), AHEAD, world.device)

@@ -1,4 +1,4 @@
-"""Loss and perplexity on the validation set."""
+"""Loss and perplexity on the validation set, and the measure by which a checkpoint is the best."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ import torch
 from nmt_cli.data.batching import length_buckets, load_batch
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.device import World, autocast
-from nmt_cli.interfaces import Criterion
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import Criterion, Task
+
+LOSS = "loss"
+"""The measure that every task has, and the only one of which less is better."""
 
 _TOKENS = 4096  # of a batch, on each side
+
+
+def check_measure(measure: str, task: Task) -> None:
+    """Raise UsageError unless validations of this task have the measure of --best-by."""
+    if measure not in (own := [LOSS, *task.measures]):
+        raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(own)}")
 
 
 def validation_loss(

@@ -89,6 +89,20 @@ def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: P
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+def test_frozen_parameters_and_the_best_are_those_of_one_process(
+    forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path
+) -> None:
+    """One rank translates the validation set, and all stop when BLEU no longer rises: here, it is always the same."""
+    settings = (*LOGGED, "--freeze", "encoder", "--best-by", "bleu", "--patience", 1, "--learning-rate-scale", 0)
+    forks.train(tiny_data, tmp_path / "one", *settings).code(0)
+    for process in ranks(2, tiny_data, tmp_path / "two", *settings):
+        process.code(0)
+    one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
+    assert [line["step"] for line in two] == list(range(1, 9))
+    for found, expected in zip(two, one, strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
 def test_gradients_reduced_in_bfloat16(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     norms = []
     for precision in ("float32", "bfloat16"):

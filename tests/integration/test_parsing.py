@@ -41,7 +41,7 @@ def data(nmt: Nmt, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def run(nmt: Nmt, data: Path, folder: Path) -> Path:
-    nmt("train", data, *SMALL, "--max-steps", 360, "--validation-bleu", "--out", folder / "run")
+    nmt("train", data, *SMALL, "--max-steps", 360, "--best-by", "f1", "--out", folder / "run")
     return folder / "run"
 
 
@@ -66,6 +66,9 @@ def test_a_model_that_overfits_gives_its_training_trees(nmt: Nmt, data: Path, ru
 def test_validation_while_training_is_f1(run: Path) -> None:
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     assert records[-1]["validation_f1"] >= 90
+    scores = {record["step"]: record["validation_f1"] for record in records if "validation_f1" in record}
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    assert summary["best_validation_f1"] == max(scores.values()) == scores[summary["best_step"]]
 
 
 def test_every_output_is_a_tree_over_the_words_and_constrained_ones_need_no_repair(nmt: Nmt, run: Path) -> None:

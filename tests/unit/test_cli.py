@@ -72,7 +72,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         (["train", "--alpha", "4"], "nmt translate: --alpha"),
         (["translate", "run", "--cpu-threads", "4"], "--workers"),
         (["translate", "run", "--precision", "bfloat16"], "use --dtype"),
-        (["translate", "run", "--max-epoch", "4"], "nmt train: --max-steps"),
+        (["translate", "run", "--max-epoch", "4"], "nmt train: --max-epochs"),
         (["translate", "run", "--num_beams", "4"], "--beam"),
         (["score", "x", "--tokenize", "13a"], "sacrebleu-intl"),
         (["prepare", "--train", "x", "--out", "y", "--task", "parsin"], "parsing"),

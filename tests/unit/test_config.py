@@ -102,6 +102,8 @@ def test_data_is_not_a_setting(tmp_path: Path) -> None:
         *[({"d_model": value}, "--d-model .* int") for value in ("wide", 2.0, True, None)],
         ({"d_model": 1}, "--d-model .* 2"),
         ({"validation_bleu": 1}, "--validation-bleu .* bool"),
+        ({"freeze": "encoder"}, "--freeze must be of type list, not 'encoder'"),
+        ({"freeze": ["encoder", 1]}, "--freeze must be of type str, not 1"),
         *[({"dropout": value}, "--dropout") for value in ("0.1", 1.0, float("nan"))],
         ({"learning_rate_scale": float("inf")}, "--learning-rate-scale"),
         *[({"save_every": value}, "--save-every") for value in (1.5, "often")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,17 @@ def test_values_that_do_not_fit_are_rejected(app: typer.Typer, taken: list[Any],
     code, output = call(app, "anne", "--table", "x", *arguments)
     assert (code, taken) == (2, [])
     assert arguments[0] in output
+
+
+def test_fields_can_be_left_out() -> None:
+    command = Command(
+        CookOptions,
+        lambda options, flags: None,
+        lambda imports: MoreFlags([Panel("dish soup", SoupConfig)], without=("salt_grams", "pot")),
+    )
+    names = inspect.signature(function_of(command, [])).parameters.keys()
+    assert {"servings", "spice", "table"} < names
+    assert not {"salt_grams", "pot"} & names
 
 
 def test_what_is_required_must_be_given(app: typer.Typer, taken: list[Any]) -> None:

@@ -284,7 +284,7 @@ def test_validation_flags_without_a_validation_set(train: Run, tiny_data: Path, 
     del content["splits"]["valid"]
     (data / "manifest.json").write_text(json.dumps(content))
     given = (data, "--out", tmp_path / "run", *TINY)
-    for flags in (("--patience", "3"), ("--validation-bleu",), ("--validate-every", "1")):
+    for flags in (("--patience", "3"), ("--validation-bleu",), ("--validate-every", "1"), ("--best-by", "bleu")):
         code, _, err = train(*given, *flags)
         assert code == 2
         assert f"{flags[0]}: " in err

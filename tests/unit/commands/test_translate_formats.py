@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.commands.translate_formats import FORMATS, format_named
-from nmt_cli.decoding.translator import Output, Translation
+from nmt_cli.decoding.outputs import Output, Translation
 
 TWO = Translation(
     "ein „Satz“\tx",

@@ -14,7 +14,7 @@ import torch
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.interactive import converse
 from nmt_cli.decoding.options import SamplingOptions
-from nmt_cli.decoding.translator import Output, Translation
+from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 
 BEST = "(TOP (S (NN cat)))"

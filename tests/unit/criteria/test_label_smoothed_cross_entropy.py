@@ -62,6 +62,14 @@ def test_rows_after_the_tokens_do_not_count(tokens: int, monkeypatch: pytest.Mon
     assert not ours[0][tokens:].any()
 
 
+def test_a_frozen_weight_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, targets = drawn(7)
+    (expected,) = torch.autograd.grad(smoothed_cross_entropy(hidden, weight, targets, 0.1)[0], [hidden])
+    monkeypatch.setattr(module, "_plus_product", lambda *_: pytest.fail("the weight's gradient is computed"))
+    total, _ = smoothed_cross_entropy(hidden, weight.detach(), targets, 0.1)
+    torch.testing.assert_close(torch.autograd.grad(total, [hidden]), (expected,))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_compiled_loss_is_the_loss(dtype: torch.dtype) -> None:
     logits, targets = (3 * torch.randn(7, 40)).to(dtype), torch.randint(0, 40, (7,))

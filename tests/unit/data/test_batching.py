@@ -51,15 +51,16 @@ def test_every_sentence_once_and_within_the_budget(pairs: list[tuple[int, int]],
 @given(pairs=pairs_of_lengths, position=st.integers(0, 5))
 @pytest.mark.usefixtures("_small_pools")
 def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], position: int) -> None:
-    """And its end is the same without its beginning."""
+    """And its end is the same without its beginning. The last update of an epoch is known as such."""
+    epochs = {epoch: updates(plan(pairs, 100), epoch) for epoch in (2, 3)}
     expected = [
-        (epoch, place, update)
-        for epoch in (2, 3)
-        for place, update in enumerate(updates(plan(pairs, 100), epoch))
+        (epoch, place, update, place == len(made) - 1)
+        for epoch, made in epochs.items()
+        for place, update in enumerate(made)
         if epoch == 3 or place >= position
     ]
     found = itertools.islice(plan(pairs, 100).updates(2, position), len(expected))
-    assert [(epoch, place, update.tolist()) for epoch, place, update in found] == expected
+    assert [(epoch, place, update.tolist(), last) for epoch, place, update, last in found] == expected
 
 
 @given(parts=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=4))
@@ -72,6 +73,7 @@ def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tup
     made = updates(BatchPlan(lengths, lengths, 100, 1, weights), epoch=1)
     expected = [i for first, end, weight in weights for i in range(first, end) for _ in range(weight)]
     assert sorted(itertools.chain(*made)) == expected
+    assert BatchPlan(lengths, lengths, 100, 1, weights).sentences == len(expected)
 
 
 def test_epochs_and_seeds_differ() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
-from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translation, Translator
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK, Task

@@ -13,7 +13,7 @@ import torch
 
 from nmt_cli.checkpoint import load_model
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.translator import Translation
+from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export import ctranslate2 as converter
 from nmt_cli.export.loading import load_with

@@ -66,6 +66,22 @@ def test_it_begins_with_the_loss_of_its_origin(origin: Path, tiny_data: Path) ->
     assert parts_of(tiny_data, origin).validate()["validation_loss"] == last["validation_loss"]
 
 
+def test_the_origin_is_validated_first(train: Train, origin: Path, tiny_data: Path, tmp_path: Path) -> None:
+    """At step 0, with the loss that it had; it stays the best of a run in which nothing improves, when resumed too."""
+    last = json.loads((origin / "metrics.jsonl").read_text().splitlines()[-1])
+    run = tmp_path / "run"
+    given = (tiny_data, "--init-from", origin, *SHORT, "--learning-rate-scale", 0, "--save-every", 2, "--out", run)
+    assert train(*given, "--max-steps", 2)[0] == 0
+    (run / "best").unlink()  # as if a kill came before it was made
+    code, err = train("--resume", run, "--patience", 2, "--max-steps", 9)
+    assert (code, "stopped at step 4: no improvement in 2 validations" in err) == (0, True), err
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["lr"], line["loss"] is None) for line in lines[:2]] == [(0, 0, True), (1, 0, False)]
+    assert [line["validation_loss"] for line in lines if "validation_loss" in line] == [last["validation_loss"]] * 3
+    assert checkpoint.read_contents(run / "best").step == 0
+    assert all(torch.equal(weights_of(origin)[name], weight) for name, weight in weights_of(run / "best").items())
+
+
 def test_its_first_step_is_adams(train: Train, origin: Path, tiny_data: Path, tmp_path: Path) -> None:
     """PyTorch's, from the origin's weights, with new moments and the first rate of the schedule."""
     given = ("--init-from", origin, *SHORT, "--warmup-steps", 1, "--learning-rate-scale", 0.04, "--epsilon", 1e-3)

@@ -13,6 +13,7 @@ from torch import nn
 from nmt_cli.device import World
 from nmt_cli.interfaces import Batch, Loss
 from nmt_cli.packing import Packing
+from nmt_cli.presets import PRESETS
 from nmt_cli.training import precision
 from nmt_cli.training.precision import SMALLEST, choose_precision, gain
 from nmt_cli.training.run_directory import CONFIG
@@ -92,3 +93,8 @@ def test_a_gpu_uses_bfloat16_where_it_is_not_emulated(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     gpu = World(0, 1, torch.device("cuda", 0))
     assert choose_precision(None, nn.Linear(1, 1), nn.Linear(1, 1), lambda: pytest.fail("tried"), gpu) == expected
+
+
+def test_no_preset_has_a_precision() -> None:
+    """The choice is left to the trial on the device at hand."""
+    assert all("precision" not in name for preset in PRESETS.values() for name in preset.differs)

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from nmt_cli.training.reporter import Reporter, duration, readable
+from nmt_cli.training.reporter import Reporter, duration, readable, roughly
 from nmt_cli.training.state import Totals, TrainState
 
 
@@ -25,7 +25,7 @@ def running() -> TrainState:
 
 def test_a_line_of_metrics() -> None:
     """Costs are those of the run, the loss and the utilisation those since the last line; epochs count from 1."""
-    record = Reporter(100_000, quiet=True).record(running(), 7e-4, {"validation_bleu": 20.0})
+    record = Reporter(quiet=True).record(running(), 7e-4, {"validation_bleu": 20.0})
     assert (record["flops"], record["flops_as_table2"]) == (4.06e18, 1.24e19)
     assert (record["loss"], record["model_flop_utilisation"], record["target_tokens_per_second"]) == (3.6, 0.25, 50_000)
     assert (record["epoch"], record["validation_bleu"]) == (2, 20.0)
@@ -35,7 +35,7 @@ def test_a_log_line_has_a_clock_and_fits_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    reporter = Reporter(100_000)
+    reporter = Reporter()
     values = {"validation_loss": 2.0, "validation_perplexity": 3.0, "validation_nll": 1.1, "validation_bleu": 25.678}
     reporter.show(reporter.record(running(), 7e-4, values))
     line = capsys.readouterr().err
@@ -46,10 +46,10 @@ def test_a_log_line_has_a_clock_and_fits_80_columns(
 
 def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    reporter, screen = Reporter(100_000), io.StringIO()
+    reporter, screen = Reporter(), io.StringIO()
     reporter.console = Console(file=screen, force_terminal=True, width=80, color_system=None)
     state = running()
-    with reporter.display(state):
+    with reporter.display(state, 100_000):
         reporter.advance(state)
         reporter.note("word " * 30)
     last = screen.getvalue().split("\n")[-2]
@@ -58,6 +58,31 @@ def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pyte
     assert "…" not in screen.getvalue()
     assert screen.getvalue().count("word") == 30
     assert all(line.count("word") <= 80 // len("word ") for line in screen.getvalue().split("\n"))
+
+
+def test_the_hours_to_come_are_measured_over_the_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of this process, but the first one; the update of a step is counted a step later."""
+    reporter, state = Reporter(), TrainState(step=500, total=Totals(seconds=1e6))
+    said = {}
+    with reporter.display(state, 4112):
+        for made in range(20):
+            state.step += 1
+            reporter.advance(state)
+            said[state.step] = capsys.readouterr().err
+            state.total.seconds += 100.0 if made == 0 else 2.0
+    assert {step: text for step, text in said.items() if text} == {
+        512: "about 2.0 hours of training left: 3,600 steps of 2 s, and validation\n"
+    }
+
+
+def test_a_short_run_has_no_hours_to_come(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter, state = Reporter(), TrainState()
+    with reporter.display(state, 12):
+        for _ in range(12):
+            state.step += 1
+            reporter.advance(state)
+            state.total.seconds += 2.0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -71,6 +96,8 @@ def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pyte
         (1e300, "1e+300"),
         (None, "not set"),
         (True, "yes"),
+        (("encoder", "*.w_q.*"), "encoder *.w_q.*"),
+        ((), "none"),
     ],
 )
 def test_readable_figures(value: object, text: str) -> None:
@@ -79,3 +106,9 @@ def test_readable_figures(value: object, text: str) -> None:
 
 def test_durations() -> None:
     assert [duration(seconds) for seconds in (11.6, 60, 90_061)] == ["12 s", "0:01:00", "25:01:01"]
+
+
+def test_rough_durations() -> None:
+    seconds = (0.4, 1, 89, 90, 5399, 5400, 36_000, 191_000)
+    expected = "0 seconds,1 second,89 seconds,2 minutes,90 minutes,1.5 hours,10 hours,53 hours".split(",")
+    assert list(map(roughly, seconds)) == expected

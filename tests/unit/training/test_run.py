@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,11 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train import train
 from nmt_cli.commands.train_parts import TrainOptions
 from nmt_cli.commands.verify_resume import contents
+from nmt_cli.data.corpus import Corpus
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 
@@ -68,6 +71,32 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run(
         run(tiny_data, tmp_path / "run")
     assert checkpoint.resumable_of(tmp_path / "run") == []
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) in (2, 3, 4)
+
+
+def test_the_last_epoch_ends_a_run(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After its last update, which is logged and saved. A resumed run agrees, and more epochs continue it."""
+    exact = {"batch_tokens": 2000, "max_steps": 10_000, "save_every": 10_000, "log_every": 10_000}
+    exact |= {"validate_every": 10_000}
+    run(tiny_data, tmp_path / "run", **exact, max_epochs=1)
+    steps = checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step
+    said = capsys.readouterr().err
+    assert f" {steps} steps, 1 epoch\n" in said
+    assert f"finished at step {steps} after 1 epoch, after " in said
+    run(tiny_data, tmp_path / "run", **exact, max_epochs=1)
+    assert f"already finished at step {steps} after 1 epoch; give a larger --max-epochs" in capsys.readouterr().err
+    run(tiny_data, tmp_path / "run", **exact, max_epochs=2)
+    run(tiny_data, tmp_path / "whole", **exact, max_epochs=2)
+    records = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    assert [(record["epoch"], record["target_tokens"]) for record in records] == [(2, 2 * target_tokens(tiny_data))]
+    newest = [checkpoint.locate(tmp_path / name) for name in ("run", "whole")]
+    first, second = map(checkpoint.load_weights, newest)
+    assert all(torch.equal(first[name], weight) for name, weight in second.items())
+    run(tiny_data, tmp_path / "steps", **exact | {"max_steps": 3}, max_epochs=2)
+    assert "finished at step 3, after " in capsys.readouterr().err
+
+
+def target_tokens(data: Path) -> int:
+    return int(Corpus.open(data, "train").target_lengths[:].sum())
 
 
 class Ranks:

@@ -12,7 +12,7 @@ from nmt_cli.training.state import Totals, TrainState
 
 
 def test_sums_add_up_and_come_back() -> None:
-    state = TrainState(step=3, best_loss=2.5, pending=["validate", "save"])
+    state = TrainState(step=3, best=2.5, pending=["validate", "save"])
     for seconds in (2.0, 1.0):
         state.total.add(Totals(loss=8.0, target_tokens=4, seconds=seconds, flops_as_table2=1e12))
     assert state.total == Totals(loss=16.0, target_tokens=8, seconds=3.0, flops_as_table2=2e12)
@@ -31,7 +31,7 @@ def test_sums_add_up_and_come_back() -> None:
         ("total", {"other": 1.0}),
         ("step", -1),
         ("position", 1.5),
-        ("best_loss", "2"),
+        ("best", "2"),
         ("pending", ["sleep"]),
         ("pending", "save"),
         ("other", 1),

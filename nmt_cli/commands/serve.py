@@ -1,0 +1,61 @@
+"""`nmt serve`: translation over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from nmt_cli.commands.translate_streams import say
+from nmt_cli.decoding.options import ModelOptions, SearchOptions, TranslateOptions
+from nmt_cli.errors import UsageError
+from nmt_cli.flags import Command, MoreFlags, Panel
+from nmt_cli.registry import option
+from nmt_cli.serving.limits import Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(ModelOptions):
+    """Translate over HTTP: JSON in, JSON out, and a page to type into."""
+
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is every network.", metavar="ADDRESS")
+    port: int = option(8000, "Port to listen on; 0 is a free one.", minimum=0, maximum=65535)
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until a signal stops it.
+
+    Raises:
+        UsageError: flags that do not fit together; starlette, uvicorn or prometheus-client is not installed.
+        CheckpointError: as `load_translator`.
+        NmtError: as `nmt_cli.serving.server.serve`.
+    """
+    try:
+        from nmt_cli.serving import server
+    except ModuleNotFoundError as error:
+        raise UsageError(f"nmt serve needs the package {error.name}: pip install 'nmt-cli[serve]'") from error
+    from nmt_cli import registry
+    from nmt_cli.decoding.loading import load_translator
+    from nmt_cli.decoding.workers import translation_workers
+
+    registry.discover(options.imports)
+    names = {field.name for field in dataclasses.fields(Limits)}
+    limits = Limits(**{name: options.chosen[name] for name in names & options.chosen.keys()})
+    search = {name: options.chosen[name] for name in options.chosen.keys() - names}
+    translator = load_translator(options.checkpoints, options.device, search, options.dtype, say)
+    with translation_workers(translator, options.workers) as workers:
+        server.serve(translator, workers, limits, options.host, options.port, say)
+
+
+command = Command(
+    ServeOptions,
+    lambda options, chosen: serve(dataclasses.replace(options, chosen=chosen)),
+    lambda imports: MoreFlags(
+        [Panel("limits", Limits), Panel("search", SearchOptions), Panel("batches and limits", TranslateOptions)],
+        without=("nbest", "read_ahead"),  # the best output is the answer, and the queue makes the batches
+    ),
+    examples=[
+        "nmt serve run/averaged",
+        "nmt serve run/averaged --port 8080 --beam 1 --dtype int8",
+        "nmt serve run/averaged --host 0.0.0.0 --max-queue 200 --timeout 10",
+    ],
+)

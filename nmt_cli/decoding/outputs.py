@@ -1,0 +1,33 @@
+"""The results of translation: lines and their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a line."""
+
+    text: str
+    score: float  # log-probability divided by the length penalty
+    tokens: list[str]  # the subwords of the output
+    token_scores: list[float]  # log-probability of each, and of EOS unless the output was cut at its limit
+    repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
+    ids: Sequence[int] = ()  # of the tokens
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line and its outputs, best first. An empty line has one empty output with a score of 0."""
+
+    source: str
+    outputs: list[Output]
+    source_length: int  # tokens, after truncation
+    truncated: bool  # the line was longer than `max_source_length`
+
+    @property
+    def text(self) -> str:
+        """The best output."""
+        return self.outputs[0].text

@@ -1,0 +1,158 @@
+"""Lines of several sentences: split, translated sentence by sentence, and put together again.
+
+The splitter is sentencex: rules and lists of abbreviations by language. It is small, needs no model and no download, is
+maintained, and leaves two sentences together rather than cut one in the middle. It still cuts after "Ms." and, in
+French, "M."; so a sentence does not end after a word of Moses' lists of abbreviations either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import chain, islice
+
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Task
+
+Advance = Callable[[Sequence[str]], None]
+"""Called with the lines that are done since the last call."""
+
+Split = Callable[[str], list[str]]
+"""From a line to its sentences, each with the white space after it; joined, they are the line."""
+
+
+def splitter(task: Task, language: str | None) -> Split:
+    """Return the function that splits the source text of a task.
+
+    Args:
+        language: an ISO 639 code; None is the task's own source language.
+
+    Raises:
+        UsageError: sentencex is not installed, the task has no source language, or its language is no ISO 639 code.
+    """
+    if task.source_language is None:
+        raise UsageError(f"the task {task.name!r} takes a line as one sentence: leave out --split-sentences")
+    chosen = task.source_language if language is None else language
+    code = re.fullmatch(r"([a-z]{2,3})([-_].*)?", chosen.lower())
+    if code is None:
+        whose = "the checkpoint's source language" if language is None else "--sentence-language"
+        raise UsageError(f"{whose} is {chosen!r}, not an ISO 639 code: add --sentence-language CODE, such as en")
+    try:
+        import sentencex
+    except ImportError as error:
+        raise UsageError("--split-sentences needs sentencex: pip install 'nmt-cli[sentences]'") from error
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return partial(_sentences, partial(sentencex.segment, code[1]), frozenset(NonbreakingPrefixes().words(code[1])))
+
+
+def translate_by_sentence(
+    translate: Callable[[Sequence[str], Advance], list[Translation]],
+    lines: Sequence[str],
+    split: Split,
+    advance: Advance = lambda lines: None,
+) -> list[Translation]:
+    """Return the translation of each line, made of those of its sentences; those of all lines are translated together.
+
+    A line of one sentence is translated as it is.
+
+    Args:
+        translate: returns the translations of sentences, with one output each, and calls `advance` with them.
+        advance: called with the lines translated since the last call.
+    """
+    parts = [split(line) for line in lines]
+    translations = iter(translate(list(chain.from_iterable(parts)), _line_by_line(lines, parts, advance)))
+    return [_joined(line, part, list(islice(translations, len(part)))) for line, part in zip(lines, parts, strict=True)]
+
+
+def _sentences(segment: Callable[[str], list[str]], abbreviations: Collection[str], line: str) -> list[str]:
+    """Split a line; a sentence is more than white space, and does not end in an abbreviation."""
+    plain = re.sub(r"[^\S\x00-\x7f]", " ", line)  # sentencex 1.0.32 panics at some Unicode spaces
+    sentences: list[str] = []
+    place = 0
+    for length in map(len, segment(plain)):
+        piece = line[place : place + length]
+        place += length
+        if sentences and (not piece.strip() or _goes_on(sentences[-1], abbreviations)):
+            sentences[-1] += piece
+        else:
+            sentences.append(piece)
+    return sentences or [line]
+
+
+def _goes_on(sentence: str, abbreviations: Collection[str]) -> bool:
+    """Whether what follows belongs to it: it is white space so far, or ends in an abbreviation."""
+    words = sentence.rsplit(maxsplit=1)
+    return not words or (words[-1].endswith(".") and re.sub(r"^\W+", "", words[-1][:-1]) in abbreviations)
+
+
+def _line_by_line(lines: Sequence[str], parts: Sequence[Sequence[str]], advance: Advance) -> Advance:
+    """Return an `advance` for sentences, which calls that for lines with those of which all sentences are done."""
+    left = list(map(len, parts))
+    lines_of = defaultdict(list)
+    for number, part in enumerate(parts):
+        for sentence in part:
+            lines_of[sentence].append(number)
+
+    def advance_sentences(sentences: Sequence[str]) -> None:
+        done = []
+        for sentence in sentences:
+            number = lines_of[sentence].pop()
+            left[number] -= 1
+            if not left[number]:
+                done.append(lines[number])
+        advance(done)
+
+    return advance_sentences
+
+
+def _joined(line: str, sentences: Sequence[str], translations: Sequence[Translation]) -> Translation:
+    """Return the translation of a line from those of its sentences.
+
+    The score is the sum of their scores. Between their tokens stands the end of the sentence, so that each token has
+    its log-probability.
+    """
+    if len(translations) == 1:
+        return translations[0]
+    *firsts, last = outputs = [translation.outputs[0] for translation in translations]
+    text, tokens, ids = "", list[str](), list[int]()
+    for sentence, output in zip(sentences[:-1], firsts, strict=True):
+        text += output.text + _space_between(sentence, output.text)
+        end = [EOS] * (len(output.token_scores) - len(output.tokens))  # none if it was cut at its maximum length
+        tokens += [*output.tokens, *(SPECIAL_SYMBOLS[i] for i in end)]
+        ids += [*output.ids, *end]
+    whole = dataclasses.replace(
+        last,
+        text=(text + last.text).rstrip(),
+        score=sum(output.score for output in outputs),
+        tokens=[*tokens, *last.tokens],
+        token_scores=[score for output in outputs for score in output.token_scores],
+        repairs=sum((Counter(output.repairs) for output in outputs), Counter[str]()),
+        ids=[*ids, *last.ids],
+    )
+    return dataclasses.replace(
+        translations[0],
+        source=line,
+        outputs=[whole],
+        source_length=sum(translation.source_length for translation in translations),
+        truncated=any(translation.truncated for translation in translations),
+    )
+
+
+def _space_between(sentence: str, output: str) -> str:
+    """Return what follows a sentence's output: the white space after the sentence, or a space if there is none.
+
+    After the full-width punctuation of Chinese and Japanese comes none.
+    """
+    if not output:
+        return ""
+    space, last = sentence[len(sentence.rstrip()) :], output[-1]
+    if space not in ("", " "):
+        return space
+    full_width = unicodedata.category(last).startswith("P") and unicodedata.east_asian_width(last) in "WF"
+    return "" if full_width else " "

@@ -1,0 +1,24 @@
+"""The limits of `nmt serve`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt_cli.config import check_values
+from nmt_cli.registry import option
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a client may ask for. A text is one line, as one of `nmt translate`."""
+
+    timeout: float = option(
+        30.0, "Seconds for a request. Then it is answered with 503, and its texts leave the queue.", minimum=0.001
+    )
+    max_body: int = option(1_048_576, "Bytes of a request.", minimum=1)
+    max_texts: int = option(256, "Texts of a request.", minimum=1)
+    max_characters: int = option(5000, "Characters of a text.", minimum=1)
+    max_queue: int = option(1024, "Refuse requests (429) while N texts or more wait.", minimum=1)
+
+    def __post_init__(self) -> None:
+        check_values(self)

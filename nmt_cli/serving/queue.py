@@ -1,0 +1,95 @@
+"""Texts that wait for translation. Those that arrive while others are being translated become one batch."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+Answer = TypeVar("Answer")
+
+
+class QueueFull(Exception):
+    """As many texts wait as the queue holds."""
+
+
+class TranslationQueue(Generic[Answer]):
+    """Texts in order of arrival, translated in batches by threads, beside the event loop that the queue belongs to.
+
+    A batch starts as soon as one of the `parallel` places is free: nothing waits for others to come. Places that are
+    free at the same time share what waits. A request that is cancelled takes its texts out of the queue.
+
+    Args:
+        translate: returns an answer for each text, in order. It is called in a thread.
+        parallel: the number of batches at a time.
+        largest: the number of texts in a batch, at most.
+        size: the number of waiting texts from which the queue is full.
+        started: called with the number of texts of each batch.
+    """
+
+    def __init__(
+        self,
+        translate: Callable[[list[str]], Sequence[Answer]],
+        *,
+        parallel: int,
+        largest: int,
+        size: int,
+        started: Callable[[int], None] = lambda texts: None,
+    ) -> None:
+        self._translate = translate
+        self._largest = largest
+        self._size = size
+        self._started = started
+        self._free = parallel
+        self._threads = ThreadPoolExecutor(parallel)
+        self._waiting: dict[asyncio.Future[Answer], str] = {}  # in order of arrival
+        self._batches: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to its tasks
+
+    def __len__(self) -> int:
+        """Return the number of texts that wait; those being translated do not."""
+        return len(self._waiting)
+
+    async def translate(self, texts: Sequence[str]) -> list[Answer]:
+        """Return the answer to each text, in order.
+
+        Raises:
+            QueueFull: nothing was put into the queue.
+            Exception: the error of `translate`, for all texts of its batch.
+        """
+        if len(self) >= self._size:
+            raise QueueFull
+        answers: list[asyncio.Future[Answer]] = [asyncio.get_running_loop().create_future() for _ in texts]
+        self._waiting.update(zip(answers, texts, strict=True))
+        self._start()
+        try:
+            return await asyncio.gather(*answers)
+        finally:
+            for answer in answers:
+                self._waiting.pop(answer, None)
+                answer.cancel()
+
+    def _start(self) -> None:
+        while self._free and self._waiting:
+            count = min(self._largest, -(-len(self) // self._free))
+            batch = {answer: self._waiting.pop(answer) for answer in [*itertools.islice(self._waiting, count)]}
+            self._free -= 1
+            self._started(count)
+            task = asyncio.create_task(self._run(batch))
+            self._batches.add(task)
+            task.add_done_callback(self._batches.discard)
+
+    async def _run(self, batch: dict[asyncio.Future[Answer], str]) -> None:
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, [*batch.values()])
+        (results,) = await asyncio.gather(work, return_exceptions=True)
+        self._free += 1
+        self._start()
+        if isinstance(results, BaseException):
+            for answer in batch:
+                if not answer.done():
+                    answer.set_exception(results)
+            return
+        for answer, result in zip(batch, results, strict=True):
+            if not answer.done():
+                answer.set_result(result)

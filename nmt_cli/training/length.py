@@ -1,0 +1,63 @@
+"""The length of a training in steps and epochs, and whether the model is too large for so many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from nmt_cli.data.batching import BatchPlan
+from nmt_cli.training.settings import TrainingConfig
+
+SAMPLED_UPDATES = 1000
+"""Updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact."""
+
+MANY_EPOCHS = 1000
+MANY_PARAMETERS = 20
+"""Epochs, and parameters for each target token of an epoch, beyond both of which a model is too large for its corpus.
+
+The paper's base model has 0.5 parameters a token of WMT 2014 EN-DE, and 19 epochs; its big model 1.6, and 58. The
+parser of section 6.3, on the 40,000 sentences of the WSJ alone, has 36, and with 100,000 steps 900 epochs.
+"""
+
+
+@dataclass(frozen=True)
+class Length:
+    """The length of a training.
+
+    Args:
+        updates_per_epoch: estimated where an epoch has more than `SAMPLED_UPDATES`.
+        target_tokens_per_update: on average.
+        steps: updates from the first to the last one, if validation does not end the run earlier.
+    """
+
+    updates_per_epoch: float
+    target_tokens_per_update: float
+    steps: int
+
+    @property
+    def epochs(self) -> float:
+        """Times through the data."""
+        return self.steps / self.updates_per_epoch
+
+    @property
+    def target_tokens(self) -> float:
+        """Target tokens of an epoch."""
+        return self.target_tokens_per_update * self.updates_per_epoch
+
+    def is_too_long_for(self, parameters: float) -> bool:
+        """Return whether a model of so many parameters will have learned the corpus by heart long before the end."""
+        return self.epochs > MANY_EPOCHS and parameters > self.largest_model
+
+    @property
+    def largest_model(self) -> float:
+        """Parameters of the largest model that suits the corpus."""
+        return MANY_PARAMETERS * self.target_tokens
+
+
+def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
+    """Return the length of a training by `plan`: --max-steps or --max-epochs, whichever comes first."""
+    sample = list(islice(plan.epoch(0), SAMPLED_UPDATES))
+    updates = len(sample) * plan.sentences / sum(map(len, sample))
+    epochs = settings.max_epochs
+    steps = settings.max_steps if epochs is None else min(settings.max_steps, round(epochs * updates))
+    return Length(updates, sum(map(plan.target_tokens, sample)) / len(sample), max(1, steps))

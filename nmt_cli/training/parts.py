@@ -1,0 +1,34 @@
+"""What a training consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from nmt_cli.data.batching import BatchPlan, Indices
+from nmt_cli.data.corpus import Corpus
+from nmt_cli.interfaces import Criterion, Schedule, Task
+from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.length import Length
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The model, the data and everything else that training needs."""
+
+    model: Any
+    criterion: Criterion
+    precision: str  # of matrix products: float32 or bfloat16
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    task: Task
+    corpus: Corpus
+    plan: BatchPlan
+    micro_batches: int  # the pieces of an update, which the ranks share
+    costs: CostMeter
+    length: Length
+    validate: Callable[[], dict[str, float]] | None  # scores of the task on the main rank only
+    flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part

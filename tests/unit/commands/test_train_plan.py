@@ -1,0 +1,82 @@
+"""What `nmt train` shows before the first step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli import registry
+from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
+from nmt_cli.commands.train_plan import plan_lines
+from nmt_cli.device import World
+from nmt_cli.presets import BY_SIZE, PRESETS
+from nmt_cli.training import length
+from nmt_cli.training.length import Length
+
+Nmt = Callable[..., tuple[int, str, str]]
+TINY = {"num_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2, "batch_tokens": 500, "max_epochs": 3}
+WORLD = World(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def parts(tiny_data: Path) -> Any:
+    """Those of a tiny model."""
+    registry.discover()
+    config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "device": "cpu"})
+    task, corpus, valid = open_data(tiny_data)
+    return build_parts(config, task, corpus, valid, WORLD)
+
+
+def test_size_steps_and_epochs(parts: Any) -> None:
+    lines = plan_lines(parts, WORLD, adapts=False).split("\n")
+    count = sum(parameter.numel() for parameter in parts.model.parameters())
+    steps = 3 * len(list(parts.plan.epoch(0)))
+    assert lines == [
+        f"{count:,} parameters; 900 sentence pairs; {steps} steps, 3 epochs",
+        "500 tokens an update; micro-batches: 1; processes: 1 (cpu); precision: float32",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "advice"),
+    [
+        (40_000, "quickstart has"),  # suits
+        (100, "quickstart has"),  # the smallest
+        (100_000, "multi30k has"),  # the largest that suits
+    ],
+)
+def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None:
+    class Large(torch.nn.Module):
+        def parameters(self, recurse: bool = True) -> Any:
+            return iter([torch.empty(60_000_000, device="meta")])
+
+    long = Length(1, tokens, 2000)
+    lines = plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=False).split("\n")
+    assert f"60,000,000 parameters for {tokens:,} target tokens, and 2,000 epochs: the model will overfit" in lines[2]
+    assert f"; --preset {advice}" in lines[2]
+    assert len(plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=True).split("\n")) == 2
+    few = replace(long, steps=500)
+    assert len(plan_lines(replace(parts, model=Large(), length=few), WORLD, adapts=False).split("\n")) == 2
+
+
+def test_no_preset_is_smaller(parts: Any) -> None:
+    lines = plan_lines(replace(parts, length=Length(1, 10, 2000)), WORLD, adapts=False).split("\n")
+    assert lines[2].endswith("2,000 epochs: the model will overfit")
+
+
+def test_presets_by_size_exist() -> None:
+    assert all(name in PRESETS for names in BY_SIZE.values() for name in names)
+
+
+def test_a_dry_run_warns_too(nmt: Nmt, tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(length, "MANY_PARAMETERS", 0.1)
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items() if name != "max_epochs"]
+    for steps, warned in ((100_000, True), (10, False)):
+        code, out, err = nmt("train", tiny_data, *flags, "--max-steps", steps, "--device", "cpu", "--dry-run", "--json")
+        assert (code, json.loads(out)["steps"], "the model will overfit" in err) == (0, steps, warned)

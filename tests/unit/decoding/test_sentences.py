@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.outputs import Output, Translation
+from nmt_cli.decoding.sentences import splitter
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import EOS, Task
+
+PARAGRAPH = "Tom lives in Boston. He is a teacher.  Dr. Smith, e.g., is not! Is he?"
+SENTENCES = ["Tom lives in Boston. ", "He is a teacher.  ", "Dr. Smith, e.g., is not! ", "Is he?"]
+
+
+class TextTask(Task):
+    name = "text"
+    source_language = "en"
+
+
+TextTask.__abstractmethods__ = frozenset()
+
+
+@dataclass(frozen=True)
+class Stub(Translator):
+    """Outputs each sentence in upper case, a token a word; longer ones than three words are cut before the end."""
+
+    calls: list[list[str]] = field(default_factory=list)
+
+    def translate_window(self, lines: Sequence[str], advance: Any = lambda lines: None, **rest: Any) -> Any:
+        if self.options.split_sentences:
+            return super().translate_window(lines, advance, **rest)
+        self.calls.append(list(lines))
+        for line in sorted(lines):
+            advance([line])
+        return [self.translated(line) for line in lines]
+
+    def translated(self, line: str) -> Translation:
+        tokens = line.strip().upper().split()
+        scores = [-float(len(token)) for token in tokens] + [-0.5] * (0 < len(tokens) <= 3)
+        output = Output(" ".join(tokens), sum(scores) / 2, tokens, scores, {"cut": 1}, list(range(4, 4 + len(tokens))))
+        return Translation(line, [output], len(tokens), len(tokens) > 3)
+
+
+@pytest.fixture
+def stub() -> Stub:
+    options = TranslateOptions(split_sentences=True)
+    return Stub(TextTask(), object(), torch.device("cpu"), options)  # type: ignore[arg-type]  # a model that is not used
+
+
+def split(line: str, language: str | None = None) -> list[str]:
+    return splitter(TextTask(), language)(line)
+
+
+def test_a_paragraph_is_split_after_its_sentences() -> None:
+    assert split(PARAGRAPH) == SENTENCES
+    assert split("Das ist z. B. gut. Am 3. Mai kam er.", "de") == ["Das ist z. B. gut. ", "Am 3. Mai kam er."]
+    assert split("Am 25. März sah er Ms. Zhu. Wen?", "de") == ["Am 25. März sah er Ms. Zhu. ", "Wen?"]
+    assert split("M. Dupont est là. « Oui ! »", "fr") == ["M. Dupont est là. ", "« Oui ! »"]
+    assert split("我喜欢你。你好吗？", "zh-Hans") == ["我喜欢你。", "你好吗？"]
+    assert split("राम घर गया। सीता आई।", "hi") == ["राम घर गया। ", "सीता आई।"]
+
+
+@pytest.mark.parametrize("line", ["", "  \t", "Tom lives in Boston", " A dog.  ", "\n\nA dog.\n", "..."])
+def test_one_sentence_is_the_line_itself(line: str) -> None:
+    assert split(line) == [line]
+
+
+@settings(max_examples=300)
+@given(
+    st.text() | st.text("aB.!?…\t\n \u0085\u00a0\u2028\u3000。！é中"), st.sampled_from(["en", "de", "zh", "ar", "xx"])
+)
+def test_nothing_of_a_line_is_lost(line: str, language: str) -> None:
+    sentences = split(line, language)
+    assert "".join(sentences) == line
+    assert all(sentence.strip() for sentence in sentences) or len(sentences) == 1
+
+
+def test_unicode_spaces_that_sentencex_cannot_read() -> None:
+    text = "“–[\x85*;…2\r„„“！2！(„ aA.—A？A\t*\x85\r？]éé“\x00؟[2؟3\xa0 日é—A…* !\tB\x85."
+    assert "".join(split(text)) == text
+
+
+def test_the_outputs_of_the_sentences_are_joined(stub: Stub) -> None:
+    assert stub.translate([PARAGRAPH]) == ["TOM LIVES IN BOSTON. HE IS A TEACHER.  DR. SMITH, E.G., IS NOT! IS HE?"]
+    (one,) = stub.translate_window(["One two. Three four."])
+    (output,) = one.outputs
+    assert output.tokens == ["ONE", "TWO.", "</s>", "THREE", "FOUR."]
+    assert output.token_scores == [-3.0, -4.0, -0.5, -5.0, -5.0, -0.5]
+    assert output.ids == [4, 5, EOS, 4, 5]
+    assert output.score == pytest.approx(sum(output.token_scores) / 2)
+    assert (one.source, one.source_length, one.truncated, output.repairs) == (
+        "One two. Three four.",
+        4,
+        False,
+        {"cut": 2},
+    )
+
+
+def test_a_sentence_that_was_cut_has_no_end(stub: Stub) -> None:
+    (translation,) = stub.translate_window(["One two three four. Five."])
+    (output,) = translation.outputs
+    assert output.tokens == ["ONE", "TWO", "THREE", "FOUR.", "FIVE."]
+    assert len(output.token_scores) == len(output.tokens) + 1
+    assert translation.truncated
+
+
+def test_lines_of_one_sentence_are_translated_as_without(stub: Stub) -> None:
+    lines = ["A dog runs.", "", "  ", " two men talk", PARAGRAPH]
+    together = stub.translate_window(lines)
+    assert together[:4] == [stub.translated(line) for line in lines[:4]]
+    assert [translation.source for translation in together] == lines
+
+
+def test_the_sentences_of_all_lines_are_translated_together(stub: Stub) -> None:
+    stub.translate_window([PARAGRAPH, "", "A dog. A cat."])
+    assert stub.calls == [[*SENTENCES, "", "A dog. ", "A cat."]]
+
+
+def test_progress_counts_a_line_once_all_its_sentences_are_done(stub: Stub) -> None:
+    done: list[str] = []
+    lines = ["A dog. Zebras.", "", "A dog. B.", "M."]
+    stub.translate_window(lines, done.extend)
+    assert sorted(done) == sorted(lines)
+    assert done[0] == ""
+    assert done[-1] == lines[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "outputs", "joined"),
+    [
+        ("我喜欢你。你好吗？", ["I like you.", "How are you?"], "I like you. How are you?"),
+        ("I like you. How are you?", ["我喜欢你。", "你好吗？"], "我喜欢你。你好吗？"),
+        ("One.\t\tTwo. Three.", ["A.", "", "C."], "A.\t\tC."),
+        ("One. Two.", ["A.", ""], "A."),
+    ],
+)  # fmt: skip
+def test_the_space_between_sentences(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch, source: str, outputs: list[str], joined: str
+) -> None:
+    texts = iter(outputs)
+    monkeypatch.setattr(
+        Stub, "translated", lambda self, line: Translation(line, [Output(next(texts), 0.0, [], [])], 1, False)
+    )
+    chinese = replace(stub, options=replace(stub.options, sentence_language="zh"))
+    assert (chinese if source[0] == "我" else stub).translate([source]) == [joined]
+
+
+def test_what_does_not_combine_is_refused(stub: Stub) -> None:
+    for wrong in ({"nbest": 2}, {"sample": True}):
+        with pytest.raises(UsageError, match=r"--split-sentences .* leave out --(nbest|sample)"):
+            stub.translate(["A."], **wrong)
+    with pytest.raises(UsageError, match="leave out the prefixes"):
+        stub.translate(["A."], prefixes=["B"])
+    with pytest.raises(UsageError, match=r"add that, or leave it out"):
+        TranslateOptions(sentence_language="en")
+
+
+@pytest.mark.parametrize(("own", "given_code", "match"), [
+    (None, "en", "'text' takes a line as one sentence"),
+    ("", None, "checkpoint's source language is ''"),
+    ("english", None, "'english', not an ISO 639 code"),
+    ("en", "English", "--sentence-language is 'English'"),
+])  # fmt: skip
+def test_the_language(
+    stub: Stub, own: str | None, given_code: str | None, match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TextTask, "source_language", own)
+    with pytest.raises(UsageError, match=match):
+        replace(stub, options=TranslateOptions(split_sentences=True, sentence_language=given_code))
+
+
+def test_a_missing_extra_is_named(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(UsageError, match=r"pip install 'nmt-cli\[sentences\]'"):
+        stub.translate(["A."])
+
+
+def test_what_is_not_text_is_refused(stub: Stub) -> None:
+    with pytest.raises(UsageError, match="expected lines of text, not int"):
+        stub.translate([1])  # type: ignore[list-item]
+    assert stub.translate(["Half a pair: \ud800. Done."]) == ["HALF A PAIR: ?. DONE."]

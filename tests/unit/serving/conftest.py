@@ -1,0 +1,89 @@
+"""A translator that waits until it is told to go on, and a client without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from starlette.types import ASGIApp
+
+from nmt_cli.decoding.outputs import Output, Translation
+
+
+@dataclass
+class Backwards:
+    """Translates texts into their letters in reverse order, and notes the batches."""
+
+    batches: list[list[str]] = field(default_factory=list)
+    go: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+    def __call__(self, texts: list[str]) -> list[Translation]:
+        self.batches.append(texts)
+        assert self.go.wait(60)
+        if self.error:
+            raise self.error
+        return [
+            Translation(text, [Output(text[::-1], -len(text) / 3, [], [])], len(text), truncated="long" in text)
+            for text in texts
+        ]
+
+
+@pytest.fixture
+def backwards() -> Iterator[Backwards]:
+    """It translates at once, unless a test clears `go`."""
+    translator = Backwards()
+    translator.go.set()
+    yield translator
+    translator.go.set()  # a thread that waits would keep the process
+
+
+class Answer(NamedTuple):
+    code: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Client:
+    """A client that sends a request, and leaves when `leave` is set."""
+
+    app: ASGIApp
+    leave: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ask(self, method: str, path: str, parts: Sequence[bytes] = (b"",)) -> Answer:
+        """Send the parts of a body one by one, and return the answer."""
+        rest = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        rest[-1]["more_body"] = False
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            if not rest:
+                await self.leave.wait()
+                return {"type": "http.disconnect"}
+            return rest.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
+        await self.app(scope, receive, send)
+        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return Answer(sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent))
+
+    async def post(self, path: str, content: Any) -> Answer:
+        return await self.ask("POST", path, [json.dumps(content).encode()])
+
+
+@pytest.fixture
+def client() -> Callable[[ASGIApp], Client]:
+    return Client

@@ -1,0 +1,208 @@
+"""The routes: answers, and an {"error": ...} for everything that is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from nmt_cli.errors import NmtError
+from nmt_cli.serving.app import PAGE, application
+from nmt_cli.serving.limits import Limits
+
+LIMITS = Limits(max_body=200, max_texts=3, max_characters=20, max_queue=2)
+Scenario = Callable[[Callable[[], Any]], Awaitable[None]]
+
+
+@pytest.fixture
+def served(backwards: Any, client: Any) -> Callable[..., None]:
+    """Run a scenario, which gets a function that makes clients of one server."""
+
+    def run(scenario: Scenario, limits: Limits = LIMITS) -> None:
+        app = application(backwards, limits, parallel=1, largest=8)
+        asyncio.run(scenario(lambda: client(app)))
+
+    return run
+
+
+async def until_waiting(new: Callable[[], Any], texts: int) -> None:
+    """Return when so many texts wait."""
+    while await metric(new(), "nmt_queue_texts") != texts:
+        await asyncio.sleep(0)
+
+
+async def metric(client: Any, name: str, **labels: str) -> float | None:
+    """Return what GET /metrics says of a sample."""
+    page = (await client.ask("GET", "/metrics")).body.decode()
+    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+    return next((sample.value for sample in samples if sample.name == name and sample.labels == labels), None)
+
+
+def test_a_text(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        answer = await new().post("/translate", {"text": " Größe\n"})
+        assert (answer.code, answer.headers["content-type"]) == (200, "application/json")
+        assert answer.json == {"translation": "\neßörG ", "score": -2.3333}
+
+    served(scenario)
+
+
+@pytest.mark.parametrize("texts", [[], ["ab"], ["ab", "", "cd"]])
+def test_texts(served: Callable[..., None], texts: list[str]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        answer = await new().post("/translate/batch", {"texts": texts})
+        expected = [{"translation": text[::-1], "score": round(-len(text) / 3, 4)} for text in texts]
+        assert (answer.code, answer.json) == (200, {"translations": expected})
+
+    served(scenario)
+
+
+ONE, SEVERAL = "/translate", "/translate/batch"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "named"),
+    [
+        (ONE, b"", 400, "JSON"),
+        (ONE, b"text=hello", 400, "JSON"),
+        (ONE, b'{"text": "\xff"}', 400, "JSON"),
+        (ONE, b"[" * 150, 400, "JSON"),
+        (ONE, b'"hello"', 400, '"text"'),
+        (ONE, b"{}", 400, '"text"'),
+        (ONE, b'{"texts": ["a"]}', 400, '"text"'),
+        (ONE, b'{"text": "a", "beam": 4}', 400, "'beam'"),
+        (ONE, b'{"text": "a", "\\ud800": 4}', 400, "\\ud800"),
+        (ONE, b'{"text": null}', 400, '"text"'),
+        (ONE, b'{"text": ["a"]}', 400, '"text"'),
+        (ONE, b'{"text": "a\\nb"}', 400, "/translate/batch"),
+        (ONE, b'{"text": "123456789012345678901"}', 413, "at most 20"),
+        (ONE, b'{"text": "too long"}', 413, "--max-source-length"),
+        (ONE, b'{"text": "' + b"a" * 200 + b'"}', 413, "200 bytes"),
+        (SEVERAL, b'{"text": "a"}', 400, '"texts"'),
+        (SEVERAL, b'{"texts": "a"}', 400, "list"),
+        (SEVERAL, b'{"texts": ["a", 1]}', 400, "texts[1]"),
+        (SEVERAL, b'{"texts": ["a", "too long"]}', 413, "texts[1]"),
+        (SEVERAL, b'{"texts": ["a", "b", "c", "d"]}', 413, "at most 3"),
+    ],
+)
+def test_wrong_requests(served: Callable[..., None], path: str, body: bytes, code: int, named: str) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        answer = await new().ask("POST", path, [body[:7], body[7:]])
+        assert answer.code == code
+        assert list(answer.json) == ["error"]
+        assert named in answer.json["error"]
+        assert await metric(new(), "nmt_requests_total", route=path, code=str(code)) == 1
+
+    served(scenario)
+
+
+def test_other_paths_and_methods(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        for path in ("/translations", "/translate/"):
+            answer = await new().ask("GET", path)
+            assert (answer.code, list(answer.json)) == (404, ["error"])
+        for method, path, allowed in (("GET", ONE, "POST"), ("POST", "/health", "GET, HEAD")):
+            answer = await new().ask(method, path)
+            assert (answer.code, list(answer.json)) == (405, ["error"])
+            assert set(answer.headers["allow"].split(", ")) == set(allowed.split(", "))
+        assert await metric(new(), "nmt_requests_total", route="other", code="404") == 2
+
+    served(scenario)
+
+
+def test_a_full_queue_is_429(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        backwards.go.clear()
+        first = asyncio.create_task(new().post(ONE, {"text": "ab"}))
+        await until_batches(backwards, 1)
+        waiting = asyncio.create_task(new().post(SEVERAL, {"texts": ["cd", "ef"]}))
+        await until_waiting(new, 2)
+        refused = await new().post(ONE, {"text": "gh"})
+        assert (refused.code, list(refused.json), refused.headers["retry-after"]) == (429, ["error"], "1")
+        backwards.go.set()
+        assert (await first).json["translation"] == "ba"
+        assert (await waiting).code == 200
+
+    served(scenario)
+    assert backwards.batches == [["ab"], ["cd", "ef"]]
+
+
+async def until_batches(backwards: Any, count: int) -> None:
+    while len(backwards.batches) < count:
+        await asyncio.sleep(0)
+
+
+def test_a_request_that_takes_too_long_is_503_and_leaves_the_queue(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        backwards.go.clear()
+        answers = await asyncio.gather(new().post(ONE, {"text": "ab"}), new().post(ONE, {"text": "cd"}))
+        assert [(answer.code, list(answer.json)) for answer in answers] == [(503, ["error"])] * 2
+        await until_waiting(new, 0)
+        backwards.go.set()
+
+    served(scenario, Limits(timeout=0.01))
+    assert backwards.batches == [["ab"]]
+
+
+def test_a_client_that_leaves_frees_its_place(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        backwards.go.clear()
+        stays = asyncio.create_task(new().post(ONE, {"text": "ab"}))
+        await until_batches(backwards, 1)
+        leaving = new()
+        gone = asyncio.create_task(leaving.post(SEVERAL, {"texts": ["cd", "ef"]}))
+        await until_waiting(new, 2)
+        leaving.leave.set()
+        assert (await gone).code == 499
+        await until_waiting(new, 0)
+        assert await metric(new(), "nmt_requests_total", route=SEVERAL, code="499") == 1
+        backwards.go.set()
+        assert (await stays).json["translation"] == "ba"
+
+    served(scenario)
+    assert backwards.batches == [["ab"]]
+
+
+def test_an_error_of_the_translator_is_500(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        backwards.error = NmtError("out of memory on a line of 9 tokens")
+        answer = await new().post(ONE, {"text": "ab"})
+        assert (answer.code, answer.json) == (500, {"error": "out of memory on a line of 9 tokens"})
+        backwards.error = RuntimeError("a bug")
+        with pytest.raises(RuntimeError, match="a bug"):  # after the answer, for the server's log
+            await new().post(ONE, {"text": "ab"})
+        assert await metric(new(), "nmt_requests_total", route=ONE, code="500") == 2
+
+    served(scenario)
+
+
+def test_metrics(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        await new().post(ONE, {"text": "ab"})
+        await new().post(SEVERAL, {"texts": ["ab", "cd"]})
+        assert await metric(new(), "nmt_requests_total", route=ONE, code="200") == 1
+        assert await metric(new(), "nmt_request_seconds_count", route=SEVERAL) == 1
+        assert await metric(new(), "nmt_batch_texts_count") == 2
+        assert await metric(new(), "nmt_batch_texts_sum") == 3
+
+    served(scenario)
+
+
+def test_health_and_the_page(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        assert json.loads((await new().ask("GET", "/health")).body) == {"status": "ok"}
+        page = await new().ask("GET", "/")
+        assert (page.code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert page.body.decode() == PAGE
+
+    served(scenario)
+
+
+def test_the_page_needs_nothing_but_its_server() -> None:
+    assert "default-src 'none'" in PAGE
+    assert re.findall(r"https?:|//\w|<script src|@import|url\(", PAGE) == []

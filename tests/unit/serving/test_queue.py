@@ -1,0 +1,140 @@
+"""Texts that wait: which become one batch, and whose answer is whose."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import Any
+
+import pytest
+
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.errors import NmtError
+from nmt_cli.serving.queue import QueueFull, TranslationQueue
+
+Queue = TranslationQueue[Translation]
+
+
+def queue_of(backwards: Any, parallel: int = 1, largest: int = 8, size: int = 100) -> Queue:
+    return TranslationQueue(backwards, parallel=parallel, largest=largest, size=size)
+
+
+def asked(queue: Queue, *texts: str) -> asyncio.Task[list[Translation]]:
+    return asyncio.create_task(queue.translate(texts))
+
+
+async def until_idle() -> None:
+    """Let every task run until it waits for something else than the loop."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_texts_that_arrive_during_a_batch_become_the_next_one(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards)
+        backwards.go.clear()
+        requests = [asked(queue, "a"), asked(queue, "b", "c"), asked(queue, "d")]
+        await until_idle()
+        assert len(queue) == 3
+        backwards.go.set()
+        answers = await asyncio.gather(*requests)
+        assert [[answer.source for answer in theirs] for theirs in answers] == [["a"], ["b", "c"], ["d"]]
+
+    asyncio.run(run())
+    assert backwards.batches == [["a"], ["b", "c", "d"]]
+
+
+def test_free_places_share_what_waits(backwards: Any) -> None:
+    async def run() -> None:
+        await queue_of(backwards, parallel=2).translate("abcde")
+
+    asyncio.run(run())
+    assert sorted(backwards.batches) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_a_batch_has_at_most_the_largest_number_of_texts(backwards: Any) -> None:
+    asyncio.run(queue_of(backwards, largest=2).translate("abcde"))
+    assert backwards.batches == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_a_full_queue_takes_nothing(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards, size=2)
+        backwards.go.clear()
+        requests = [asked(queue, "a"), asked(queue, "b"), asked(queue, "c", "d")]  # a is no longer waiting
+        await until_idle()
+        with pytest.raises(QueueFull):
+            await queue.translate(["e"])
+        assert len(queue) == 3
+        backwards.go.set()
+        await asyncio.gather(*requests)
+        assert len(queue) == 0
+        await queue.translate(["f"])
+
+    asyncio.run(run())
+    assert backwards.batches == [["a"], ["b", "c", "d"], ["f"]]
+
+
+def test_a_cancelled_request_leaves_the_queue(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards)
+        backwards.go.clear()
+        first, gone, last = asked(queue, "a"), asked(queue, "b", "c"), asked(queue, "d")
+        await until_idle()
+        gone.cancel()
+        await until_idle()
+        assert len(queue) == 1
+        backwards.go.set()
+        assert [answer.text for answer in [*await first, *await last]] == ["a", "d"]
+
+    asyncio.run(run())
+    assert backwards.batches == [["a"], ["d"]]
+
+
+def test_a_request_cancelled_during_its_batch_leaves_the_others_their_answers(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards)
+        backwards.go.clear()
+        blocked, gone, stays = asked(queue, "a"), asked(queue, "bc"), asked(queue, "de")
+        await until_idle()
+        backwards.go.set()
+        await blocked
+        gone.cancel()
+        assert [answer.text for answer in await stays] == ["ed"]
+
+    asyncio.run(run())
+
+
+def test_an_error_is_that_of_its_batch_alone(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards)
+        backwards.error = NmtError("no memory")
+        for outcome in await asyncio.gather(queue.translate("ab"), queue.translate("c"), return_exceptions=True):
+            assert outcome is backwards.error
+        backwards.error = None
+        assert [answer.text for answer in await queue.translate(["xy"])] == ["yx"]
+
+    asyncio.run(run())
+
+
+def test_every_text_gets_its_own_answer(backwards: Any) -> None:
+    """Requests of all sizes, some of which leave; three batches at a time."""
+    draw = random.Random(3)
+    requests = [[f"{request}-{n}" for n in range(draw.randrange(6))] for request in range(300)]
+
+    async def run() -> None:
+        queue = queue_of(backwards, parallel=3, size=10_000)
+        tasks = [asked(queue, *texts) for texts in requests]
+        for task in draw.sample(tasks, 40):
+            await asyncio.sleep(0)
+            task.cancel()
+        for texts, task in zip(requests, tasks, strict=True):
+            with contextlib.suppress(asyncio.CancelledError):
+                assert [answer.text for answer in await task] == [text[::-1] for text in texts]
+        assert sum(task.cancelled() for task in tasks) > 10
+        assert len(queue) == 0
+
+    asyncio.run(run())
+    texts = [text for batch in backwards.batches for text in batch]
+    assert len(texts) == len(set(texts))

@@ -1,0 +1,150 @@
+"""Frozen parameters: which they are, that they stay as they are, and that nothing is computed or kept for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.commands.train import train
+from nmt_cli.commands.train_parts import TrainOptions, model_without_weights
+from nmt_cli.commands.verify_resume import contents
+from nmt_cli.config import resolve
+from nmt_cli.errors import UsageError
+from nmt_cli.training.freezing import GROUPS, freeze, trained
+from nmt_cli.training.settings import TrainingConfig
+
+Nmt = Callable[..., tuple[int, str, str]]
+SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2}
+TINY = (
+    SIZES
+    | {"batch_tokens": 500, "micro_batches": 2, "warmup_steps": 20, "max_steps": 6, "save_every": 3, "log_every": 2}
+    | {"device": "cpu", "precision": "float32", "sustained_tflops": 1.0, "peak_tflops": 1.0}
+)
+
+
+def model_of(**settings: Any) -> Any:
+    registry.discover()
+    vocabulary = dict(zip(checkpoint.VOCABULARY, (9, 8, False), strict=True))
+    return model_without_weights(resolve(TrainingConfig, settings), vocabulary)
+
+
+def frozen(patterns: Sequence[str], **settings: Any) -> set[str]:
+    model = model_of(**SIZES | settings)
+    freeze(model, patterns)
+    return {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+
+def test_groups_and_patterns() -> None:
+    names = [name for name, _ in model_of(**SIZES, positions="learned", norm="pre").named_parameters()]
+    settings = {"positions": "learned", "norm": "pre"}
+    encoder = {name for name in names if name.startswith("encoder")}
+    assert "encoder_norm.weight" in encoder
+    assert frozen(["encoder"], **settings) == encoder
+    embeddings = {name for name in names if name.startswith(("source_", "target_"))}
+    assert frozen(["embeddings"], **settings) == embeddings
+    assert frozen(["embeddings", "encoder"], **settings) == embeddings | encoder
+    assert frozen(["decoder"], **settings) == set(names) - embeddings - encoder
+    assert frozen(["encoder.1.*"]) == {name for name in names if name.startswith("encoder.1.")}
+    assert frozen(["target_embedding.weight", "*.w_q.*"]) == {
+        "target_embedding.weight",
+        *(name for name in names if ".w_q." in name),
+    }
+    assert frozen([]) == set()
+
+
+@pytest.mark.parametrize("model", ["transformer", "gnmt", "moe", "convs2s", "bytenet", "deep_att"])
+def test_every_parameter_is_in_one_group(model: str) -> None:
+    """Or of the output layer."""
+    for name, _ in model_of(model=model).named_parameters():
+        groups = [group for group in GROUPS if any(fnmatchcase(name, pattern) for pattern in GROUPS[group])]
+        assert len(groups) == (0 if name.startswith("output") else 1), name
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (["encodr"], r"--freeze encodr: the model has no parameter of this name. Did you mean encoder"),
+        (["encoder", "decoder.0.self_attn.*"], r"--freeze decoder.0.self_attn.*: .* Did you mean decoder.0"),
+        (["encoder.2.*"], r"--freeze encoder.2.*: the model has no"),
+        (["?"], r"It takes embeddings, encoder, decoder, or a pattern of names such as target_embedding.weight"),
+        (["*"], r"--freeze \*: nothing is left to train"),
+        (["embeddings", "encoder", "decoder"], r"embeddings --freeze encoder --freeze decoder: nothing is left"),
+    ],
+)
+def test_patterns_that_are_refused(patterns: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        frozen(patterns)
+
+
+def run(data: Path, out: Path, **changes: Any) -> None:
+    registry.discover()
+    train(TrainOptions(data, out), TINY | changes)
+
+
+def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:
+    """The weights, and the numbers of the parameters that the optimizer has a state of."""
+    folder = checkpoint.locate(run)
+    moments = checkpoint.load_training(folder).tensors
+    return checkpoint.load_weights(folder), {int(name.partition(".")[0]) for name in moments}
+
+
+@pytest.mark.parametrize(
+    ("freeze", "more"),
+    [
+        (("encoder",), {}),
+        (("embeddings", "decoder.1.*"), {"optimizer": "sgd", "clip_norm": 0.1}),
+        (("embeddings", "encoder"), {"precision": "bfloat16", "num_layers": 1, "experts": 2}),
+    ],
+)
+def test_they_keep_their_values_bit_for_bit(
+    freeze: tuple[str, ...], more: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    """All others move; there is a state of the optimizer for these alone, and a stop changes nothing."""
+    run(tiny_data, tmp_path / "before", **more, max_steps=1, learning_rate_scale=0.0)
+    run(tiny_data, tmp_path / "whole", **more, freeze=freeze)
+    (before, _), (after, states) = tensors_of(tmp_path / "before"), tensors_of(tmp_path / "whole")
+    same = {name for name, weight in before.items() if torch.equal(weight, after[name])}
+    patterns = [pattern for each in freeze for pattern in GROUPS.get(each, [each])]
+    expected = {name for name in before if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    assert same == expected
+    assert len(states) == len(before) - len(expected)
+    run(tiny_data, tmp_path / "parts", **more, freeze=freeze, max_steps=3)
+    run(tiny_data, tmp_path / "parts", **more, freeze=freeze)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
+    assert summary["flops"] is None
+    assert summary["model_flop_utilisation"] is None
+
+
+def test_the_command(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
+    """The flag is repeated, recorded, shown, kept by a resumed run, and cannot change in it."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
+    flags += ["--batch-tokens", 500, "--device", "cpu", "--sustained-tflops", 1, "--peak-tflops", 1]
+    flags += ["--freeze", "embeddings", "--freeze", "encoder.0.*"]
+    model = model_of(**SIZES)
+    freeze(model, ["embeddings", "encoder.0.*"])
+    learning = sum(parameter.numel() for parameter in trained(model))
+    code, out, err = nmt("train", tiny_data, *flags, "--max-steps", 2, "--out", tmp_path / "run")
+    assert (code, out) == (0, ""), err
+    assert f" parameters, {learning:,} of them trained; 900 sentence pairs; 2 steps" in err
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert recorded["training"]["freeze"] == ["embeddings", "encoder.0.*"]
+    assert nmt("train", "--resume", tmp_path / "run", "--max-steps", 3)[0] == 0
+    code, _, err = nmt("train", tiny_data, *flags[:-2], "--max-steps", 4, "--out", tmp_path / "run")
+    assert (code, "--training.freeze was embeddings encoder.0.*, now embeddings" in err) == (2, True), err
+    code, out, _ = nmt("train", tiny_data, *flags, "--dry-run", "--json")
+    shown = json.loads(out)
+    assert (code, shown["trained_parameters"], "training_step_flops" in shown) == (0, learning, False)
+    assert shown["config"]["training"]["freeze"] == ["embeddings", "encoder.0.*"]
+    code, out, _ = nmt("train", "--vocab-size", 9, *flags[:4], "--freeze", "encoder", "--dry-run")
+    assert (code, "training.freeze" in out, "│ encoder" in out, "trained parameters" in out) == (0, True, True, True)
+    code, _, err = nmt("train", tiny_data, "--freeze", "nothing", "--out", tmp_path / "other")
+    assert (code, "--freeze nothing: the model has no" in err, "Traceback" in err) == (2, True, False), err
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,57 @@
+"""The length of a training, by steps or epochs, and the models that are too large for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from nmt_cli.data.batching import BatchPlan
+from nmt_cli.training import length
+from nmt_cli.training.length import Length, length_of
+from nmt_cli.training.settings import TrainingConfig
+
+
+def plan(sentences: int, weights: Sequence[tuple[int, int, int]] = ()) -> BatchPlan:
+    """Sentences of 10 target tokens, of which an update has 50."""
+    return BatchPlan(np.full(sentences, 7), np.full(sentences, 10), 500, 1, weights)
+
+
+@pytest.mark.parametrize(("max_epochs", "steps"), [(None, 30), (2, 20), (3, 30), (4, 30)])
+def test_what_comes_first_ends_it(max_epochs: int | None, steps: int) -> None:
+    found = length_of(plan(500), TrainingConfig(max_steps=30, max_epochs=max_epochs))
+    assert found == Length(updates_per_epoch=10, target_tokens_per_update=500, steps=steps)
+    assert (found.epochs, found.target_tokens) == (steps / 10, 5000)
+
+
+def test_repeated_sentences_count() -> None:
+    found = length_of(plan(500, [(0, 400, 1), (400, 500, 6)]), TrainingConfig(max_epochs=1))
+    assert (found.updates_per_epoch, found.steps) == (20, 20)
+
+
+def test_of_a_large_corpus_it_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sentences of all lengths, to a few percent of the exact number."""
+    lengths = np.random.default_rng(1).integers(1, 60, 8000)
+    corpus = BatchPlan(lengths, lengths, 500, 1)
+    exact = length_of(corpus, TrainingConfig())
+    assert exact.updates_per_epoch == len(list(corpus.epoch(0)))
+    assert exact.target_tokens == pytest.approx(lengths.sum())
+    monkeypatch.setattr(length, "SAMPLED_UPDATES", 200)
+    estimated = length_of(corpus, TrainingConfig())
+    assert estimated.updates_per_epoch == pytest.approx(exact.updates_per_epoch, rel=0.1)
+    assert estimated.updates_per_epoch != exact.updates_per_epoch
+
+
+def test_models_that_are_too_large() -> None:
+    """The example of the issue is one; the models of the paper are none, with their corpora and batches."""
+    small = Length(28, 25_000, 100_000)
+    assert small.epochs == pytest.approx(3571, abs=1)
+    assert small.is_too_long_for(48e6)
+    assert not small.is_too_long_for(2.6e6)
+    assert small.largest_model == 14e6
+    assert not Length(28, 25_000, 1400).is_too_long_for(48e6)  # 50 epochs
+    wmt14 = Length(5300, 25_000, 300_000)
+    assert not wmt14.is_too_long_for(213e6)
+    wsj = Length(110, 25_000, 100_000)
+    assert not wsj.is_too_long_for(100e6)

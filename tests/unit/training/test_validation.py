@@ -1,0 +1,111 @@
+"""The measure by which the best checkpoint is chosen and a run stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.commands import train_parts
+from nmt_cli.commands.prepare import PrepareOptions, prepare
+from nmt_cli.commands.train import train
+from nmt_cli.commands.train_parts import TrainOptions
+from nmt_cli.commands.verify_resume import contents
+from nmt_cli.errors import UsageError
+from nmt_cli.training.state import TrainState
+
+Nmt = Callable[..., tuple[int, str, str]]
+TINY = (
+    {"num_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2, "batch_tokens": 500, "micro_batches": 2}
+    | {"warmup_steps": 20, "max_steps": 10, "save_every": 2, "log_every": 5, "device": "cpu"}
+    | {"sustained_tflops": 1.0, "peak_tflops": 1.0}
+)
+
+
+def run(data: Path, out: Path, **changes: Any) -> None:
+    registry.discover()
+    train(TrainOptions(data, out), TINY | changes)
+
+
+def validations(run: Path, name: str) -> dict[int, float]:
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return {line["step"]: line[f"validation_{name}"] for line in lines if f"validation_{name}" in line}
+
+
+def best_of(run: Path) -> int:
+    return checkpoint.read_contents(run / "best").step
+
+
+@pytest.fixture
+def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """BLEU by step, in place of the model's; a validation of another step would fail."""
+    given = {2: 10.0, 4: 30.0, 6: 20.0, 8: 30.0, 10: 25.0}
+    left = iter(given.values())
+    monkeypatch.setattr(train_parts, "translation_scores", lambda *_: {"validation_bleu": next(left)})
+    return given
+
+
+def test_the_largest_bleu_is_the_best(scores: dict[int, float], tiny_data: Path, tmp_path: Path) -> None:
+    """The first of equal ones, although the loss falls all the time. `--validation-bleu` is not needed."""
+    run(tiny_data, tmp_path / "run", best_by="bleu")
+    assert validations(tmp_path / "run", "bleu") == scores
+    losses = validations(tmp_path / "run", "loss")
+    assert (best_of(tmp_path / "run"), min(losses, key=lambda step: losses[step])) == (4, 10)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["best_validation_bleu"], summary["best_step"]) == (30.0, 4)
+
+
+@pytest.mark.usefixtures("scores")
+def test_patience_goes_by_it(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tiny_data, tmp_path / "run", best_by="bleu", patience=2)
+    said = capsys.readouterr().err
+    assert "stopped at step 8: no improvement in 2 validations" in said
+    assert f"best validation bleu 30.000 at step 4 ({tmp_path / 'run' / 'best'})" in said
+
+
+def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
+    """By `nmt translate` and the sacrebleu command. A stopped run goes on to the same files, bit for bit."""
+    prefixes = {split: str(tiny_data.parent / split) for split in ("train", "valid")}
+    data, translated = tmp_path / "data", tmp_path / "translated"
+    options = PrepareOptions(out=data, train=(prefixes["train"],), valid=prefixes["valid"], workers=1)
+    prepare(options, {"source_lang": "de", "target_lang": "en", "vocab_size": 120})  # English numbers have many words
+    settings = {"d_model": 32, "micro_batches": 1, "save_every": 15, "max_steps": 30, "best_by": "bleu"}
+    run(data, tmp_path / "run", **settings)
+    source, reference = data / "valid.source.txt", data / "valid.target.txt"
+    code, _, err = nmt("translate", tmp_path / "run" / "best", "--beam", 1, "--input", source, "--output", translated)
+    assert code == 0, err
+    command = [sys.executable, "-m", "sacrebleu", str(reference), "-i", str(translated), "-b", "-w", "12"]
+    found = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert found > 0
+    recorded = validations(tmp_path / "run", "bleu")
+    assert recorded[best_of(tmp_path / "run")] == pytest.approx(found, abs=1e-9)
+    assert max(recorded.values()) == recorded[best_of(tmp_path / "run")]
+    run(data, tmp_path / "parts", **settings | {"max_steps": 15})
+    run(data, tmp_path / "parts", **settings)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "run")
+
+
+def test_it_is_kept(tiny_data: Path, tmp_path: Path) -> None:
+    run(tiny_data, tmp_path / "run", max_steps=2)
+    with pytest.raises(UsageError, match=r"--training\.best-by was loss, now bleu"):
+        run(tiny_data, tmp_path / "run", max_steps=4, best_by="bleu")
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_measure_of_another_task_is_refused(nmt: Nmt, tiny_data: Path, tmp_path: Path, more: tuple[str]) -> None:
+    code, _, err = nmt("train", tiny_data, "--best-by", "f1", "--out", tmp_path / "run", *more)
+    assert (code, "--best-by f1: the task 'translation' has loss and bleu" in err) == (2, True), err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_from_before_the_choice_has_its_best_loss() -> None:
+    state = TrainState(step=3, best=2.5, best_step=2)
+    values = state.to_json()
+    values["best_loss"] = values.pop("best")
+    assert TrainState.from_json(values, "run") == state
