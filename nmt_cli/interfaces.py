@@ -137,17 +137,10 @@ class Model(Protocol):
         ...
 
 
-@runtime_checkable
-class HasOutputBias(Protocol):
-    """Optional for a model: a bias [V], which is added to the logits."""
-
-    @property
-    def output_bias(self) -> Tensor | None: ...
-
-
 def output_bias_of(model: Model) -> Tensor | None:
-    """Return the bias [V] of the logits, or None."""
-    return model.output_bias if isinstance(model, HasOutputBias) else None
+    """Return the bias [V] of the logits, which a model may have as `output_bias`."""
+    bias: Tensor | None = getattr(model, "output_bias", None)
+    return bias
 
 
 @runtime_checkable

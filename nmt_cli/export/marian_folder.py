@@ -211,9 +211,9 @@ def our_weights(
     bias = theirs.get(OUTPUT_BIAS, torch.zeros(1, len(embeddings[1])))
     if bias.shape != (1, len(embeddings[1])):
         raise CheckpointError(f"{folder}: {OUTPUT_BIAS} is {list(bias.shape)}, expected [1, {len(embeddings[1])}]")
-    weights["logit_bias"] = bias[0, target.rows]
+    weights["output_bias"] = bias[0, target.rows]
     if target.bos_is_copied:
-        weights["logit_bias"][BOS] -= BELOW
+        weights["output_bias"][BOS] -= BELOW
     return weights
 
 

@@ -150,7 +150,7 @@ class Transformer(nn.Module):
         self.source_positions, self.target_positions = (
             positional_encoding(config.positions, config.d_model, config.max_positions) for _ in range(2)
         )
-        self.logit_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
+        self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
 
         def layers(kind: type[nn.Module]) -> Any:
@@ -171,11 +171,6 @@ class Transformer(nn.Module):
     def output_weight(self) -> Tensor:
         """The pre-softmax projection [V, d_model], which is the target embedding (section 3.4)."""
         return self.target_embedding.weight
-
-    @property
-    def output_bias(self) -> Tensor | None:
-        """See `HasOutputBias`."""
-        return self.logit_bias
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits [B, T, V] of each next token."""

@@ -78,4 +78,4 @@ def test_it_is_fine_tuned_on_data_prepared_with_its_vocabulary(nmt: Run, marian:
     assert sections["attention_biases"] is sections["output_bias"] is True
     before, after = checkpoint.load_weights(model), checkpoint.load_weights(trained)
     assert before.keys() == after.keys()
-    assert not before["logit_bias"].equal(after["logit_bias"])
+    assert not before["output_bias"].equal(after["output_bias"])

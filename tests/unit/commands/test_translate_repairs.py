@@ -35,6 +35,7 @@ def translator(*outputs: Output) -> Any:
 
     return SimpleNamespace(
         task=ParsingTask(ParsingConfig()),
+        model=None,
         options=options,
         translate_window=translate_window,
         device=torch.device("cpu"),
@@ -50,7 +51,7 @@ def translate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     """Run `nmt translate` on two lines with the given outputs; return standard error."""
 
     def run(*outputs: Output) -> str:
-        monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator(*outputs))
+        monkeypatch.setattr("nmt_cli.export.loading.load_with", lambda *_, **__: translator(*outputs))
         (tmp_path / "in").write_text("the cat\nthe dog\n")
         settings = command.TranslateCommandOptions(
             checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out"

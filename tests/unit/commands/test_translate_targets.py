@@ -179,6 +179,6 @@ def test_a_damaged_tree_is_named(
 
     translator = nmt_cli.load(options.checkpoints, device="cpu", read_ahead=2)
     monkeypatch.setattr(translator.task, "encode_target", lambda line: encode(line) if line == "de fa" else [])
-    monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator)
+    monkeypatch.setattr("nmt_cli.export.loading.load_with", lambda *_, **__: translator)
     with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}/target:5: expected one tree"):
         translate(options)

@@ -54,7 +54,7 @@ def flat(scores: list[list[float]]) -> list[float]:
 def test_scores_are_the_log_probabilities_of_the_model(translators: list[Translator], biased: bool) -> None:
     model = copy.deepcopy(translators[0].models[0])
     if biased:
-        model.logit_bias = nn.Parameter(torch.linspace(-2, 2, model.vocabulary_size))
+        model.output_bias = nn.Parameter(torch.linspace(-2, 2, model.vocabulary_size))
     found = scored([model], PAIRS)
     assert [len(scores) for scores in found] == [len(target) + 1 for _, target in PAIRS]
     for scores, pair in zip(found, PAIRS, strict=True):

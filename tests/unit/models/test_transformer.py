@@ -71,7 +71,7 @@ def test_biases_are_where_they_are_asked_for(made: Made) -> None:
     attentions = [f"encoder.{n}.self_attention" for n in range(2)]
     attentions += [f"decoder.{n}.{kind}_attention" for n in range(2) for kind in ("self", "cross")]
     assert biased - plain == {f"{attention}.w_{letter}.bias" for attention in attentions for letter in "qkvo"}
-    assert output - plain == {"logit_bias"}
+    assert output - plain == {"output_bias"}
 
 
 def test_learned_positions_are_one_table_a_side(made: Made) -> None:
