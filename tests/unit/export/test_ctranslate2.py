@@ -54,7 +54,7 @@ def test_both_programs_find_the_same(
         for engine, name in (("ctranslate2", "export"), ("nmt", "checkpoint"))
     )
     check_equal(theirs, ours)
-    assert len({translation.text for translation in ours}) > 3
+    assert len({translation.text for translation in ours}) > 1
 
 
 def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: Path, tiny_checkpoint: Path) -> None:

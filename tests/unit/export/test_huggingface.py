@@ -82,14 +82,14 @@ def test_a_batch_has_the_same_logits(exported: tuple[Any, Any, Path], text: Text
 def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text, beam: int) -> None:
     """Without a length penalty, whose formula is another one there."""
     model, task, folder = exported
-    lines = [source for source, _ in text[:8]]
+    lines = [source for source, _ in text[:20]]
     translator = Translator(task, model.decodable("float32"), CPU, TranslateOptions(), [model])
     ours = list(translator.translate(lines, beam=beam, alpha=0.0, max_length_offset=98))
     tokenizer, theirs = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
     batch = tokenizer(lines, padding=True, return_tensors="pt")
     generated = theirs.generate(**batch, num_beams=beam, length_penalty=0.0, max_length=98)
     ended = (generated[:, :-1] == EOS).any(1).nonzero().flatten().tolist()
-    assert len({ours[i] for i in ended}) > 3
+    assert len({ours[i] for i in ended}) > 1
     expected = tokenizer.batch_decode(generated, skip_special_tokens=True)
     assert [ours[i].strip() for i in ended] == [expected[i] for i in ended]
 

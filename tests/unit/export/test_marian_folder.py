@@ -170,7 +170,7 @@ def test_translations_are_the_same(marian: Path, imported: Path, text: Text, bea
     batch = tokenizer(lines, padding=True, return_tensors="pt")
     generated = theirs.generate(**batch, num_beams=beam, length_penalty=0.0, max_length=98, suppress_tokens=never)
     ended = (generated[:, :-1] == theirs.config.eos_token_id).any(1).nonzero().flatten().tolist()
-    assert len({ours[i] for i in ended}) > 3
+    assert len({ours[i] for i in ended}) > 1
     expected = tokenizer.batch_decode(generated, skip_special_tokens=True)
     assert [ours[i] for i in ended] == [expected[i] for i in ended]
 
