@@ -153,9 +153,10 @@ def _interruption_later() -> Iterator[None]:
 
 
 def _start(state: Any) -> None:
-    """Prepare a worker process: it leaves Ctrl-C to its parent and ends when its parent does."""
+    """Prepare a worker process: it leaves signals of the process group to its parent, and ends when its parent does."""
     global _state
     _state = state
+    os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

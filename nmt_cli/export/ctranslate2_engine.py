@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -120,7 +121,8 @@ class CTranslate2Engine:
         best by the penalty of section 6.1 are returned, as `beam_search` orders them.
         """
         started: deque[tuple[Sequence[Request], list[Any]]] = deque()
-        for batch in batches:
+        for requests in batches:
+            batch = [request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests]
             started.append((batch, self._start(batch, options)))
             if len(started) > AHEAD * self.translator.num_translators:
                 yield self._finish(*started.popleft(), options.search)
@@ -129,11 +131,12 @@ class CTranslate2Engine:
 
     def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """Return the log-probability of each token of each target, and of EOS after them."""
-        results = self.translator.score_batch(
-            [_words(self.source_tokens, ids) for ids in sources],
-            [_words(self.target_tokens, ids) for ids in targets],
-            max_input_length=0,
-        )
+        with _named_errors():
+            results = self.translator.score_batch(
+                [_words(self.source_tokens, ids) for ids in sources],
+                [_words(self.target_tokens, ids) for ids in targets],
+                max_input_length=0,
+            )
         return [result.log_probs for result in results]
 
     def _start(self, batch: Sequence[Request], options: TranslateOptions) -> list[Any]:
@@ -146,8 +149,8 @@ class CTranslate2Engine:
             beam_size=search.beam,
             num_hypotheses=search.beam,
             length_penalty=search.alpha,
-            min_decoding_length=search.min_length,
-            max_decoding_length=min(longest, POSITIONS),
+            min_decoding_length=min(search.min_length, longest),
+            max_decoding_length=longest,
             no_repeat_ngram_size=options.no_repeat_ngram or 0,
             disable_unk=not search.unknown,
             suppress_sequences=[[SPECIAL_SYMBOLS[PAD]], [SPECIAL_SYMBOLS[BOS]]],
@@ -165,14 +168,19 @@ class CTranslate2Engine:
         return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
 
     def _best(self, request: Request, result: Any, search: SearchOptions) -> list[_Found]:
-        """Return the `nbest` best outputs of a result; those that are cut at the limit come last."""
+        """Return the `nbest` best outputs of a result; those that are cut at the limit come last.
+
+        There are fewer if some that were cut are the same: CTranslate2 searches up to the largest limit of the batch.
+        """
         found = []
         for words, score in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._ids[word] for word in words]
             ended = ids[-1] == EOS and len(ids) <= request.limit + 1
             rank = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
             found.append(_Found(ids[:-1] if ended else ids[: request.limit], ended, rank))
-        return sorted(found, key=lambda each: (not each.ended, -each.rank))[: search.nbest]
+        found.sort(key=lambda each: (not each.ended, -each.rank))
+        different = {tuple(each.ids): each for each in reversed(found)}  # of equal ones, the best
+        return [each for each in found if different[tuple(each.ids)] is each][: search.nbest]
 
     def _scored(self, batch: Sequence[Request], found: list[list[_Found]], alpha: float) -> list[list[Hypothesis]]:
         """Return the outputs of each sentence with their scores, in the order of these."""
@@ -202,7 +210,14 @@ def _penalty(length: int, alpha: float) -> float:
 
 def _finished(result: Any) -> Any:
     """Wait for a result."""
-    try:
+    with _named_errors():
         return result.result()
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Say of CTranslate2's errors that they are its own."""
+    try:
+        yield
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"CTranslate2: {error}") from error

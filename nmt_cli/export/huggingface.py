@@ -177,10 +177,11 @@ def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Seq
     transformers.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    short = [line for line in samples if len(task.encode_source(line)) < POSITIONS // 2]
-    comparison = Comparison(model, task, short, f"transformers {transformers.__version__}", TOLERANCE)
+    comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}", TOLERANCE)
     log_probabilities, outputs = [], []
-    for line, ids, output, limit in zip(short, comparison.sources, comparison.outputs, comparison.limits, strict=True):
+    for line, ids, output, limit in zip(
+        samples, comparison.sources, comparison.outputs, comparison.limits, strict=True
+    ):
         if tokenizer(line)["input_ids"] != [*ids, EOS]:
             raise CheckpointError(f"transformers {transformers.__version__} has other ids for {line!r}")
         source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
@@ -188,7 +189,7 @@ def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Seq
         log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())
         generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
         outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
-    return [f"ids: those of {len(short)} lines are equal", *comparison.report(log_probabilities, outputs)]
+    return [f"ids: those of {len(samples)} lines are equal", *comparison.report(log_probabilities, outputs)]
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -29,6 +29,8 @@ from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """The files that may hold the weights; the first one there is read."""
+_DAMAGED_PICKLE = (UnpicklingError, EOFError, LookupError, TypeError)
+"""Errors of the file of an unfinished download."""
 BELOW = 20.0
 """How far BOS's logit is below that of the symbol whose embedding it has: e^-20 is less than float32 can tell."""
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -135,7 +137,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
         return {name: tensor.float() for name, tensor in tensors.items()}
-    except (SafetensorError, UnpicklingError, OSError, RuntimeError, ValueError, AttributeError) as error:
+    except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError, *_DAMAGED_PICKLE) as error:
         raise CheckpointError(f"{path}: cannot read the weights: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.data.corpus import Corpus
@@ -14,6 +15,9 @@ from nmt_cli.training.run_directory import read_config
 LINES = 32
 """Maximum number of lines."""
 
+LONGEST = 512
+"""Tokens that each line has less than."""
+
 
 def sample_lines(folder: Path, task: Task) -> tuple[list[str], str]:
     """Return source lines for the checkpoint `folder`, and where they come from, for a report.
@@ -21,10 +25,16 @@ def sample_lines(folder: Path, task: Task) -> tuple[list[str], str]:
     They are of the validation text if the checkpoint is in its run, and the run's data is where it was; else they are
     drawn from the vocabulary.
     """
-    lines = _validation_lines(folder)
+    found = _validation_lines(folder)
+    lines = _usable(found[:: max(1, -(-len(found) // LINES))], task)
     if lines:
-        return lines[:: -(-len(lines) // LINES)], "sentences of the validation text"
-    return _drawn_lines(task), "sentences made of random entries of the vocabulary"
+        return lines, "sentences of the validation text"
+    return _usable(_drawn_lines(task), task), "sentences made of random entries of the vocabulary"
+
+
+def _usable(lines: Sequence[str], task: Task) -> list[str]:
+    """Return the lines that have tokens, and not so many that another program cannot take them."""
+    return [line for line in lines if 0 < len(task.encode_source(line)) < LONGEST]
 
 
 def _validation_lines(folder: Path) -> list[str]:

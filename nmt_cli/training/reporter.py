@@ -123,8 +123,8 @@ class Reporter:
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
         """Print the run's main figures as a table."""
-        best = [name for name in summary if name.startswith("best_validation_")]
-        shown = {name: summary[name] for name in [*SUMMARY, *best] if summary[name]}
+        best = [name for name in summary if name.startswith("best_validation_") and summary[name] is not None]
+        shown = {name: summary[name] for name in [*SUMMARY, *best] if summary[name] or name in best}
         shown["training_time"] = duration(summary["training_hours"] * 3600)
         self.console.print(figures_table("summary of the run (more in summary.json)", shown))
 

@@ -242,7 +242,7 @@ class Run:
         values = self.validate() if "validate" in pending else {}
         if "log" in pending:
             self.log(values)
-        improved = bool(values) and state.best_step == state.step
+        improved = bool(values) and state.best is not None and state.best_step == state.step
         if "save" in pending:
             self.save(self.directory.place("step", state.step), improved)
         elif improved:

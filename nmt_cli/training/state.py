@@ -77,6 +77,7 @@ class TrainState:
         """
         # `best` was called `best_loss` when it could be nothing else.
         values = {"best" if name == "best_loss" else name: value for name, value in values.items()}
+        values.setdefault("epochs", values.get("epoch", 0))  # nor were epochs counted
         try:
             totals = {name: restored(Totals, values.get(name), origin) for name in ("total", "window")}
             state: Self = restored(cls, {**values, **totals}, origin)

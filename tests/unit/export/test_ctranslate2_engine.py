@@ -84,7 +84,7 @@ def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_pape
 ) -> None:
     translator = load_translator([tiny_checkpoint], "cpu")
     for translation in load(tiny_export, beam=4, nbest=3, alpha=0.8).translate_window(LINES):
-        assert len(translation.outputs) == 3
+        assert len(translation.outputs) == len({output.text for output in translation.outputs}) <= 3
         order = []
         for output in translation.outputs:
             ids = (translator.source_ids(translation.source), list(output.ids))
@@ -129,7 +129,7 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
     (found,) = engine.search([[Request([4], 2), Request([4, 4], 3)]], options)
     assert asked == [4]  # and the end of the sentence
     assert [[each.tokens for each in row] for row in found] == [
-        [[4, 5], [5, 4], [4, 5]],
+        [[4, 5], [5, 4]],
         [[4, 5, 6], [4, 5], [5, 4, 6]],
     ]
 

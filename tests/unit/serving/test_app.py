@@ -142,6 +142,7 @@ def test_a_request_that_takes_too_long_is_503_and_leaves_the_queue(served: Calla
         backwards.go.clear()
         answers = await asyncio.gather(new().post(ONE, {"text": "ab"}), new().post(ONE, {"text": "cd"}))
         assert [(answer.code, list(answer.json)) for answer in answers] == [(503, ["error"])] * 2
+        await until_batches(backwards, 1)
         await until_waiting(new, 0)
         backwards.go.set()
 
