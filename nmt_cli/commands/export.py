@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli import registry
+from nmt_cli.commands.translate_streams import say
 from nmt_cli.export.formats import FORMATS
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
@@ -34,13 +34,9 @@ def export(options: ExportOptions) -> None:
     registry.discover(options.imports)
     folder = locate(options.checkpoint)
     if folder != options.checkpoint:
-        _say(f"{options.checkpoint}: using {folder}")
-    write_export(folder, options.to, options.out, overwrite=options.overwrite, say=_say)
-    _say(f"exported {folder} to {options.out}")
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr)
+        say(f"{options.checkpoint}: using {folder}")
+    write_export(folder, options.to, options.out, overwrite=options.overwrite, say=say)
+    say(f"exported {folder} to {options.out}")
 
 
 command = Command(

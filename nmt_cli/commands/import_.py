@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from nmt_cli.commands.translate_streams import say
 from nmt_cli.flags import Command
 from nmt_cli.registry import REQUIRED, argument, option
 
@@ -42,11 +42,10 @@ def import_marian(options: ImportOptions) -> None:
     checkpoint.save(out, found.contents, found.weights, found.task)
     source, target = found.task.languages
     parameters = sum(weight.numel() for weight in found.weights.values())
-    print(
+    say(
         f"imported {options.folder} into {options.out}: {source} to {target}, {parameters:,} parameters, "
         f"{found.contents.target_vocabulary_size:,} entries in the vocabulary\n"
-        f"next: nmt translate {options.out}",
-        file=sys.stderr,
+        f"next: nmt translate {options.out}"
     )
 
 

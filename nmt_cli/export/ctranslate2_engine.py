@@ -178,9 +178,10 @@ class CTranslate2Engine:
             ended = ids[-1] == EOS and len(ids) <= request.limit + 1
             rank = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
             found.append(_Found(ids[:-1] if ended else ids[: request.limit], ended, rank))
-        found.sort(key=lambda each: (not each.ended, -each.rank))
-        different = {tuple(each.ids): each for each in reversed(found)}  # of equal ones, the best
-        return [each for each in found if different[tuple(each.ids)] is each][: search.nbest]
+        best: dict[tuple[int, ...], _Found] = {}
+        for each in sorted(found, key=lambda each: (not each.ended, -each.rank)):
+            best.setdefault(tuple(each.ids), each)
+        return [*best.values()][: search.nbest]
 
     def _scored(self, batch: Sequence[Request], found: list[list[_Found]], alpha: float) -> list[list[Hypothesis]]:
         """Return the outputs of each sentence with their scores, in the order of these."""

@@ -150,7 +150,7 @@ def _weights_file(folder: Path) -> Path:
 
 def embeddings_of(weights: Mapping[str, Tensor], shared: bool, folder: Path) -> list[Tensor]:
     """Return the embeddings of source and target. Tied weights are saved once, under any of their names."""
-    names = [[SHARED, *SIDES, OUTPUT], [SHARED, *SIDES, OUTPUT]] if shared else [SIDES[:1], [SIDES[1], OUTPUT]]
+    names = [[SHARED, *SIDES, OUTPUT]] * 2 if shared else [SIDES[:1], [SIDES[1], OUTPUT]]
     found = [next((weights[name] for name in side if name in weights), None) for side in names]
     embeddings = [embedding for embedding in found if embedding is not None and embedding.dim() == 2]
     if len(embeddings) < len(names):
