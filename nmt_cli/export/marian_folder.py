@@ -46,8 +46,10 @@ _NEEDED: dict[str, tuple[Any, Any]] = {
     "tie_word_embeddings": (True, True),
 }
 """Settings: the value that our Transformer can express, and the one that is meant where there is none."""
-_BOTH_SIDES = {"num_layers": "layers", "d_ff": "ffn_dim", "num_heads": "attention_heads"}
-"""Our settings, and Marian's of encoder and of decoder."""
+_SETTINGS = {"num_layers": "encoder_layers", "num_decoder_layers": "decoder_layers", "d_model": "d_model"}
+"""Our settings, and Marian's."""
+_BOTH_SIDES = {"d_ff": "ffn_dim", "num_heads": "attention_heads"}
+"""Our settings, and Marian's of encoder and of decoder, which must be the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +112,7 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
             raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {needed!r}")
     settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
     try:
+        settings |= {ours: config[theirs] for ours, theirs in _SETTINGS.items()}
         for ours, theirs in _BOTH_SIDES.items():
             settings[ours] = config[f"encoder_{theirs}"]
             if config[f"decoder_{theirs}"] != settings[ours]:
@@ -117,7 +120,7 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
         activation = str(config["activation_function"])
         if activation not in _ACTIVATIONS:
             raise CheckpointError(f"{path}: cannot be imported: its activation_function is {activation!r}")
-        settings |= {"d_model": config["d_model"], "activation": _ACTIVATIONS[activation]}
+        settings["activation"] = _ACTIVATIONS[activation]
     except KeyError as error:
         raise CheckpointError(f"{path}: damaged: it has no {error.args[0]}") from error
     dropouts = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
@@ -209,7 +212,7 @@ def our_weights(
     """Return the weights of our Transformer `model` by our names; its own are not read, only their shapes."""
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     order, weights = our_order(model.config.d_model), {}
-    for pair in layer_weights(model.config.num_layers):
+    for pair in layer_weights(model.config.num_layers, model.config.decoder_layers):
         weight, shape = theirs.get(pair.theirs), shapes[pair.ours]
         if weight is None or weight.shape != shape:
             found = "missing" if weight is None else list(weight.shape)

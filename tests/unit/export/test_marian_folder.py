@@ -60,7 +60,7 @@ def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool)
         (folder / name).write_text(json.dumps(vocab), encoding="utf-8")
     languages = {"source_lang": "eng", "target_lang": "deu", "separate_vocabs": not shared}
     (folder / "tokenizer_config.json").write_text(json.dumps(languages), encoding="utf-8")
-    pad, sizes = vocabs[1]["<pad>"], {"layers": 2, "ffn_dim": 24, "attention_heads": 2}
+    pad, sizes = vocabs[1]["<pad>"], {"ffn_dim": 24, "attention_heads": 2}
     config = MarianConfig(
         pad_token_id=pad,
         decoder_start_token_id=pad,
@@ -72,6 +72,8 @@ def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool)
         scale_embedding=True,
         activation_function="swish",
         d_model=16,
+        encoder_layers=2 if shared else 3,
+        decoder_layers=2,
         **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()},
     )
     torch.manual_seed(2)
@@ -230,7 +232,7 @@ def change(path: Path, **fields: Any) -> None:
         ({"scale_embedding": False}, "its scale_embedding is False"),
         ({"static_position_embeddings": False}, "its static_position_embeddings is False"),
         ({"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
-        ({"decoder_layers": 1}, "encoder_layers and decoder_layers differ"),
+        ({"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
         ({"activation_function": "tanh"}, "its activation_function is 'tanh'"),
         ({"activation_function": ["relu"]}, "its activation_function is .*relu"),
         ({"d_model": "wide"}, "config.json: --d-model must be of type int"),
