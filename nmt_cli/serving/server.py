@@ -6,7 +6,8 @@ import math
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
@@ -40,16 +41,26 @@ def serve(
     work = translator.translate_window if workers is None else partial(_translated_by, workers)
     work([""])  # starts the processes: before there are threads and sockets, which they would share
 
-    def translate(texts: list[str]) -> list[Translation]:
+    @contextmanager
+    def stopped_by_deaths() -> Iterator[None]:
         try:
-            return work(texts)
+            yield
         except WorkerDied as error:
             server.stop(error)
             raise
 
+    @stopped_by_deaths()
+    def translate(texts: list[str]) -> list[Translation]:
+        return work(texts)
+
+    @stopped_by_deaths()
+    def check() -> None:
+        if workers:
+            workers.check()
+
     parallel = workers.processes if workers else 1
     largest = max(1, LARGEST_BATCH[translator.device.type] // translator.options.search.beam)
-    app = application(translate, limits, parallel=parallel, largest=largest)
+    app = application(translate, limits, parallel=parallel, largest=largest, check=check)
     server = _Server(app, limits.timeout)
     with _listener(host, port) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):

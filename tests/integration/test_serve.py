@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,8 +32,12 @@ class Server:
 
     def post(self, path: str, content: Any) -> tuple[int, Any]:
         """Return the code and the content of the answer."""
+        return self.ask("POST", path, json.dumps(content))
+
+    def ask(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
+        """Return the code and the content of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        connection.request("POST", path, json.dumps(content))
+        connection.request(method, path, body)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
 
@@ -143,11 +148,16 @@ def test_a_second_signal_ends_at_once(checkpoint: Path) -> None:
         assert "Traceback" not in err
 
 
-def test_the_server_ends_with_its_workers(checkpoint: Path) -> None:
+@pytest.mark.parametrize("request_", [("POST", "/translate", '{"text": "forty-two"}'), ("GET", "/health")])
+def test_the_server_ends_with_its_workers(checkpoint: Path, request_: tuple[str, ...]) -> None:
+    """At the first request after the death was noticed, which happens in another thread."""
     with serving(checkpoint, "--workers", 2) as server:
+        assert server.ask("GET", "/health") == (200, {"status": "ok"})
         server.kill_workers()
-        code, answer = server.post("/translate", {"text": "forty-two"})
-        assert (code, list(answer)) == (500, ["error"])
+        deadline = time.monotonic() + 120
+        while (answer := server.ask(*request_))[0] == 200 and time.monotonic() < deadline:
+            pass
+        assert (answer[0], list(answer[1])) == (500, ["error"])
         code, err = server.end()
         assert code == 1
         assert "worker process died" in err
