@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nmt_cli.data.parallel import WorkerDied, Workers
+from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
 from nmt_cli.errors import NmtError
@@ -31,7 +32,8 @@ def serve(
     A second signal ends the process at once.
 
     Args:
-        workers: processes whose state is `translator`; each translates a batch. None is one thread of this process.
+        workers: processes whose state is `translator`; each translates a batch. None is one thread of this process, or
+            as many as the translator's `Engine` has.
         port: 0 is a free port.
         say: called with the address when requests are accepted.
 
@@ -58,7 +60,8 @@ def serve(
         if workers:
             workers.check()
 
-    parallel = workers.processes if workers else 1
+    threads = translator.model.parallel if isinstance(translator.model, Engine) else 1
+    parallel = workers.processes if workers else threads
     largest = max(1, LARGEST_BATCH[translator.device.type] // translator.options.search.beam)
     app = application(translate, limits, parallel=parallel, largest=largest, check=check)
     server = _Server(app, limits.timeout)

@@ -113,9 +113,21 @@ def server(checkpoint: Path) -> Iterator[Server]:
 def test_concurrent_clients_get_what_nmt_translate_gives(
     nmt: Nmt, checkpoint: Path, corpus: Path, server: Server
 ) -> None:
+    check_answers(nmt, server, corpus, checkpoint, "--beam", 2)
+
+
+def test_another_engine(nmt: Nmt, checkpoint: Path, corpus: Path, tmp_path: Path) -> None:
+    nmt("export", checkpoint, "--to", "ctranslate2", "--out", tmp_path / "export")
+    flags = (tmp_path / "export", "--engine", "ctranslate2", "--beam", 1, "--workers", 2)
+    with serving(*flags) as server:
+        check_answers(nmt, server, corpus, *flags)
+
+
+def check_answers(nmt: Nmt, server: Server, corpus: Path, *flags: object) -> None:
+    """Fail unless clients that ask at the same time get what `nmt translate` with these flags gives."""
     texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:120]
     source = "".join(f"{text}\n" for text in texts)
-    rows = nmt("translate", checkpoint, "--scores", "--beam", 2, stdin=source).stdout.splitlines()
+    rows = nmt("translate", *flags, "--scores", stdin=source).stdout.splitlines()
     expected = [(text, float(score)) for score, text in (row.split("\t") for row in rows)]
     assert len(set(expected)) > 100
     with ThreadPoolExecutor(8) as clients:
