@@ -27,7 +27,6 @@ import torch
 
 from benchmarks import kernels, report
 from benchmarks.peers.serve import Size
-from benchmarks.probe import PROFILED
 from benchmarks.synthetic import (
     NOTHING_ELSE,
     SIZES,
@@ -43,6 +42,8 @@ from nmt_cli.training.run_directory import METRICS
 
 MODELS = {"base": SIZES["base"], "big": Size(6, 1024, 4096, 16, 37_000)}
 TINY = Size(1, 16, 32, 2, 60)
+PROFILED = 3
+"""Steps of which the launches are counted; they are slower."""
 PADDED = ("--micro-batches", "8", "--attention-dropout", "1e-9")
 """Attention that drops weights is computed on padded sentences."""
 METHOD = """
@@ -117,6 +118,7 @@ class Bench:
             "schedule": "probed",
             "record": record,
             "warm_after": warm,
+            "profiled": PROFILED,
         }
         out = self.folder / name
         began = time.time()

@@ -19,8 +19,6 @@ from torch.profiler import ProfilerActivity, profile
 from nmt_cli.registry import option, register
 
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
-PROFILED = 3
-"""Steps of which the launches are counted."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,7 @@ class ProbedConfig:
 
     record: str = option("", "File of the record.")
     warm_after: int = option(20, "Steps after which nothing should be compiled; the launches are counted then.")
+    profiled: int = option(3, "Steps of which the launches are counted.")
 
 
 @register("schedule", "probed", ProbedConfig)
@@ -57,10 +56,10 @@ class Probed:
             if torch.cuda.is_available():
                 self.profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
                 self.profile.start()
-        if steps == self.config.warm_after + PROFILED and self.profile:
+        if steps == self.config.warm_after + self.config.profiled and self.profile:
             self.profile.stop()
             counts = {event.key: event.count for event in self.profile.key_averages()}
-            self.found["launches"] = sum(counts.get(name, 0) for name in LAUNCHES) / PROFILED
+            self.found["launches"] = sum(counts.get(name, 0) for name in LAUNCHES) / self.config.profiled
 
     def write(self) -> None:
         """Write what was recorded."""

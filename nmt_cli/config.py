@@ -273,6 +273,8 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
         kind = typing.get_origin(wanted) or wanted
         if type(value) is kind or (kind is Path and isinstance(value, Path)):
             return value
+    if isinstance(value, str) and any(typing.get_origin(wanted) is tuple for wanted in accepted):
+        raise UsageError(f"{place} must be a list, such as [{value!r}], not {value!r}")
     names = [
         "list" if typing.get_origin(wanted) is tuple else getattr(wanted, "__name__", str(wanted))
         for wanted in accepted

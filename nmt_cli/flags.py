@@ -229,13 +229,14 @@ def _kind(hint: Any) -> type[Any]:
 
 
 def _default(values: Sequence[Any], titles: Sequence[str]) -> str:
-    """Return `[default: 4]`, or each component's own: `[default: task a 16000, task b 10000]`."""
+    """Return `[default: 4]`, or each component's own: `[default: task a 16000, task b 10000]`; None is left out."""
     if all(value is None or value is False or value in ("", (), dataclasses.MISSING) for value in values):
         return ""
     shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
     if len(set(shown)) == 1:
         return f"[default: {shown[0]}]"
-    return f"[default: {', '.join(f'{title} {value}' for title, value in zip(titles, shown, strict=True))}]"
+    own = [f"{title} {text}" for title, text, value in zip(titles, shown, values, strict=True) if value is not None]
+    return f"[default: {', '.join(own)}]"
 
 
 def _parameter(name: str, hint: Any, info: Any, required: bool = False) -> inspect.Parameter:

@@ -301,5 +301,8 @@ PRESETS: dict[str, Preset] = {
     ),
 }
 
-BY_SIZE = {"translation": ("transformer_base", "multi30k", "quickstart"), "parsing": ("parsing_wsj", "parsing_small")}
+BY_SIZE = {
+    "translation": ("transformer_base", "pairs_100k", "multi30k", "quickstart"),
+    "parsing": ("parsing_wsj", "parsing_small"),
+}
 """By task, presets for corpora of different sizes, the largest model first."""

@@ -26,12 +26,14 @@ class ExportOptions:
 def export(options: ExportOptions) -> None:
     """Write the checkpoint as `options.out`.
 
-    Raises: as `write_export`.
+    Raises: as `write_export`, and
+        UsageError: the checkpoint is an export.
     """
     from nmt_cli.checkpoint import locate
-    from nmt_cli.export.writing import write_export
+    from nmt_cli.export.writing import check_no_export, write_export
 
     registry.discover(options.imports)
+    check_no_export(options.checkpoint)
     folder = locate(options.checkpoint)
     if folder != options.checkpoint:
         say(f"{options.checkpoint}: using {folder}")

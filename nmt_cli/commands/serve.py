@@ -26,7 +26,7 @@ def serve(options: ServeOptions) -> None:
 
     Raises:
         UsageError: flags that do not fit together; starlette, uvicorn or prometheus-client is not installed.
-        CheckpointError: as `load_translator`.
+        CheckpointError, DataError: as `load_with`.
         NmtError: as `nmt_cli.serving.server.serve`.
     """
     try:
@@ -34,14 +34,24 @@ def serve(options: ServeOptions) -> None:
     except ModuleNotFoundError as error:
         raise UsageError(f"nmt serve needs the package {error.name}: pip install 'nmt-cli[serve]'") from error
     from nmt_cli import registry
-    from nmt_cli.decoding.loading import load_translator
     from nmt_cli.decoding.workers import translation_workers
+    from nmt_cli.export.loading import load_with
 
+    options.check_dictionary()
     registry.discover(options.imports)
     names = {field.name for field in dataclasses.fields(Limits)}
     limits = Limits(**{name: options.chosen[name] for name in names & options.chosen.keys()})
     search = {name: options.chosen[name] for name in options.chosen.keys() - names}
-    translator = load_translator(options.checkpoints, options.device, search, options.dtype, say)
+    translator = load_with(
+        options.engine,
+        options.checkpoints,
+        options.device,
+        search,
+        options.dtype,
+        dictionary=options.dictionary,
+        workers=options.workers,
+        say=say,
+    )
     with translation_workers(translator, options.workers) as workers:
         server.serve(translator, workers, limits, options.host, options.port, say)
 
@@ -56,6 +66,7 @@ command = Command(
     examples=[
         "nmt serve run/averaged",
         "nmt serve run/averaged --port 8080 --beam 1 --dtype int8",
+        "nmt serve run/averaged --engine ctranslate2",
         "nmt serve run/averaged --host 0.0.0.0 --max-queue 200 --timeout 10",
     ],
 )

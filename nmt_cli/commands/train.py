@@ -215,8 +215,9 @@ def show_presets(as_json: bool) -> None:
 def _component_flags(imports: Sequence[str]) -> MoreFlags:
     registry.discover(imports)
     panels = [Panel("training", TrainingConfig, "training")]
-    for kind in DEFAULT_COMPONENTS:
-        panels += [Panel(f"{kind} {component.name}", component.config, kind) for component in registry.components(kind)]
+    for kind, default in DEFAULT_COMPONENTS.items():
+        names = [default, *(name for name in registry.names(kind) if name != default)]
+        panels += [Panel(f"{kind} {name}", registry.find(kind, name).config, kind) for name in names]
     return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS})
 
 

@@ -20,7 +20,7 @@ from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, format_named
 from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
 from nmt_cli.config import flag
-from nmt_cli.decoding.options import ENGINES, ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input, open_input, open_output
@@ -54,9 +54,6 @@ class TranslateCommandOptions(ModelOptions):
         choices=tuple(FORMATS),
     )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
-    dictionary: Path | None = option(
-        None, "With --replace-unknown: translations of source words, a line each: word, tab, translation."
-    )
     interactive: bool = option(False, "Translate lines as they are typed.")
     greedy: bool = option(False, "Same as --beam 1.")
     scores: bool = option(False, "In --format text, write the score and a tab before each output.")
@@ -65,11 +62,6 @@ class TranslateCommandOptions(ModelOptions):
     )
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
-    engine: str = option(
-        "nmt",
-        "Program that searches. ctranslate2 uses an export of the checkpoint, written once and kept beside it.",
-        choices=ENGINES,
-    )
     quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
 
 
@@ -301,8 +293,7 @@ def _check_search(options: TranslateCommandOptions) -> None:
     if options.chosen.get("split_sentences") and (options.prefix or options.attention):
         which = "--prefix" if options.prefix else "--attention"
         raise UsageError(f"--split-sentences joins the outputs of a line's sentences: leave out {which}")
-    if options.dictionary and not options.chosen.get("replace_unknown"):
-        raise UsageError("--dictionary is for unknown words: add --replace-unknown, or leave it out")
+    options.check_dictionary()
 
 
 def _check_interactive(options: TranslateCommandOptions) -> None:

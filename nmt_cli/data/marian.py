@@ -34,7 +34,8 @@ class MarianPieces(Listed):
 
         super().__init__(pieces)
         self.model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(model)  # unlike the constructor, it refuses an empty one
 
     def encode(self, text: str) -> list[int]:
         code = _LANGUAGE_CODE.match(text)

@@ -86,7 +86,15 @@ class Workers:
             for item, future in waiting:
                 yield item, future.result()
         except BrokenProcessPool as error:
-            raise WorkerDied(f"a worker process died, probably out of memory; try again with {self._remedy}") from error
+            raise self._died() from error
+
+    def check(self) -> None:
+        """Raise WorkerDied if a worker process died, also while there was no work for it."""
+        if self._executor._broken:
+            raise self._died()
+
+    def _died(self) -> WorkerDied:
+        return WorkerDied(f"a worker process died, probably out of memory; try again with {self._remedy}")
 
 
 def mapped(

@@ -20,6 +20,11 @@ class Request(NamedTuple):
 class Engine(Protocol):
     """A model in another program, which has its own search, and its own threads for the batches of a call."""
 
+    @property
+    def parallel(self) -> int:
+        """The number of batches that it translates at a time."""
+        ...
+
     def check(self, options: TranslateOptions) -> None:
         """Raise UsageError that names an option, if the program has none that means the same."""
         ...

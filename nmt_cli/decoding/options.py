@@ -37,8 +37,21 @@ class ModelOptions:
         "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
         minimum=1,
     )
+    dictionary: Path | None = option(
+        None, "With --replace-unknown: translations of source words, a line each: word, tab, translation."
+    )
+    engine: str = option(
+        "nmt",
+        "Program that searches. ctranslate2 uses an export of the checkpoint, written once and kept beside it.",
+        choices=ENGINES,
+    )
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
     chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of the dataclasses below
+
+    def check_dictionary(self) -> None:
+        """Raise UsageError if there is a dictionary that is not used."""
+        if self.dictionary and not self.chosen.get("replace_unknown"):
+            raise UsageError("--dictionary is for unknown words: add --replace-unknown, or leave it out")
 
 
 @dataclass(frozen=True)

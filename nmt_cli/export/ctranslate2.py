@@ -59,7 +59,7 @@ def converted(model: Transformer) -> TransformerSpec:
     """Return the model in CTranslate2's form, without vocabularies."""
     config = model.config
     spec = TransformerSpec.from_config(
-        config.num_layers,
+        (config.num_layers, config.decoder_layers),
         config.num_heads,
         pre_norm=config.norm == "pre",
         activation=_ACTIVATIONS[config.activation],

@@ -97,6 +97,11 @@ class CTranslate2Engine:
     target_tokens: Sequence[str]
     scores: bool = True
 
+    @property
+    def parallel(self) -> int:
+        """See `Engine`."""
+        return int(self.translator.num_translators)
+
     def check(self, options: TranslateOptions) -> None:
         """See `Engine`."""
         chosen = {
@@ -124,7 +129,7 @@ class CTranslate2Engine:
         for requests in batches:
             batch = [request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests]
             started.append((batch, self._start(batch, options)))
-            if len(started) > AHEAD * self.translator.num_translators:
+            if len(started) > AHEAD * self.parallel:
                 yield self._finish(*started.popleft(), options.search)
         while started:
             yield self._finish(*started.popleft(), options.search)

@@ -95,7 +95,7 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights by Marian's names. Biases that the model does not have are zeros."""
     ours, order = weights_of(model), marian_order(model.config.d_model)
     theirs: dict[str, Tensor] = {}
-    for pair in layer_weights(model.config.num_layers):
+    for pair in layer_weights(model.config.num_layers, model.config.decoder_layers):
         weight = ours.get(pair.ours)
         if weight is None:
             weight = torch.zeros(len(theirs[pair.theirs.removesuffix("bias") + "weight"]))
@@ -124,7 +124,8 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
         "d_model": config.d_model,
-        **{f"{side}_layers": config.num_layers for side in sides},
+        "encoder_layers": config.num_layers,
+        "decoder_layers": config.decoder_layers,
         **{f"{side}_ffn_dim": config.d_ff for side in sides},
         **{f"{side}_attention_heads": config.num_heads for side in sides},
         "activation_function": config.activation,

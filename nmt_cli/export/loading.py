@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from nmt_cli.decoding.workers import default_workers
 from nmt_cli.device import choose_device
 from nmt_cli.errors import UsageError, nearest
 from nmt_cli.export.formats import module_of
-from nmt_cli.export.writing import fingerprint_of, record_of, write_export
+from nmt_cli.export.writing import check_no_export, fingerprint_of, record_of, write_export
 from nmt_cli.files import durable
+from nmt_cli.files.staging import alone
 
 FORMAT = "ctranslate2"
 
@@ -46,10 +48,8 @@ def load_with(
         NmtError: it cannot load the model.
     """
     if engine == "nmt":
-        for place in checkpoints:
-            if form := record_of(place).get("format"):
-                advice = f"; give --engine {form}" if form in ENGINES else ""
-                raise UsageError(f"{place}: an export for {form}, not a checkpoint{advice}")
+        for path in checkpoints:
+            check_no_export(path)
         return load_translator(checkpoints, device, choices, dtype, say, dictionary)
     if engine not in ENGINES:
         raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
@@ -83,14 +83,27 @@ def _load_ctranslate2(
 
 
 def kept_export(path: Path, say: Callable[[str], None]) -> Path:
-    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write it if it is not."""
+    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write it if it is not.
+
+    Raises:
+        UsageError: it cannot be written there, or `path` is another export.
+        CheckpointError: as `write_export`.
+    """
+    check_no_export(path)
     folder = checkpoint.locate(path)
     if folder != path:
         say(f"{path}: using {folder}")
     folder = folder.resolve()
     place = folder.with_name(f".{folder.name}.{FORMAT}")
-    record = record_of(place)
-    if (record.get("checkpoint"), record.get("nmt")) != (fingerprint_of(folder), __version__):
+    with alone(folder):
+        record = record_of(place)
+        if (record.get("checkpoint"), record.get("nmt")) == (fingerprint_of(folder), __version__):
+            return place
+        if not os.access(folder.parent, os.W_OK):
+            raise UsageError(
+                f"{folder.parent}: cannot be written, and the export of a checkpoint is kept beside it. Export it to "
+                f"another place: nmt export {folder} --to {FORMAT} --out DIR, and nmt translate DIR --engine {FORMAT}"
+            )
         _delete_orphans(folder.parent)
         say(f"exporting to {place}, which is kept")
         write_export(folder, FORMAT, place, overwrite=True, say=say)

@@ -44,9 +44,9 @@ class Pair(NamedTuple):
     axis: int | None  # the one that has the model's width
 
 
-def layer_weights(layers: int) -> Iterator[Pair]:
-    """Yield the weights and biases of all layers of encoder and decoder."""
-    for side, modules in (("encoder", _ENCODER), ("decoder", _DECODER)):
+def layer_weights(encoder_layers: int, decoder_layers: int) -> Iterator[Pair]:
+    """Yield the weights and biases of so many layers of encoder and decoder."""
+    for side, modules, layers in (("encoder", _ENCODER, encoder_layers), ("decoder", _DECODER, decoder_layers)):
         for number in range(layers):
             for module, (theirs, axis) in modules.items():
                 ours, theirs = f"{side}.{number}.{module}", f"model.{side}.layers.{number}.{theirs}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -44,8 +46,10 @@ _NEEDED: dict[str, tuple[Any, Any]] = {
     "tie_word_embeddings": (True, True),
 }
 """Settings: the value that our Transformer can express, and the one that is meant where there is none."""
-_BOTH_SIDES = {"num_layers": "layers", "d_ff": "ffn_dim", "num_heads": "attention_heads"}
-"""Our settings, and Marian's of encoder and of decoder."""
+_SETTINGS = {"num_layers": "encoder_layers", "num_decoder_layers": "decoder_layers", "d_model": "d_model"}
+"""Our settings, and Marian's."""
+_BOTH_SIDES = {"d_ff": "ffn_dim", "num_heads": "attention_heads"}
+"""Our settings, and Marian's of encoder and of decoder, which must be the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +87,8 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
     config = _read_json(folder / "config.json")
     settings = model_settings(config, folder / "config.json")
     theirs, shared = load_weights(folder), bool(config.get("share_encoder_decoder_embeddings", True))
-    embeddings = embeddings_of(theirs, shared, folder)
+    embeddings = embeddings_of(theirs, shared, settings.d_model, folder)
     sides = entries_of(folder, config, [len(embedding) for embedding in embeddings])
-    weights = our_weights(theirs, settings.num_layers, embeddings, sides, folder)
     task = task_of(folder, sides, shared, languages)
     sections = {
         "model": {"name": "transformer", **dataclasses.asdict(settings)},
@@ -95,8 +98,7 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
     contents = Contents(sections, *sizes, step=0, run=fingerprint(_weights_file(folder))[:16])
     with torch.device("meta"):
         model = checkpoint.build_model(contents, str(folder))
-    checkpoint.assign_weights(model, weights, str(folder))
-    return Imported(contents, weights, task)
+    return Imported(contents, our_weights(theirs, model, embeddings, sides, folder), task)
 
 
 def model_settings(config: Mapping[str, Any], path: Path) -> Any:
@@ -110,13 +112,15 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
             raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {needed!r}")
     settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
     try:
+        settings |= {ours: config[theirs] for ours, theirs in _SETTINGS.items()}
         for ours, theirs in _BOTH_SIDES.items():
             settings[ours] = config[f"encoder_{theirs}"]
             if config[f"decoder_{theirs}"] != settings[ours]:
                 raise CheckpointError(f"{path}: cannot be imported: encoder_{theirs} and decoder_{theirs} differ")
-        if (activation := config["activation_function"]) not in _ACTIVATIONS:
+        activation = str(config["activation_function"])
+        if activation not in _ACTIVATIONS:
             raise CheckpointError(f"{path}: cannot be imported: its activation_function is {activation!r}")
-        settings |= {"d_model": config["d_model"], "activation": _ACTIVATIONS[activation]}
+        settings["activation"] = _ACTIVATIONS[activation]
     except KeyError as error:
         raise CheckpointError(f"{path}: damaged: it has no {error.args[0]}") from error
     dropouts = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
@@ -136,9 +140,13 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
             tensors = load_file(path)
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
-        return {name: tensor.float() for name, tensor in tensors.items()}
+        weights = {name: tensor.float() for name, tensor in tensors.items()}
     except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError, *_DAMAGED_PICKLE) as error:
         raise CheckpointError(f"{path}: cannot read the weights: {error}") from error
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            raise CheckpointError(f"{path}: damaged: {name} has values that are not finite")
+    return weights
 
 
 def _weights_file(folder: Path) -> Path:
@@ -148,13 +156,13 @@ def _weights_file(folder: Path) -> Path:
     raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
 
 
-def embeddings_of(weights: Mapping[str, Tensor], shared: bool, folder: Path) -> list[Tensor]:
+def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folder: Path) -> list[Tensor]:
     """Return the embeddings of source and target. Tied weights are saved once, under any of their names."""
     names = [[SHARED, *SIDES, OUTPUT]] * 2 if shared else [SIDES[:1], [SIDES[1], OUTPUT]]
     found = [next((weights[name] for name in side if name in weights), None) for side in names]
-    embeddings = [embedding for embedding in found if embedding is not None and embedding.dim() == 2]
+    embeddings = [embedding for embedding in found if embedding is not None and embedding.shape[1:] == (width,)]
     if len(embeddings) < len(names):
-        raise CheckpointError(f"{folder}: its weights lack embeddings")
+        raise CheckpointError(f"{folder}: its weights lack embeddings of the width in config.json, {width}")
     return embeddings
 
 
@@ -178,12 +186,14 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
         start: Marian's id of the symbol with which the decoder starts.
 
     Raises:
-        CheckpointError: a special symbol is missing, or an id is out of range.
+        CheckpointError: a special symbol is missing, an id is out of range, or two pieces have the same.
     """
-    named = {i: piece for piece, i in vocab.items() if piece not in SPECIAL_SYMBOLS}
-    ids = [*vocab.values(), start]
-    if not all(type(i) is int and 0 <= i < size for i in ids):
+    if not all(type(i) is int and 0 <= i < size for i in [*vocab.values(), start]):
         raise CheckpointError(f"{path}: damaged: ids of pieces, and decoder_start_token_id, must be below {size}")
+    for (first, i), (second, j) in pairwise(sorted(vocab.items(), key=itemgetter(1))):
+        if i == j:
+            raise CheckpointError(f"{path}: damaged: {first!r} and {second!r} have the same id, {i}")
+    named = {i: piece for piece, i in vocab.items() if piece not in SPECIAL_SYMBOLS}
     special = [vocab.get(symbol) for symbol in SPECIAL_SYMBOLS]
     copied = special[BOS] != start
     special[BOS] = start
@@ -197,14 +207,19 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
 
 
 def our_weights(
-    theirs: Mapping[str, Tensor], layers: int, embeddings: Sequence[Tensor], sides: Sequence[Entries], folder: Path
+    theirs: Mapping[str, Tensor], model: Any, embeddings: Sequence[Tensor], sides: Sequence[Entries], folder: Path
 ) -> dict[str, Tensor]:
-    """Return the weights by our names."""
-    order = our_order(embeddings[0].size(1))
-    try:
-        weights = {pair.ours: reordered(theirs[pair.theirs], pair.axis, order) for pair in layer_weights(layers)}
-    except (KeyError, IndexError, RuntimeError) as error:
-        raise CheckpointError(f"{folder}: its weights do not fit its config.json: {error}") from error
+    """Return the weights of our Transformer `model` by our names; its own are not read, only their shapes."""
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    order, weights = our_order(model.config.d_model), {}
+    for pair in layer_weights(model.config.num_layers, model.config.decoder_layers):
+        weight, shape = theirs.get(pair.theirs), shapes[pair.ours]
+        if weight is None or weight.shape != shape:
+            found = "missing" if weight is None else list(weight.shape)
+            raise CheckpointError(
+                f"{folder}: its weights do not fit its config.json: {pair.theirs} is {found}, expected {list(shape)}"
+            )
+        weights[pair.ours] = reordered(weight, pair.axis, order)
     names, target = ("source_embedding.weight", "target_embedding.weight"), sides[1]
     for name, embedding, side in zip(names, embeddings, sides, strict=True):
         weights[name] = reordered(embedding, 1, order)[side.rows]
@@ -252,6 +267,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     content = _read_bytes(path)
     try:
         fields = json.loads(content)
+        json.dumps(fields, ensure_ascii=False).encode()  # no half of a character
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: damaged: not JSON: {error}") from error
     if not isinstance(fields, dict):

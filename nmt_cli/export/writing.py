@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, checkpoint
+from nmt_cli.decoding.options import ENGINES
+from nmt_cli.errors import UsageError
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
@@ -48,6 +50,14 @@ def write_export(
     say(f"checked on {len(samples)} {origin}:")
     for line in report:
         say(f"  {line}")
+
+
+def check_no_export(path: Path) -> None:
+    """Raise UsageError if `path` is an export, where a checkpoint is expected."""
+    form = record_of(path).get("format")
+    if form is not None:
+        advice = f": nmt translate {path} --engine {form}" if form in ENGINES else ", for another program"
+        raise UsageError(f"{path}: not a checkpoint, but an export in the format {form}{advice}")
 
 
 def fingerprint_of(folder: Path) -> str:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nmt_cli.errors import DataError, UsageError
@@ -56,6 +56,21 @@ def staged(
         raise
     finally:
         os.close(lock)
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Wait while another process is in such a context with this existing directory.
+
+    Some network file systems lock no directories: there, it does nothing.
+    """
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _clear(directory: Path) -> None:

@@ -35,6 +35,7 @@ class TransformerConfig:
     """Size and regularisation of a Transformer; the defaults are the base model of Table 3."""
 
     num_layers: int = option(6, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
+    num_decoder_layers: int | None = option(None, "Layers of the decoder, if not N.", minimum=1, maximum=1000)
     d_model: int = option(512, "Width of the model.", minimum=2)
     d_ff: int = option(2048, "Width of the feed-forward layers.", minimum=1)
     num_heads: int = option(8, "h: attention heads.", minimum=1)
@@ -65,6 +66,11 @@ class TransformerConfig:
         """Raise UsageError if experts are to have another form than theirs."""
         if self.experts and (self.gated_feed_forward or self.activation != "relu"):
             raise UsageError("--experts are networks with a ReLU: leave out --activation and --gated-feed-forward")
+
+    @property
+    def decoder_layers(self) -> int:
+        """Layers of the decoder."""
+        return self.num_decoder_layers or self.num_layers
 
     def head_widths(self) -> tuple[int, int]:
         """d_k and d_v.
@@ -153,15 +159,13 @@ class Transformer(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(target_vocabulary_size)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
 
-        def layers(kind: type[nn.Module]) -> Any:
+        def layers(kind: type[nn.Module], count: int) -> Any:
             d_k, d_v = config.head_widths()
-            kernels = (
-                build(attention, dropout=config.attention_dropout, d_k=d_k, d_v=d_v) for _ in range(config.num_layers)
-            )
+            kernels = (build(attention, dropout=config.attention_dropout, d_k=d_k, d_v=d_v) for _ in range(count))
             return nn.ModuleList(kind(config, kernel) for kernel in kernels)
 
-        self.encoder: Sequence[EncoderLayer] = layers(EncoderLayer)
-        self.decoder: Sequence[DecoderLayer] = layers(DecoderLayer)
+        self.encoder: Sequence[EncoderLayer] = layers(EncoderLayer, config.num_layers)
+        self.decoder: Sequence[DecoderLayer] = layers(DecoderLayer, config.decoder_layers)
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()

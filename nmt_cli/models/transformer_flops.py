@@ -27,7 +27,7 @@ def training_flops(
             and with a field `clipping_distance` each costs twice as much, for the relative positions.
         source, target: lengths of sentence pairs, EOS included: [sentences].
     """
-    N, d, h = config.num_layers, config.d_model, config.num_heads
+    N, N_decoder, d, h = config.num_layers, config.decoder_layers, config.d_model, config.num_heads
     d_k, d_v = config.head_widths()
     S, T = float(source.sum()), float(target.sum())
     neighbourhood = getattr(attention, "neighbourhood", None)
@@ -42,11 +42,11 @@ def training_flops(
         "encoder projections": N * S * (queries_and_output + keys_and_values),
         "encoder attention": N * pairs(source, neighbourhood) * each_own_pair,
         "encoder feed-forward": N * S * feed_forward,
-        "decoder projections": N * T * (queries_and_output + keys_and_values),
-        "decoder attention": N * pairs(target, neighbourhood) * each_own_pair,
-        "cross projections": N * (T * queries_and_output + S * keys_and_values),
-        "cross attention": N * float((source * target).sum()) * each_pair,
-        "decoder feed-forward": N * T * feed_forward,
+        "decoder projections": N_decoder * T * (queries_and_output + keys_and_values),
+        "decoder attention": N_decoder * pairs(target, neighbourhood) * each_own_pair,
+        "cross projections": N_decoder * (T * queries_and_output + S * keys_and_values),
+        "cross attention": N_decoder * float((source * target).sum()) * each_pair,
+        "decoder feed-forward": N_decoder * T * feed_forward,
         "output layer": T * 2 * d * vocabulary_size,
     }
     return with_backward(forward)

@@ -29,12 +29,18 @@ Result = TypeVar("Result")
 
 
 def application(
-    translate: Callable[[list[str]], Sequence[Translation]], limits: Limits, *, parallel: int, largest: int
+    translate: Callable[[list[str]], Sequence[Translation]],
+    limits: Limits,
+    *,
+    parallel: int,
+    largest: int,
+    check: Callable[[], None] = lambda: None,
 ) -> Starlette:
     """Return the ASGI application.
 
     Args:
         translate, parallel, largest: as for `TranslationQueue`.
+        check: raises NmtError if nothing can be translated any more.
     """
     queue = TranslationQueue(
         translate,
@@ -44,10 +50,10 @@ def application(
         started=lambda texts: metrics.batches.observe(texts),
     )
     metrics = Metrics(lambda: len(queue))
-    service = Service(queue, limits)
+    service = Service(queue, limits, check)
     routes = [
         Route("/", page),
-        Route("/health", health),
+        Route("/health", service.health),
         Route("/metrics", metrics.page),
         Route("/translate", service.translate, methods=["POST"]),
         Route("/translate/batch", service.translate_batch, methods=["POST"]),
@@ -73,17 +79,18 @@ async def page(request: Request) -> Response:
     return HTMLResponse(PAGE)
 
 
-async def health(request: Request) -> Response:
-    """GET /health."""
-    return JSONResponse({"status": "ok"})
-
-
 class Service:
-    """The routes that translate."""
+    """The routes that translate, and the one that says whether they can."""
 
-    def __init__(self, queue: TranslationQueue[Translation], limits: Limits) -> None:
+    def __init__(self, queue: TranslationQueue[Translation], limits: Limits, check: Callable[[], None]) -> None:
         self.queue = queue
         self.limits = limits
+        self.check = check
+
+    async def health(self, request: Request) -> Response:
+        """GET /health."""
+        self.check()
+        return JSONResponse({"status": "ok"})
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""

@@ -6,7 +6,8 @@ import math
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
@@ -15,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nmt_cli.data.parallel import WorkerDied, Workers
+from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
 from nmt_cli.errors import NmtError
@@ -30,7 +32,8 @@ def serve(
     A second signal ends the process at once.
 
     Args:
-        workers: processes whose state is `translator`; each translates a batch. None is one thread of this process.
+        workers: processes whose state is `translator`; each translates a batch. None is one thread of this process, or
+            as many as the translator's `Engine` has.
         port: 0 is a free port.
         say: called with the address when requests are accepted.
 
@@ -40,16 +43,27 @@ def serve(
     work = translator.translate_window if workers is None else partial(_translated_by, workers)
     work([""])  # starts the processes: before there are threads and sockets, which they would share
 
-    def translate(texts: list[str]) -> list[Translation]:
+    @contextmanager
+    def stopped_by_deaths() -> Iterator[None]:
         try:
-            return work(texts)
+            yield
         except WorkerDied as error:
             server.stop(error)
             raise
 
-    parallel = workers.processes if workers else 1
+    @stopped_by_deaths()
+    def translate(texts: list[str]) -> list[Translation]:
+        return work(texts)
+
+    @stopped_by_deaths()
+    def check() -> None:
+        if workers:
+            workers.check()
+
+    threads = translator.model.parallel if isinstance(translator.model, Engine) else 1
+    parallel = workers.processes if workers else threads
     largest = max(1, LARGEST_BATCH[translator.device.type] // translator.options.search.beam)
-    app = application(translate, limits, parallel=parallel, largest=largest)
+    app = application(translate, limits, parallel=parallel, largest=largest, check=check)
     server = _Server(app, limits.timeout)
     with _listener(host, port) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):

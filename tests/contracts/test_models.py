@@ -52,7 +52,7 @@ PAIRS = [pair for pair in itertools.product(registry.names("model"), registry.na
 def variants() -> Iterator[Any]:
     """Every model with every attention that it takes, and with every choice of its fields that have choices.
 
-    Besides these, a mixture of experts, and biases.
+    Besides these, a mixture of experts, biases, and a decoder that is not as deep as the encoder.
     """
     for name, attention in PAIRS:
         yield pytest.param({"name": name, "attention": attention}, id=f"{name}-{attention}")
@@ -63,6 +63,7 @@ def variants() -> Iterator[Any]:
                     fields = {"name": model.name, field.name: value}
                     yield pytest.param(fields, id=f"{model.name}-{field.name}-{value}")
     yield pytest.param({"name": "transformer", "experts": 4}, id="transformer-experts")
+    yield pytest.param({"name": "transformer", "num_decoder_layers": 1}, id="transformer-shallow-decoder")
     yield pytest.param({"name": "transformer", "attention_biases": True, "output_bias": True}, id="transformer-biases")
 
 

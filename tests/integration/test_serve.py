@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,8 +32,12 @@ class Server:
 
     def post(self, path: str, content: Any) -> tuple[int, Any]:
         """Return the code and the content of the answer."""
+        return self.ask("POST", path, json.dumps(content))
+
+    def ask(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
+        """Return the code and the content of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        connection.request("POST", path, json.dumps(content))
+        connection.request(method, path, body)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
 
@@ -108,9 +113,21 @@ def server(checkpoint: Path) -> Iterator[Server]:
 def test_concurrent_clients_get_what_nmt_translate_gives(
     nmt: Nmt, checkpoint: Path, corpus: Path, server: Server
 ) -> None:
+    check_answers(nmt, server, corpus, checkpoint, "--beam", 2)
+
+
+def test_another_engine(nmt: Nmt, checkpoint: Path, corpus: Path, tmp_path: Path) -> None:
+    nmt("export", checkpoint, "--to", "ctranslate2", "--out", tmp_path / "export")
+    flags = (tmp_path / "export", "--engine", "ctranslate2", "--beam", 1, "--workers", 2)
+    with serving(*flags) as server:
+        check_answers(nmt, server, corpus, *flags)
+
+
+def check_answers(nmt: Nmt, server: Server, corpus: Path, *flags: object) -> None:
+    """Fail unless clients that ask at the same time get what `nmt translate` with these flags gives."""
     texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:120]
     source = "".join(f"{text}\n" for text in texts)
-    rows = nmt("translate", checkpoint, "--scores", "--beam", 2, stdin=source).stdout.splitlines()
+    rows = nmt("translate", *flags, "--scores", stdin=source).stdout.splitlines()
     expected = [(text, float(score)) for score, text in (row.split("\t") for row in rows)]
     assert len(set(expected)) > 100
     with ThreadPoolExecutor(8) as clients:
@@ -143,11 +160,16 @@ def test_a_second_signal_ends_at_once(checkpoint: Path) -> None:
         assert "Traceback" not in err
 
 
-def test_the_server_ends_with_its_workers(checkpoint: Path) -> None:
+@pytest.mark.parametrize("request_", [("POST", "/translate", '{"text": "forty-two"}'), ("GET", "/health")])
+def test_the_server_ends_with_its_workers(checkpoint: Path, request_: tuple[str, ...]) -> None:
+    """At the first request after the death was noticed, which happens in another thread."""
     with serving(checkpoint, "--workers", 2) as server:
+        assert server.ask("GET", "/health") == (200, {"status": "ok"})
         server.kill_workers()
-        code, answer = server.post("/translate", {"text": "forty-two"})
-        assert (code, list(answer)) == (500, ["error"])
+        deadline = time.monotonic() + 120
+        while (answer := server.ask(*request_))[0] == 200 and time.monotonic() < deadline:
+            pass
+        assert (answer[0], list(answer[1])) == (500, ["error"])
         code, err = server.end()
         assert code == 1
         assert "worker process died" in err

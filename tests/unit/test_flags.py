@@ -44,6 +44,7 @@ class SoupConfig:
 class StewConfig:
     salt_grams: float = option(2.5, "How much salt [grams].", minimum=0.0)
     beef: int = option(1, "Pieces.")
+    spice: int = option(2, "How much spice.")
     quiet: bool = option(True, "The name of a flag of the command.")
 
 
@@ -134,6 +135,7 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
         "\n --quiet Say nothing.\n",
         "\n --heat low|high The heat. [default: low]\n",
         "\n --salt-grams X How much salt [grams]. [default: dish soup 1.5, dish stew 2.5]\n",
+        "\n --spice N Which spice. [default: dish stew 2]\n",
         "\n --servings N Number of eaters. [default: 4]\n",
         "\n --simmer N Minutes, or a word. [default: 10]\n",
         "\n --stir / --no-stir Stir.\n",

@@ -34,11 +34,14 @@ def test_a_run_is_exported_and_the_check_reported(
 
 
 def test_errors_are_one_message(
-    nmt: Run, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nmt: Run, tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, _, err = nmt("export", tmp_path, "--to", "ctranslate2", "--out", tmp_path / "out")
     assert (code, err.count("\n")) == (1, 1)
     assert f"nmt: {tmp_path}: not a checkpoint" in err
+    code, _, err = nmt("export", tiny_export, "--to", "huggingface", "--out", tmp_path / "out")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"nmt: {tiny_export}: not a checkpoint, but an export in the format ctranslate2" in err
     code, _, err = nmt("export", tiny_checkpoint, "--to", "onnx", "--out", tmp_path / "out")
     assert code == 2
     assert "ctranslate2" in err

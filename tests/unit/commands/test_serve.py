@@ -45,6 +45,12 @@ def test_flags_that_mean_nothing_to_a_server(nmt: Nmt, tmp_path: Path, flag: str
     assert flag in err
 
 
+def test_a_dictionary_that_is_not_used(nmt: Nmt, tiny_checkpoint: Path) -> None:
+    code, _, err = nmt("serve", tiny_checkpoint, "--dictionary", "words.tsv")
+    assert code == 2
+    assert "--dictionary is for unknown words" in err
+
+
 @pytest.mark.parametrize("flags", [("--port", 65536), ("--max-queue", 0), ("--timeout", 0), ("--beam", 0)])
 def test_values_out_of_range(nmt: Nmt, tiny_checkpoint: Path, flags: tuple[str, int]) -> None:
     code, _, err = nmt("serve", tiny_checkpoint, *flags)

@@ -49,6 +49,7 @@ def test_size_steps_and_epochs(parts: Any) -> None:
         (40_000, "quickstart has"),  # suits
         (100, "quickstart has"),  # the smallest
         (100_000, "multi30k has"),  # the largest that suits
+        (2_000_000, "pairs_100k has"),
     ],
 )
 def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None:

@@ -23,6 +23,7 @@ class Echo:
     """Returns each source, once for each of the `nbest`."""
 
     seen: list[list[Request]] = field(default_factory=list)
+    parallel: int = 1
 
     def check(self, options: TranslateOptions) -> None:
         if options.no_repeat_ngram:

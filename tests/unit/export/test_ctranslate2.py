@@ -30,6 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "SwiGLU": {"model": {"activation": "swish", "gated_feed_forward": True}},
     "biases": {"model": {"attention_biases": True, "output_bias": True}},
     "separate vocabularies": {"separate": True},
+    "a shallow decoder": {"model": {"num_layers": 2, "num_decoder_layers": 1}},
     "an odd width": {"model": {"d_model": 15, "num_heads": 3}},
 }
 

@@ -31,7 +31,7 @@ VARIANTS = {
     "separate": ({"separate_vocabularies": True}, {"activation": "gelu"}),
     "biases": (
         {"byte_fallback": True, "vocab_size": 330},
-        {"attention_biases": True, "output_bias": True, "activation": "swish"},
+        {"attention_biases": True, "output_bias": True, "activation": "swish", "num_decoder_layers": 1},
     ),
 }
 

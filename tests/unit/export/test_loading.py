@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,28 @@ def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted
     assert sorted(path.name for path in checkpoints.iterdir()) == [".other.ctranslate2", kept.name, new.name]
 
 
+def test_one_of_several_calls_exports_and_the_others_wait(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    folder, said = make_checkpoint(tmp_path / "checkpoint"), list[str]()
+    with ThreadPoolExecutor(4) as threads:
+        places = list(threads.map(loading.kept_export, [folder] * 4, [said.append] * 4))
+    assert {*places} == {tmp_path / ".checkpoint.ctranslate2"}
+    assert sum(line.startswith("exporting") for line in said) == 1
+
+
+def test_a_place_that_cannot_be_written(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK))  # root may write anywhere
+        with pytest.raises(UsageError, match=rf"{tmp_path}: cannot be written.* nmt export {folder} .*--out DIR"):
+            loading.kept_export(folder, lambda message: None)
+    assert list(tmp_path.iterdir()) == [folder]
+    kept = loading.kept_export(folder, lambda message: None)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert loading.kept_export(folder, lambda message: None) == kept
+
+
 def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:
     said: list[str] = []
     for options in ({"beam": 1}, {"alpha": 0.0}):
@@ -98,8 +122,14 @@ def test_the_package_that_is_missing_is_named(
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
         load_with("ctranslate", [tiny_checkpoint])
-    with pytest.raises(UsageError, match=rf"{tiny_export}: an export for ctranslate2.*--engine ctranslate2"):
+    with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine ctranslate2"):
         load_with("nmt", [tiny_export], "cpu")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "export.json").write_text('{"format": "huggingface"}')
+    for engine in ("nmt", "ctranslate2"):
+        with pytest.raises(UsageError, match=f"{other}: not a checkpoint, but an export in the format huggingface"):
+            load_with(engine, [other], "cpu")
     with pytest.raises(UsageError, match="not with an ensemble"):
         load_with("ctranslate2", [tiny_checkpoint, tiny_export], "cpu")
     with pytest.raises(CheckpointError, match=str(tmp_path)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import sentencepiece
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
@@ -57,7 +60,7 @@ def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool)
         (folder / name).write_text(json.dumps(vocab), encoding="utf-8")
     languages = {"source_lang": "eng", "target_lang": "deu", "separate_vocabs": not shared}
     (folder / "tokenizer_config.json").write_text(json.dumps(languages), encoding="utf-8")
-    pad, sizes = vocabs[1]["<pad>"], {"layers": 2, "ffn_dim": 24, "attention_heads": 2}
+    pad, sizes = vocabs[1]["<pad>"], {"ffn_dim": 24, "attention_heads": 2}
     config = MarianConfig(
         pad_token_id=pad,
         decoder_start_token_id=pad,
@@ -69,6 +72,8 @@ def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool)
         scale_embedding=True,
         activation_function="swish",
         d_model=16,
+        encoder_layers=2 if shared else 3,
+        decoder_layers=2,
         **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()},
     )
     torch.manual_seed(2)
@@ -227,8 +232,9 @@ def change(path: Path, **fields: Any) -> None:
         ({"scale_embedding": False}, "its scale_embedding is False"),
         ({"static_position_embeddings": False}, "its static_position_embeddings is False"),
         ({"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
-        ({"decoder_layers": 1}, "encoder_layers and decoder_layers differ"),
+        ({"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
         ({"activation_function": "tanh"}, "its activation_function is 'tanh'"),
+        ({"activation_function": ["relu"]}, "its activation_function is .*relu"),
         ({"d_model": "wide"}, "config.json: --d-model must be of type int"),
         ({"decoder_start_token_id": 9999}, "decoder_start_token_id, must be below"),
     ],
@@ -248,7 +254,12 @@ def test_what_we_do_not_have_is_refused_by_name(copied: Path, fields: dict[str, 
         ("vocab.json", b'{"a": 1}', "vocab.json: has no <pad>"),
         ("vocab.json", b'{"<pad>": -1, "<unk>": 1, "</s>": 0}', "ids of pieces"),
         ("source.spm", None, "source.spm: cannot read it"),
+        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "a": [3]}', "ids of pieces"),
+        ("vocab.json", b'{"<pad>": 0, "<unk>": 1, "</s>": 0}', "'<pad>' and '</s>' have the same id, 0"),
+        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "a": 3, "b": 3}', "'a' and 'b' have the same id, 3"),
+        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "\\ud800": 3}', "vocab.json: damaged: .*surrogates"),
         ("source.spm", b"x", "is no SentencePiece model"),
+        ("source.spm", b"", "is no SentencePiece model"),
         ("model.safetensors", None, "has no weights for PyTorch"),
         ("model.safetensors", b"x", "model.safetensors: cannot read the weights"),
     ],
@@ -262,9 +273,49 @@ def test_missing_and_damaged_files_are_named(copied: Path, name: str, content: b
         read(copied)
 
 
+READ = {
+    "config.json": ["activation_function", "d_model", "encoder_layers", "dropout", "decoder_start_token_id"],
+    "tokenizer_config.json": ["source_lang"],
+    "vocab.json": ["<pad>", CODES[0]],
+}
+
+
+def test_odd_values_are_errors_that_name_the_folder(copied: Path) -> None:
+    errors = []
+    for name, keys in READ.items():
+        whole = (copied / name).read_bytes()
+        for key, value in itertools.product(keys, [None, -1, [], ["relu"], {"a": 1}, "\ud800"]):
+            change(copied / name, **{key: value})
+            with pytest.raises((CheckpointError, UsageError)) as error:
+                read(copied)
+            errors.append(str(error.value))
+            (copied / name).write_bytes(whole)
+    assert all(str(copied) in error for error in errors)
+
+
 def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
     change(copied / "config.json", encoder_layers=3, decoder_layers=3)
-    with pytest.raises(CheckpointError, match=r"do not fit its config.json.*layers\.2"):
+    with pytest.raises(CheckpointError, match=r"do not fit its config.json.*layers\.2.*missing"):
+        read(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("model.encoder.layers.1.self_attn.q_proj.weight", lambda weight: weight.repeat(1, 2), "expected [16, 16]"),
+        ("model.decoder.layers.0.fc2.bias", lambda weight: weight.repeat(2), "expected [16]"),
+        ("model.shared.weight", lambda weight: weight.repeat(1, 2), "lack embeddings of the width"),
+        ("model.decoder.layers.1.fc1.weight", lambda weight: weight / 0.0, "values that are not finite"),
+        ("final_logits_bias", lambda weight: weight * torch.nan, "values that are not finite"),
+    ],
+)
+def test_weights_of_another_shape_and_damaged_ones_are_named(
+    copied: Path, name: str, changed: Callable[[Tensor], Tensor], message: str
+) -> None:
+    weights = load_file(copied / "model.safetensors")
+    weights[name] = changed(weights[name])
+    save_file(weights, copied / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"({re.escape(name)}|its weights) .*{re.escape(message)}"):
         read(copied)
 
 

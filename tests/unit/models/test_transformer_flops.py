@@ -45,7 +45,8 @@ def test_all_of_a_training_step(
     """The count is exact: both count matrix products only, and no rows of zeros are added."""
     monkeypatch.setattr(packing, "MULTIPLE", 1)
     registry.discover()
-    model = made(registry.find("attention", attention).config(), gated_feed_forward=attention == "rotary")
+    fields = {"rotary": {"gated_feed_forward": True}, "relative": {"num_decoder_layers": 3}}
+    model = made(registry.find("attention", attention).config(), **fields.get(attention, {}))
     parts = model.training_flops(np.full(sentences, source), np.full(sentences, target))
     assert sum(parts.values()) == counted(model, sentences, source, target)
 
