@@ -217,6 +217,7 @@ PRESETS: dict[str, Preset] = {
             "dropout": 0.3,
             "tie_embeddings": True,
             "warmup_steps": 500,
+            "learning_rate_scale": 2.0,
             "batch_tokens": 2048,
             "max_steps": 8000,
             "save_every": 250,
