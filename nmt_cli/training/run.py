@@ -82,6 +82,8 @@ class Run:
             saved = checkpoint.load_training(folder)
             optimizer_state.restore(self.parts.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
             self.state = TrainState.from_json(saved.values["state"], str(folder))
+            # Its fingerprint stays, though a newer version has more settings.
+            self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
         self.world.barrier()  # all ranks have read before anything is deleted
         if self.world.is_main:

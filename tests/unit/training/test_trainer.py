@@ -15,7 +15,7 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train import train
-from nmt_cli.commands.train_parts import TrainOptions
+from nmt_cli.commands.train_parts import TrainOptions, describe
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.device import World
@@ -157,6 +157,15 @@ def test_a_setting_that_is_newer_than_the_run_had_its_default(tiny_data: Path, t
         run(tiny_data, tmp_path / "run", experts=4)
     run(tiny_data, tmp_path / "run", max_steps=3, log_every=1)
     assert metrics(tmp_path / "run")[-1]["step"] == 3
+
+
+def test_a_resumed_run_keeps_its_fingerprint(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By which `nmt average` knows its checkpoints, though a newer version, with more settings, gives another."""
+    run(tiny_data, tmp_path / "run", max_steps=2)
+    monkeypatch.setattr("nmt_cli.commands.train.describe", lambda *parts: {**describe(*parts), "run": "another"})
+    run(tiny_data, tmp_path / "run", max_steps=4)
+    first, second = map(checkpoint.read_contents, checkpoint.checkpoints_of(tmp_path / "run"))
+    assert first.run == second.run != "another"
 
 
 def test_a_directory_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
