@@ -260,6 +260,8 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
         raise UsageError(f"{place} must be at least {minimum:,}, not {value!r}")
     if value is not None and maximum is not None and not value <= maximum:
         raise UsageError(f"{place} must be at most {maximum:,}, not {value!r}")
+    if isinstance(value, int) and value > sys.maxsize:  # what PyTorch takes
+        raise UsageError(f"{place} must be at most {sys.maxsize:,}, not {value!r}")
     return value
 
 
