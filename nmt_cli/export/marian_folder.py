@@ -212,7 +212,12 @@ def our_weights(
     """Return the weights of our Transformer `model` by our names; its own are not read, only their shapes."""
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     order, weights = our_order(model.config.d_model), {}
-    for pair in layer_weights(model.config.num_layers, model.config.decoder_layers):
+    pairs = list(layer_weights(model.config.num_layers, model.config.decoder_layers))
+    known = {pair.theirs for pair in pairs}
+    for name in theirs:
+        if ".layers." in str(name) and name not in known:
+            raise CheckpointError(f"{folder}: its weights do not fit its config.json, which has no {name}")
+    for pair in pairs:
         weight, shape = theirs.get(pair.theirs), shapes[pair.ours]
         if weight is None or weight.shape != shape:
             found = "missing" if weight is None else list(weight.shape)

@@ -297,6 +297,9 @@ def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
     change(copied / "config.json", encoder_layers=3, decoder_layers=3)
     with pytest.raises(CheckpointError, match=r"do not fit its config.json.*layers\.2.*missing"):
         read(copied)
+    change(copied / "config.json", encoder_layers=2, decoder_layers=1)
+    with pytest.raises(CheckpointError, match=r"do not fit its config.json, which has no model\.decoder\.layers\.1"):
+        read(copied)
 
 
 @pytest.mark.parametrize(
