@@ -102,7 +102,7 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
         if not os.access(folder.parent, os.W_OK):
             raise UsageError(
                 f"{folder.parent}: cannot be written, and the export of a checkpoint is kept beside it. Export it to "
-                f"another place: nmt export {folder} --to {FORMAT} --out DIR, and nmt translate DIR --engine {FORMAT}"
+                f"another place: nmt export {folder} --to {FORMAT} --out DIR, and give DIR in its place"
             )
         _delete_orphans(folder.parent)
         say(f"exporting to {place}, which is kept")

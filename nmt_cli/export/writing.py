@@ -56,7 +56,7 @@ def check_no_export(path: Path) -> None:
     """Raise UsageError if `path` is an export, where a checkpoint is expected."""
     form = record_of(path).get("format")
     if form is not None:
-        advice = f": nmt translate {path} --engine {form}" if form in ENGINES else ", for another program"
+        advice = f": give --engine {form}" if form in ENGINES else ", for another program"
         raise UsageError(f"{path}: not a checkpoint, but an export in the format {form}{advice}")
 
 

@@ -35,7 +35,9 @@ class TransformerConfig:
     """Size and regularisation of a Transformer; the defaults are the base model of Table 3."""
 
     num_layers: int = option(6, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
-    num_decoder_layers: int | None = option(None, "Layers of the decoder, if not N.", minimum=1, maximum=1000)
+    num_decoder_layers: int | None = option(
+        None, "Layers of the decoder; if left out, as many as of the encoder.", minimum=1, maximum=1000
+    )
     d_model: int = option(512, "Width of the model.", minimum=2)
     d_ff: int = option(2048, "Width of the feed-forward layers.", minimum=1)
     num_heads: int = option(8, "h: attention heads.", minimum=1)
