@@ -119,7 +119,10 @@ def read_contents(folder: Path) -> Contents:
         )
     content = _read_json(path)
     if content.get("schema") != SCHEMA:
-        raise CheckpointError(f"{path}: schema {content.get('schema')!r}; this version of nmt reads schema {SCHEMA}")
+        theirs = "; `nmt import` makes a checkpoint of a MarianMTModel" if "model_type" in content else ""
+        raise CheckpointError(
+            f"{path}: schema {content.get('schema')!r}; this version of nmt reads schema {SCHEMA}{theirs}"
+        )
     try:
         contents: Contents = restored(Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path))
     except UsageError as error:
