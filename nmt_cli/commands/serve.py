@@ -35,23 +35,14 @@ def serve(options: ServeOptions) -> None:
         raise UsageError(f"nmt serve needs the package {error.name}: pip install 'nmt-cli[serve]'") from error
     from nmt_cli import registry
     from nmt_cli.decoding.workers import translation_workers
-    from nmt_cli.export.loading import load_with
+    from nmt_cli.export.loading import load_chosen
 
     options.check_dictionary()
     registry.discover(options.imports)
     names = {field.name for field in dataclasses.fields(Limits)}
     limits = Limits(**{name: options.chosen[name] for name in names & options.chosen.keys()})
     search = {name: options.chosen[name] for name in options.chosen.keys() - names}
-    translator = load_with(
-        options.engine,
-        options.checkpoints,
-        options.device,
-        search,
-        options.dtype,
-        dictionary=options.dictionary,
-        workers=options.workers,
-        say=say,
-    )
+    translator = load_chosen(options, search, say=say)
     with translation_workers(translator, options.workers) as workers:
         server.serve(translator, workers, limits, options.host, options.port, say)
 

@@ -76,7 +76,7 @@ def translate(options: TranslateCommandOptions) -> None:
     """
     from nmt_cli import registry
     from nmt_cli.decoding.workers import translation_workers
-    from nmt_cli.export.loading import load_with
+    from nmt_cli.export.loading import load_chosen
 
     registry.discover(options.imports)
     _check(options)
@@ -84,17 +84,7 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return load_with(
-            options.engine,
-            options.checkpoints,
-            options.device,
-            search,
-            options.dtype,
-            dictionary=options.dictionary,
-            workers=options.workers,
-            scores=not _plain(options),
-            say=note,
-        )
+        return load_chosen(options, search, scores=not _plain(options), say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse

@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt_cli import __version__, checkpoint
 from nmt_cli.decoding.loading import load_translator, task_options
-from nmt_cli.decoding.options import ENGINES
+from nmt_cli.decoding.options import ENGINES, ModelOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import default_workers
 from nmt_cli.device import choose_device
@@ -54,6 +54,23 @@ def load_with(
     if engine not in ENGINES:
         raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
     return _load_ctranslate2(checkpoints, device, choices or {}, dtype, workers, scores, say)
+
+
+def load_chosen(
+    options: ModelOptions, choices: Mapping[str, Any], *, scores: bool = True, say: Callable[[str], None]
+) -> Translator:
+    """Return the translator that the flags of a command name; arguments and errors as `load_with`."""
+    return load_with(
+        options.engine,
+        options.checkpoints,
+        options.device,
+        choices,
+        options.dtype,
+        dictionary=options.dictionary,
+        workers=options.workers,
+        scores=scores,
+        say=say,
+    )
 
 
 def _load_ctranslate2(
