@@ -29,6 +29,7 @@ class AttentionMask:
     offset: int = 0  # position of the first query among the keys; in a decoding step, the length of the cache
     queries: Packing | None = None  # of the rows that make the queries, if they are packed
     keys: Packing | None = None  # of the rows that make the keys and values, if they are packed
+    recorded: list[Tensor] | None = None  # if a list, each attention appends its weights [B, H, T, S]
 
     @property
     def on_rows(self) -> bool:
@@ -168,7 +169,6 @@ class MultiHeadAttention(nn.Module):
         self.w_v = nn.Linear(d_model, num_heads * d_v, bias=biases)
         self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
-        self.recorded: list[Tensor] | None = None  # if a list, each call appends its attention weights [B, H, T, S]
 
     def forward(self, x: Tensor, context: Tensor, mask: AttentionMask) -> Tensor:
         """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T, d_model].
@@ -183,8 +183,8 @@ class MultiHeadAttention(nn.Module):
         if mask.on_rows:
             heads = self.kernel.attend_rows(query, key, value, mask)  # type: ignore[attr-defined]  # [N, H, d_v]
             return self.w_o(heads.flatten(1))
-        if self.recorded is not None:
-            self.recorded.append(weights_of(self.kernel, query, key, mask))
+        if mask.recorded is not None:
+            mask.recorded.append(weights_of(self.kernel, query, key, mask))
         heads = self.kernel(query, key, value, mask)  # [B, H, T, d_v]
         concatenated = heads.transpose(1, 2).flatten(2)
         return self.w_o(concatenated if mask.queries is None else mask.queries.pack(concatenated))

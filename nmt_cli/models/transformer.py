@@ -5,7 +5,7 @@ Letters: B sentences, S source length, T target length, V vocabulary, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -187,12 +187,22 @@ class Transformer(nn.Module):
         targets = Packing.of(target_in != PAD)
         return targets.unpack(self.decoder_rows(source, target_in, Packing.of(source != PAD), targets))
 
-    def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing) -> Tensor:
-        """See `ComputesRows`."""
-        encoder_output = self._encode(source, sources)
+    def decoder_rows(
+        self,
+        source: Tensor,
+        target_in: Tensor,
+        sources: Packing,
+        targets: Packing,
+        recorded: Mapping[str, list[Tensor]] | None = None,
+    ) -> Tensor:
+        """See `ComputesRows`; `recorded` takes the weights of attention, by the names of `attention_weights`."""
+        recorded = recorded or {}
+        padding = source == PAD if sources.starts is None else None  # attention on rows needs none
+        mask = AttentionMask(padding, queries=sources, keys=sources, recorded=recorded.get("encoder"))
+        encoder_output = self._encode(source, sources, mask)
         # The target needs no padding mask: its padding is on the right, which no real position attends to.
-        target_mask = AttentionMask(causal=True, queries=targets, keys=targets)
-        source_mask = AttentionMask(_padding(source, sources), queries=targets, keys=sources)
+        target_mask = AttentionMask(causal=True, queries=targets, keys=targets, recorded=recorded.get("decoder"))
+        source_mask = AttentionMask(padding, queries=targets, keys=sources, recorded=recorded.get("cross"))
         x = self._embed(self.target_embedding, self.target_positions, target_in, targets)
         for layer in self.decoder:
             x = layer(x, encoder_output, target_mask, source_mask)
@@ -205,9 +215,8 @@ class Transformer(nn.Module):
             return None
         return [*self.encoder, *self.decoder]
 
-    def _encode(self, source: Tensor, rows: Packing) -> Tensor:
+    def _encode(self, source: Tensor, rows: Packing, mask: AttentionMask) -> Tensor:
         """The encoder output: [B, S] ids -> [N, d_model]."""
-        mask = AttentionMask(_padding(source, rows), queries=rows, keys=rows)
         x = self._embed(self.source_embedding, self.source_positions, source, rows)
         for layer in self.encoder:
             x = layer(x, mask)
@@ -220,17 +229,8 @@ class Transformer(nn.Module):
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `ShowsAttention`."""
         weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-        attentions = [(layer.self_attention, weights["encoder"]) for layer in self.encoder]
-        for layer in self.decoder:
-            attentions += [(layer.self_attention, weights["decoder"]), (layer.cross_attention, weights["cross"])]
-        for attention, recorded in attentions:
-            attention.recorded = recorded
-        try:
-            with torch.inference_mode():
-                self.decoder_output(source, target_in)
-        finally:
-            for attention, _ in attentions:
-                attention.recorded = None
+        with torch.inference_mode():
+            self.decoder_rows(source, target_in, Packing.of(source != PAD), Packing.of(target_in != PAD), weights)
         return {name: torch.cat(each) for name, each in weights.items()}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
@@ -286,8 +286,3 @@ def _feed_forward(config: TransformerConfig) -> FeedForward | Experts:
 def _on_rows(layer: FeedForward | Experts, mask: AttentionMask) -> Callable[[Tensor], Tensor]:
     """Return the feed-forward layer for the queries of `mask`; filler needs no expert, and does not count."""
     return layer if isinstance(layer, FeedForward) else partial(layer, count=len(mask.packings[0].places))
-
-
-def _padding(tokens: Tensor, rows: Packing) -> Tensor | None:
-    """Return where [B, T] ids are padding, unless attention is computed on rows."""
-    return tokens == PAD if rows.starts is None else None

@@ -48,9 +48,9 @@ def test_multi_head_attention_agrees_with_pytorch() -> None:
         x.transpose(0, 1), context.transpose(0, 1), context.transpose(0, 1), 8, 2, packed, None, None, None, False, 0.0,
         ours.w_o.weight, None, key_padding_mask=padding, average_attn_weights=False,
     )  # fmt: skip
-    ours.recorded = []
-    torch.testing.assert_close(ours(x, context, AttentionMask(padding)), theirs.transpose(0, 1))
-    torch.testing.assert_close(ours.recorded, [weights])
+    mask = AttentionMask(padding, recorded=[])
+    torch.testing.assert_close(ours(x, context, mask), theirs.transpose(0, 1))
+    torch.testing.assert_close(mask.recorded, [weights])
 
 
 def test_scale_is_the_keys_width_not_the_values() -> None:

@@ -75,8 +75,9 @@ def test_every_position_of_the_table_learns_unless_it_is_out_of_reach() -> None:
 
 def test_multi_head_attention_records_its_weights() -> None:
     attention = MultiHeadAttention(8, H, D_K, D_V, relative(2))
-    attention.recorded, x = [], torch.randn(B, N, 8)
-    attention(x, x, AttentionMask(causal=True))
-    assert attention.recorded[0].shape == (B, H, N, N)
-    torch.testing.assert_close(attention.recorded[0].sum(-1), torch.ones(B, H, N))
-    assert not attention.recorded[0].triu(1).any()
+    recorded: list[Tensor] = []
+    x = torch.randn(B, N, 8)
+    attention(x, x, AttentionMask(causal=True, recorded=recorded))
+    assert recorded[0].shape == (B, H, N, N)
+    torch.testing.assert_close(recorded[0].sum(-1), torch.ones(B, H, N))
+    assert not recorded[0].triu(1).any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -38,6 +39,20 @@ def test_both_self_attentions_use_the_chosen_kernel_and_cross_attention_is_full(
     assert (weights["cross"] > 0).all()
     assert (weights["encoder"][:, :, 0, 2:] == 0).all()
     assert (weights["decoder"][:, :, 2, 0] == 0).all()
+
+
+def test_threads_may_ask_for_attention_weights_at_a_time(made: Made) -> None:
+    """The second call comes while the first one is between two layers."""
+    model = made().eval()
+    expected = model.attention_weights(SOURCE[:1], TARGET[:1])
+
+    def second(*_: Any) -> None:
+        hook.remove()
+        model.attention_weights(SOURCE[:1, 1:], TARGET[:1, 1:])
+
+    hook = model.encoder[0].register_forward_hook(second)
+    found = model.attention_weights(SOURCE[:1], TARGET[:1])
+    assert all(torch.equal(found[kind], expected[kind]) for kind in expected)
 
 
 def bound_of(name: str, shape: torch.Size) -> float:
