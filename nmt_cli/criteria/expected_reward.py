@@ -48,7 +48,7 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class ExpectedRewardConfig:
-    """Settings of the expected reward (Wu et al. 2016, section 5.2)."""
+    """Settings of the expected reward (Wu et al. 2016, section 5)."""
 
     samples: int = option(15, "m: samples of each sentence.", minimum=2)
     likelihood_weight: float = option(0.017, "alpha: weight of the likelihood beside the reward.", minimum=0.0)

@@ -1,4 +1,4 @@
-"""GLEU, the score of a single sentence as a reward (Wu et al. 2016, section 5.2)."""
+"""GLEU, the score of a single sentence as a reward (Wu et al. 2016, section 5)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """PosUnk: replacement of unknown words by the source words that they attend to.
 
 Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation", section 3.3; with an attention in
-place of their positions, as in Jean et al. 2015, section 4.1. Letters: S source length, T target length.
+place of their positions, as Jean et al. 2015 do. Letters: S source length, T target length.
 """
 
 from __future__ import annotations

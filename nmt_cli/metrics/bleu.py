@@ -202,7 +202,7 @@ def score(
     Args:
         hypotheses: detokenized sentences.
         references: as many sentences, or several such lists (several references).
-        metrics: as in `resolve`.
+        metrics: as in `measures_of`.
         target_language: used by the Moses tokenizer; with "de", `paper` splits compounds.
 
     Raises:

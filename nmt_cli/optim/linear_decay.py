@@ -14,7 +14,7 @@ class LinearDecayConfig:
 
     warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
     learning_rate_scale: float = option(1.0, "Factor of the learning rate.", minimum=0.0)
-    decay_steps: int = option(100_000, "The rate falls to zero at this step; usually --max-steps.", minimum=1)
+    decay_steps: int = option(100_000, "The last step of the fall to zero; usually --max-steps.", minimum=1)
 
 
 @register("schedule", "linear_decay", LinearDecayConfig)

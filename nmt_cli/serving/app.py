@@ -42,14 +42,10 @@ def application(
         translate, parallel, largest: as for `TranslationQueue`.
         check: raises NmtError if nothing can be translated any more.
     """
-    queue = TranslationQueue(
-        translate,
-        parallel=parallel,
-        largest=largest,
-        size=limits.max_queue,
-        started=lambda texts: metrics.batches.observe(texts),
-    )
     metrics = Metrics(lambda: len(queue))
+    queue = TranslationQueue(
+        translate, parallel=parallel, largest=largest, size=limits.max_queue, started=metrics.batches.observe
+    )
     service = Service(queue, limits, check)
     routes = [
         Route("/", page),
