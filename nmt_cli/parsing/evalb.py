@@ -21,9 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from nmt_cli.parsing.evalb_parameters import Parameters
-
-VALID, ERROR, SKIPPED = 0, 1, 2
-"""The status of a sentence, as printed in the table."""
+from nmt_cli.parsing.evalb_scores import ERROR, SKIPPED, VALID, BracketReport, Problem, Row, Scores
 
 _SPACE = " \t\n\v\f\r"
 _TOKEN = re.compile(rf"(?:\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)\))?|\))[{_SPACE}]*")
@@ -59,126 +57,6 @@ class _Sentence:
     length: int = 0
     errors: list[str] = field(default_factory=list)
     readable: bool = True
-
-
-@dataclass(frozen=True)
-class Row:
-    """One sentence's line of the table."""
-
-    number: int
-    length: int  # gold words, except those under tags deleted for the length
-    status: int = ERROR
-    matched: int = 0
-    gold: int = 0
-    test: int = 0
-    crossing: int = 0  # brackets of the test tree that cross a bracket of the gold tree
-    words: int = 0
-    correct_tags: int = 0
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Totals over sentences and the figures computed from them. A percentage of nothing is 0."""
-
-    sentences: int = 0
-    error_sentences: int = 0
-    skipped_sentences: int = 0
-    matched_brackets: int = 0
-    gold_brackets: int = 0
-    test_brackets: int = 0
-    complete: int = 0
-    crossing_brackets: int = 0
-    without_crossing: int = 0
-    at_most_two_crossing: int = 0
-    words: int = 0
-    correct_tags: int = 0
-
-    @classmethod
-    def of(cls, rows: list[Row]) -> Scores:
-        """Add up the rows."""
-        valid = [row for row in rows if row.status == VALID]
-        return cls(
-            sentences=len(rows),
-            error_sentences=sum(row.status == ERROR for row in rows),
-            skipped_sentences=sum(row.status == SKIPPED for row in rows),
-            matched_brackets=sum(row.matched for row in valid),
-            gold_brackets=sum(row.gold for row in valid),
-            test_brackets=sum(row.test for row in valid),
-            complete=sum(row.matched == row.gold == row.test for row in valid),
-            crossing_brackets=sum(row.crossing for row in valid),
-            without_crossing=sum(row.crossing == 0 for row in valid),
-            at_most_two_crossing=sum(row.crossing <= 2 for row in valid),
-            words=sum(row.words for row in valid),
-            correct_tags=sum(row.correct_tags for row in valid),
-        )
-
-    @property
-    def valid_sentences(self) -> int:
-        return self.sentences - self.error_sentences - self.skipped_sentences
-
-    @property
-    def recall(self) -> float:
-        return percentage(self.matched_brackets, self.gold_brackets)
-
-    @property
-    def precision(self) -> float:
-        return percentage(self.matched_brackets, self.test_brackets)
-
-    @property
-    def f1(self) -> float:
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
-
-    @property
-    def complete_match(self) -> float:
-        return percentage(self.complete, self.valid_sentences)
-
-    @property
-    def average_crossing(self) -> float:
-        return self.crossing_brackets / self.valid_sentences if self.valid_sentences else 0.0
-
-    @property
-    def no_crossing(self) -> float:
-        return percentage(self.without_crossing, self.valid_sentences)
-
-    @property
-    def two_or_less_crossing(self) -> float:
-        return percentage(self.at_most_two_crossing, self.valid_sentences)
-
-    @property
-    def tagging_accuracy(self) -> float:
-        return percentage(self.correct_tags, self.words)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """An error of a sentence, and the line number in both files."""
-
-    line: int
-    message: str
-    tree: str  # the file in error: "gold" or "test"; "test" if the two disagree
-
-
-@dataclass(frozen=True)
-class BracketReport:
-    """All figures that EVALB prints, and the strict scores.
-
-    In `strict`, sentences in error and skipped sentences count as entirely wrong: their brackets and words are added to
-    the totals, with no match. Their crossing brackets are unknown, so `strict.average_crossing` is meaningless.
-    """
-
-    rows: list[Row]
-    problems: list[Problem]
-    everything: Scores
-    short: Scores  # sentences of at most `cutoff_length` words
-    strict: Scores
-    cutoff_length: int
-    stopped_at: int | None  # the line at which there were more errors than the parameters allow
-
-
-def percentage(part: int, whole: int) -> float:
-    """Return 100 part / whole, and 0 if `whole` is 0."""
-    return 100.0 * part / whole if whole > 0 else 0.0
 
 
 def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Parameters) -> BracketReport:

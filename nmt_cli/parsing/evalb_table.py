@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt_cli.parsing.evalb import BracketReport, Row, Scores, percentage
+from nmt_cli.parsing.evalb_scores import BracketReport, Row, Scores, percentage
 
 _RULE = "=" * 76
 _HEAD = (  # the misspellings are EVALB's
