@@ -59,6 +59,7 @@ class Client:
 
     app: ASGIApp
     leave: asyncio.Event = field(default_factory=asyncio.Event)
+    answer: Answer | None = None  # the last one, also before an error of the application
 
     async def ask(self, method: str, path: str, parts: Sequence[bytes] = (b"",)) -> Answer:
         """Send the parts of a body one by one, and return the answer."""
@@ -76,9 +77,13 @@ class Client:
             sent.append(message)
 
         scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
-        await self.app(scope, receive, send)
-        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Answer(sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent))
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+            body = b"".join(message.get("body", b"") for message in sent)
+            self.answer = Answer(sent[0]["status"], headers, body)
+        return self.answer
 
     async def post(self, path: str, content: Any) -> Answer:
         return await self.ask("POST", path, [json.dumps(content).encode()])

@@ -65,6 +65,16 @@ def test_texts(served: Callable[..., None], texts: list[str]) -> None:
 ONE, SEVERAL = "/translate", "/translate/batch"
 
 
+def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        text = "a" * LIMITS.max_characters
+        body = json.dumps({"texts": [text] * LIMITS.max_texts}).encode().ljust(LIMITS.max_body)
+        answer = await new().ask("POST", SEVERAL, [body])
+        assert [each["translation"] for each in answer.json["translations"]] == [text] * LIMITS.max_texts
+
+    served(scenario)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "code", "named"),
     [
@@ -175,8 +185,11 @@ def test_an_error_of_the_translator_is_500(served: Callable[..., None], backward
         answer = await new().post(ONE, {"text": "ab"})
         assert (answer.code, answer.json) == (500, {"error": "out of memory on a line of 9 tokens"})
         backwards.error = RuntimeError("a bug")
+        client = new()
         with pytest.raises(RuntimeError, match="a bug"):  # after the answer, for the server's log
-            await new().post(ONE, {"text": "ab"})
+            await client.post(ONE, {"text": "ab"})
+        assert client.answer.code == 500
+        assert "internal error" in client.answer.json["error"]
         assert await metric(new(), "nmt_requests_total", route=ONE, code="500") == 2
 
     served(scenario)
