@@ -53,6 +53,8 @@ def load_with(
         return load_translator(checkpoints, device, choices, dtype, say, dictionary)
     if engine not in ENGINES:
         raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
+    if dictionary is not None:
+        raise UsageError("a dictionary of unknown words needs nmt's own engine: leave it out, or --engine ctranslate2")
     return _load_ctranslate2(checkpoints, device, choices or {}, dtype, workers, scores, say)
 
 

@@ -122,6 +122,8 @@ def test_the_package_that_is_missing_is_named(
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
         load_with("ctranslate", [tiny_checkpoint])
+    with pytest.raises(UsageError, match=r"a dictionary .* needs nmt's own engine"):
+        load_with("ctranslate2", [tiny_export], "cpu", dictionary=tmp_path / "words.tsv")
     with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine ctranslate2"):
         load_with("nmt", [tiny_export], "cpu")
     other = tmp_path / "other"
