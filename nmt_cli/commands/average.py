@@ -24,7 +24,7 @@ class AverageOptions:
     paths: tuple[Path, ...] = argument("RUN|CHECKPOINT...", "A run, with --last, or checkpoints.")
     out: Path = option(REQUIRED, "The averaged checkpoint to write.", metavar="CHECKPOINT")
     last: int | None = option(None, "Average the run's last N checkpoints.", minimum=1)
-    overwrite: bool = option(False, "Replace an existing averaged checkpoint.")
+    overwrite: bool = option(False, "Replace an existing averaged or imported checkpoint.")
     force: bool = option(False, "Also average checkpoints of different runs.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
