@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, TypeVar
 
 from nmt_cli.errors import NmtError
@@ -28,13 +27,6 @@ class WorkerDied(NmtError):
 _AHEAD = 4  # items in flight for each process
 
 _state: Any = None  # in a worker process: the first argument of the function
-
-
-def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield the items in lists of `size`; the last may be shorter."""
-    stream = iter(items)
-    while chunk := list(islice(stream, size)):
-        yield chunk
 
 
 class Workers:

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from nmt_cli.data.parallel import apart, chunks, mapped
+from nmt_cli.data.parallel import apart, mapped
 from nmt_cli.errors import DataError, NmtError
 
 
@@ -124,7 +124,3 @@ def test_items_are_not_read_far_ahead() -> None:
     next(results)
     assert read < 20
     results.close()  # type: ignore[attr-defined]
-
-
-def test_chunks() -> None:
-    assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
