@@ -21,7 +21,7 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.cores import available_cores
-from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
+from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError, counted
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -44,7 +44,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     index = int(name[5:]) if ":" in name else local_rank
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= count:
-        seen = f"this process sees {count} GPU{'s' if count > 1 else ''}" if count else "no GPU is available"
+        seen = f"this process sees {counted(count, 'GPU')}" if count else "no GPU is available"
         raise UsageError(f"--device {name}: {seen}; use --device cpu{', or fewer processes' if count else ''}")
     # cuDNN's attention makes a plan for each new shape, which takes longer than an update, and its backward pass in
     # bfloat16 has given NaN.

@@ -1,4 +1,4 @@
-"""Standard streams that are safe to use when the caller closed them, or when nothing reads standard error."""
+"""Messages on standard error, and standard streams that are safe to use when the caller closed them."""
 
 from __future__ import annotations
 
@@ -53,3 +53,13 @@ def silence(stream: Any) -> None:
         os.dup2(null, stream.fileno())
         os.close(null)
         stream.flush()
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    say(f"warning: {message}")
+
+
+def say(message: str) -> None:
+    """Print a message on stderr."""
+    print(message, file=sys.stderr, flush=True)

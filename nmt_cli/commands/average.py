@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, UsageError, counted
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
+from nmt_cli.streams import say
 
 _FILES = {checkpoint.CONFIG, checkpoint.WEIGHTS, checkpoint.TASK, checkpoint.CHECKSUMS}
 """What an averaged or imported checkpoint consists of."""
@@ -50,8 +50,7 @@ def average(options: AverageOptions) -> None:
     task = checkpoint.load_task(folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", ""))
     checkpoint.save(out, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
-    plural = "" if len(folders) == 1 else "s"
-    print(f"averaged {len(folders)} checkpoint{plural} (step{plural} {steps}) into {options.out}", file=sys.stderr)
+    say(f"averaged {counted(len(folders), 'checkpoint')} (step{'s' * (len(folders) > 1)} {steps}) into {options.out}")
 
 
 def check_output(out: Path, overwrite: bool) -> None:
@@ -81,9 +80,7 @@ def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
     if not found:
         raise UsageError(f"{paths[0]}: not a run with checkpoints; --last N takes the --out of nmt train")
     if len(found) < last:
-        raise UsageError(
-            f"{paths[0]}: has only {len(found)} checkpoint{'s' if len(found) > 1 else ''}; give --last {len(found)}"
-        )
+        raise UsageError(f"{paths[0]}: has only {counted(len(found), 'checkpoint')}; give --last {len(found)}")
     return found[-last:]
 
 

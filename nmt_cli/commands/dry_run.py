@@ -26,6 +26,7 @@ from nmt_cli.commands.train_plan import warning
 from nmt_cli.device import World, choose_device
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import CountsFlops
+from nmt_cli.streams import say
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.origin import load
 from nmt_cli.training.reporter import figures_table, readable
@@ -55,13 +56,13 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         vocabulary = vocabulary_of(task)
         world = World(0, 1, device)
         parts = build_parts(config, task, corpus, None, world, origin=origin)
-        print("running the largest micro-batch ...", file=sys.stderr, flush=True)
+        say("running the largest micro-batch ...")
         trainer = Trainer(parts, settings, world)
         trainer.try_largest()
         model, plan, length = parts.model, parts.plan, parts.length
         size = sum(parameter.numel() for parameter in model.parameters())
         if origin is None and (text := warning(task, size, length)):
-            print(text, file=sys.stderr)
+            say(text)
         first = next(plan.epoch(0))
         source, target = plan.source_lengths[first], plan.target_lengths[first]
         figures |= {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli import registry
-from nmt_cli.commands.translate_streams import say
 from nmt_cli.export.formats import FORMATS
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
+from nmt_cli.streams import say
 
 
 @dataclass(frozen=True, kw_only=True)

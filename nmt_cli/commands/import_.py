@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt_cli.commands.translate_streams import say
 from nmt_cli.flags import Command
 from nmt_cli.registry import REQUIRED, argument, option
+from nmt_cli.streams import say
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import dataclasses
 import errno
 import json
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,6 +36,7 @@ from nmt_cli.files.text import fingerprint
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
 from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
+from nmt_cli.streams import say, warn
 
 TASK = "task"
 DEFAULT_TASK = "translation"
@@ -131,7 +131,7 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
-    print(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out} --out RUN", file=sys.stderr)
+    say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out} --out RUN")
 
 
 def _saved_task(path: Path, name: str) -> Task:
@@ -144,7 +144,7 @@ def _saved_task(path: Path, name: str) -> Task:
             directory = checkpoint.locate(path)
         except CheckpointError as error:
             raise CheckpointError(f"--subwords-from: expected prepared data, a checkpoint or a run: {error}") from error
-        print(f"--subwords-from {path}: using {directory}", file=sys.stderr)
+        say(f"--subwords-from {path}: using {directory}")
     task = checkpoint.load_task(directory / TASK)
     if task.name != name:
         raise UsageError(f"--subwords-from {path}: its task is {task.name!r}, not {name!r}")
@@ -173,7 +173,7 @@ def _identity(task: Task, config: Any, options: PrepareOptions, files: Mapping[s
 def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfinished: Unfinished) -> dict[str, Any]:
     """Write all files, from training text of `size` bytes; return the manifest's entries of the splits."""
     if unfinished.state:
-        print("going on where the interrupted command stopped", file=sys.stderr, flush=True)
+        say("going on where the interrupted command stopped")
     workers = options.workers or min(8, available_cores())
     held_out = {split: prefix for split, prefix in (("valid", options.valid), ("test", options.test)) if prefix}
     overlap = Overlap()
@@ -187,7 +187,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfi
         cleaned = {"dropped": train.dropped, "warnings": list(filter(None, map(overlap.warning, held_out)))}
         unfinished.save(cleaned=cleaned)
     for warning in cleaned["warnings"]:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     task = _with_vocabularies(directory / TASK, task, train, options, workers, unfinished)
     splits = {"train": encode(directory, task, train, workers, unfinished)}
     splits |= {text.split: encode(directory, task, text, workers) for text in texts}
@@ -213,10 +213,10 @@ def _with_vocabularies(
     if unfinished.state.get("learned"):
         return task.load(folder)
     if options.subwords_from is None:
-        print("learning the vocabulary ...", file=sys.stderr, flush=True)
+        say("learning the vocabulary ...")
         start = time.monotonic()
         task = parallel.apart(Sample(task, train, workers).learn)
-        print(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+        say(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s")
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted process
     folder.mkdir()
     task.save(folder)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.files import durable
+from nmt_cli.streams import say
 
 _STATE = "unfinished.json"
 KEPT = "kept"
@@ -37,10 +37,7 @@ class Unfinished:
         except (OSError, ValueError, KeyError, TypeError):
             return False
         if identity != json.loads(json.dumps(self.identity(), default=str)):
-            print(
-                "starting anew: the text, the flags or the version are not those of the interrupted command",
-                file=sys.stderr,
-            )
+            say("starting anew: the text, the flags or the version are not those of the interrupted command")
             return False
         self.state = state
         return True

@@ -8,36 +8,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from nmt_cli.streams import say
 
 _LINE_EVERY = 10.0  # seconds
 _REFRESH_EVERY = 0.1
 
 
 @contextmanager
-def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """Show the progress of a pass, its rate and the time left; yield the function that adds an amount of work done.
 
     Args:
-        total: the amount of work; None where it is unknown.
+        total: the amount of work.
         unit: the unit of work, in the plural; "bytes" are shown as megabytes.
     """
     start = last = time.monotonic()
     done = 0
     bar = None
     if sys.stderr.isatty():
-        columns: list[ProgressColumn] = [TextColumn("{task.description} {task.fields[rate]}")]
-        if total is not None:
-            columns += BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left")
+        title_and_rate = TextColumn("{task.description} {task.fields[rate]}")
+        columns = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
         # Without a thread that refreshes it: a process that forks should have only one.
-        bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False)
+        bar = Progress(title_and_rate, *columns, console=Console(stderr=True), auto_refresh=False)
         task = bar.add_task(title, total=total, rate="")
         bar.start()
 
     def rate() -> str:
         per_second = done / max(time.monotonic() - start, 1e-6)
-        shown = f"{per_second / 1e6:.1f} MB/s" if unit == "bytes" else f"{per_second:,.0f} {unit}/s"
-        return shown if total is not None else f"{done:,} {unit}, {shown}"
+        return f"{per_second / 1e6:.1f} MB/s" if unit == "bytes" else f"{per_second:,.0f} {unit}/s"
 
     def advance(amount: int) -> None:
         nonlocal done, last
@@ -48,19 +48,17 @@ def stage(title: str, total: int | None, unit: str) -> Iterator[Callable[[int], 
         last = now
         if bar:
             bar.update(task, completed=done, rate=rate(), refresh=True)
-        elif total is None:
-            print(f"{title}: {rate()}", file=sys.stderr, flush=True)
         else:
             share = min(1.0, done / total) if total else 1.0
             left = (now - start) * (1 / share - 1) if share else 0.0
-            print(f"{title}: {share:.0%} done, {rate()}, {left:.0f} s left", file=sys.stderr, flush=True)
+            say(f"{title}: {share:.0%} done, {rate()}, {left:.0f} s left")
 
     try:
         yield advance
         if bar:
-            bar.update(task, completed=done if total is None else total, rate=rate(), refresh=True)
+            bar.update(task, completed=total, rate=rate(), refresh=True)
         else:
-            print(f"{title}: done in {time.monotonic() - start:.1f} s, {rate()}", file=sys.stderr, flush=True)
+            say(f"{title}: done in {time.monotonic() - start:.1f} s, {rate()}")
     finally:
         if bar:
             bar.stop()

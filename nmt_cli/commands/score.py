@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -17,6 +16,7 @@ from nmt_cli.metrics.bleu import DEFAULT, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
+from nmt_cli.streams import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ def run(options: ScoreOptions) -> None:
     for name, lines in [] if options.allow_subword_marks else files:
         check_subword_marks(name, lines)
     for remark in dict.fromkeys(remark for name, lines in files for remark in remarks(name, lines)):
-        print(f"note: {remark}", file=sys.stderr)
+        say(f"note: {remark}")
     names, reference_lines = zip(*references, strict=True)
     comparisons = []
     with Console(stderr=True).status("scoring"):
@@ -89,7 +89,7 @@ def _target_language(options: ScoreOptions) -> str:
     ending = PurePath(reference.removesuffix(".gz")).suffix.removeprefix(".")
     if ending in languages():
         return ending
-    print(f"note: {reference} has no language ending: tokenized as German (de); see --target-lang", file=sys.stderr)
+    say(f"note: {reference} has no language ending: tokenized as German (de); see --target-lang")
     return "de"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from nmt_cli.commands.translate_streams import say
 from nmt_cli.decoding.options import ModelOptions, SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.registry import option
 from nmt_cli.serving.limits import Limits
+from nmt_cli.streams import say
 
 
 @dataclass(frozen=True, kw_only=True)

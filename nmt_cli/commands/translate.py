@@ -18,7 +18,7 @@ from rich.console import Console
 
 from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import FORMATS, format_named
-from nmt_cli.commands.translate_streams import part_of, progress, say, shard_numbers, warn
+from nmt_cli.commands.translate_streams import part_of, progress, shard_numbers
 from nmt_cli.config import flag
 from nmt_cli.decoding.options import ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
@@ -27,6 +27,7 @@ from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
 from nmt_cli.flags import Command, MoreFlags, Panel
 from nmt_cli.registry import option
+from nmt_cli.streams import say, warn
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers

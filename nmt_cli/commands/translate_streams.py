@@ -1,9 +1,8 @@
-"""The streams of `nmt translate`: the part of the input to read, its progress, and messages."""
+"""The input of `nmt translate`: the part of it to read, and its progress."""
 
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -68,13 +67,3 @@ def progress(source: Input, part: range, work: str) -> Iterator[Callable[[Sequen
             bar.update(task, description=text, completed=source.file_position(length) if part == ALL_LINES else count)
 
         yield advance
-
-
-def warn(message: str) -> None:
-    """Print a warning on stderr."""
-    say(f"warning: {message}")
-
-
-def say(message: str) -> None:
-    """Print a message on stderr."""
-    print(message, file=sys.stderr, flush=True)

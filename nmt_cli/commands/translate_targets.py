@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.commands.translate_formats import column
-from nmt_cli.commands.translate_streams import warn
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import counted
@@ -18,6 +17,7 @@ from nmt_cli.files.opening import Input
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import ALL_LINES, count_lines, decoded_lines, read_windows
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
+from nmt_cli.streams import warn
 from nmt_cli.training.validation import perplexity
 
 

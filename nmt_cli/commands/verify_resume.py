@@ -19,6 +19,7 @@ from typing import Any
 
 from nmt_cli.commands.train_parts import TrainOptions, configuration
 from nmt_cli.errors import TrainingError, UsageError
+from nmt_cli.streams import say
 from nmt_cli.training.run_directory import METRICS
 
 STEPS = 20
@@ -65,7 +66,7 @@ def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
         command = ["train", str(options.data), "--config", str(settings)]
         command += [f"--import={module}" for module in options.imports]
         command += [f"--init-from={options.init_from}"] if options.init_from else []
-        print(f"training {STEPS} steps; then again, killed twice and resumed ...", file=sys.stderr, flush=True)
+        say(f"training {STEPS} steps; then again, killed twice and resumed ...")
         execute(["-m", "nmt_cli", *command, "--out", str(whole)])
         for step in (STEPS // 4 + 1, 3 * STEPS // 4 + 1):
             execute(["-c", KILLED, str(step), *command, "--out", str(resumed)], -signal.SIGKILL)

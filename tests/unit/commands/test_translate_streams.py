@@ -10,6 +10,7 @@ from nmt_cli.commands import translate_streams
 from nmt_cli.commands.translate_streams import part_of, progress
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.opening import open_input
+from nmt_cli.streams import warn
 
 
 @given(lines=st.integers(0, 50), count=st.integers(1, 60))
@@ -54,5 +55,5 @@ def test_progress_of_a_part_counts_its_lines(
 
 
 def test_messages_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    translate_streams.warn("careful")
+    warn("careful")
     assert capsys.readouterr() == ("", "warning: careful\n")
