@@ -47,11 +47,15 @@ def staged(
         _check_free(out, overwrite, ours, marker)
         if not resumable(aside):
             _clear(aside)
-        yield aside
-        (aside / _LOCK).unlink()
-        durable.put_in_place(aside, out)
-    except BaseException as error:
-        if isinstance(error, (DataError, UsageError, OSError)) or not resumable(aside):
+        try:
+            yield aside
+            (aside / _LOCK).unlink()
+            durable.put_in_place(aside, out)
+        except (DataError, UsageError, OSError):
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+    except BaseException:
+        if not resumable(aside):
             shutil.rmtree(aside, ignore_errors=True)
         raise
     finally:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from nmt_cli.errors import UsageError
 from nmt_cli.files.staging import staged
 
 
-def stage(out: Path, overwrite: bool = False) -> AbstractContextManager[Path]:
-    return staged(out, overwrite=overwrite, ours=("manifest", "data"), marker="manifest")
+def stage(out: Path, overwrite: bool = False, **more: Any) -> AbstractContextManager[Path]:
+    return staged(out, overwrite=overwrite, ours=("manifest", "data"), marker="manifest", **more)
 
 
 def fill(folder: Path, content: str) -> None:
@@ -25,8 +26,12 @@ def fill(folder: Path, content: str) -> None:
     (folder / "data" / "file").write_text(content)
 
 
-def fail_half_way(out: Path, error: type[BaseException], overwrite: bool = False) -> None:
-    with stage(out, overwrite) as folder:
+def is_filled(folder: Path) -> bool:
+    return (folder / "data" / "file").exists()
+
+
+def fail_half_way(out: Path, error: type[BaseException], overwrite: bool = False, **more: Any) -> None:
+    with stage(out, overwrite, **more) as folder:
         fill(folder, "half")
         raise error
 
@@ -68,6 +73,22 @@ def test_finished_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
         fill(folder, "new")
         assert (out / "manifest").read_text() == "old"
     assert (out / "manifest").read_text() == "new"
+    assert names(tmp_path) == {"out"}
+
+
+def test_a_refused_command_keeps_finished_work(tmp_path: Path) -> None:
+    """A replacement was interrupted, and the next command lacks --overwrite."""
+    out = tmp_path / "out"
+    with stage(out) as folder:
+        fill(folder, "old")
+    with pytest.raises(KeyboardInterrupt):
+        fail_half_way(out, KeyboardInterrupt, overwrite=True, resumable=is_filled)
+    with pytest.raises(UsageError, match="--overwrite"), stage(out, resumable=is_filled):
+        pytest.fail("must not be entered")
+    with stage(out, overwrite=True, resumable=is_filled) as folder:
+        assert (folder / "manifest").read_text() == "half"
+    with pytest.raises(OSError, match=r"^$"):
+        fail_half_way(out, OSError, overwrite=True, resumable=is_filled)
     assert names(tmp_path) == {"out"}
 
 
