@@ -125,12 +125,13 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str) -> tuple[st
         dotted = " or ".join(flag(f"{owner}.{field}") for owner in owners)
         raise UsageError(f"{origin}{flag(field)} is ambiguous; give {dotted}")
     for kind in [kind for kind in classes if kind in registry.KINDS]:
-        for component in registry.components(kind):
-            if section in ("", kind) and _owners(field, {kind: component.config}):
-                raise UsageError(
-                    f"{origin}{flag(name)} belongs to the {kind} {component.name}, which is not selected; add "
-                    f"--{kind} {component.name}"
-                )
+        configs = {component.name: component.config for component in registry.components(kind)}
+        if section in ("", kind) and (owners := _owners(field, configs)):
+            selected = next(name for name, config in configs.items() if config is classes[kind])
+            raise UsageError(
+                f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}; leave it out, "
+                f"or add --{kind} {' or '.join(owners)}"
+            )
     known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
     raise UsageError(f"{origin}there is no setting called {name!r}. {nearest(field, known or classes)}")
 
