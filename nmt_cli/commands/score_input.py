@@ -48,7 +48,7 @@ def remarks(name: str, lines: Sequence[str]) -> Iterator[str]:
     """Yield notes about text that is scored as it is, but probably should not be."""
     if lines[0].startswith(_BYTE_ORDER_MARK):
         yield f"{name} begins with a byte-order mark; it counts as a part of the first word, as in sacreBLEU"
-    if all(_TREE.fullmatch(line) for line in lines if line):
+    if any(lines) and all(_TREE.fullmatch(line) for line in lines if line):
         yield "these look like parse trees; `nmt score-trees` scores those"
         return
     tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]

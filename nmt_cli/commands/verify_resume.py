@@ -54,8 +54,10 @@ def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
     Raises:
         TrainingError: a run failed, or the two runs differ.
     """
-    if options.data is None or int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise UsageError("--verify-resume needs DATA, and starts its own processes: run it without torchrun")
+    if options.data is None:
+        raise UsageError("--verify-resume needs DATA: nmt train DATA --verify-resume")
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise UsageError("--verify-resume starts processes of its own: run it without torchrun")
     sections = configuration(options, flags).to_json()
     short = {"max_steps": STEPS, "save_every": STEPS // 4, "validate_every": None, "keep_last": STEPS}
     sections["training"] |= {**short, "max_epochs": None, "log_every": 1, "patience": None}

@@ -177,6 +177,8 @@ def read_config(run: Path) -> dict[str, Any]:
     """
     try:
         content: dict[str, Any] = json.loads((run / CONFIG).read_text(encoding="utf-8"))
+        if "sections" in content:
+            raise UsageError(f"{run}: a checkpoint, not a run; give the directory that was --out of `nmt train`")
         if not isinstance(content["data"]["path"], str) or not isinstance(content["imports"], list):
             raise TypeError("data and imports are not those of a run")
         if content.get("origin") is not None and not isinstance(content["origin"]["path"], str):
@@ -221,7 +223,9 @@ def default_of(name: str, settings: Mapping[str, Any]) -> Any:
 
 def plain(value: Any) -> Any:
     """Return the value of a setting to compare and to show; JSON has made lists of tuples."""
-    return " ".join(value) or None if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        value = " ".join(value) or None
+    return "not set" if value is None else value
 
 
 def _step_of(line: str) -> int:

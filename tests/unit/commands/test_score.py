@@ -140,6 +140,12 @@ def test_paired_tests(test: str, nmt_score: Score) -> None:
     assert f"(p={bad['p_value']:.4f}" in out
 
 
+def test_empty_lines_are_no_trees(nmt_score: Score) -> None:
+    write("empty", ["", "", ""])
+    code, _, err = nmt_score("empty", "--ref", "reference", "--metric", "bleu")
+    assert (code, err) == (0, "")
+
+
 def test_a_byte_order_mark_counts_and_is_noted(nmt_score: Score) -> None:
     Path("good").write_bytes("\ufeff".encode() + Path("reference").read_bytes())
     code, out, err = nmt_score("good", "--ref", "reference", "--metric", "bleu", "--json")

@@ -161,6 +161,13 @@ def test_a_run_says_what_it_is(run: Path, tiny_data: Path) -> None:
     assert "max_steps" not in contents.sections["training"]  # the same model, however long it was trained
 
 
+def test_a_run_refuses_other_settings_and_a_checkpoint_is_no_run(train: Run, run: Path, tiny_data: Path) -> None:
+    code, _, err = train(tiny_data, *TINY, "--preset", "table3_E", "--micro-batches", 2, "--out", run)
+    assert (code, "settings: --training.micro-batches was not set, now 2. Resume" in err) == (2, True), err
+    code, _, err = train("--resume", checkpoint.locate(run))
+    assert (code, f"{checkpoint.locate(run)}: a checkpoint, not a run" in err) == (2, True), err
+
+
 def test_its_config_makes_the_same_run_again(train: Run, run: Path, tiny_data: Path, tmp_path: Path) -> None:
     """RUN/config.json is a configuration file: the weights come out the same, bit for bit."""
     code, out, _ = train(tiny_data, "--config", run / "config.json", "--out", tmp_path / "again")
