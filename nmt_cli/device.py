@@ -39,7 +39,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cpu":
         return torch.device("cpu")
-    if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdigit()):
+    if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdecimal()):
         raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {name!r}")
     index = int(name[5:]) if ":" in name else local_rank
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -246,8 +246,8 @@ def explain_lost_ranks(computing: bool = False) -> Iterator[None]:
         if computing and not isinstance(error, dist.DistError) and not any(sign in str(error) for sign in _GLOO):
             raise
         raise TrainingError(
-            "another rank failed or did not respond. Run the same command again to resume from the last checkpoint. "
-            f"(torch: {str(error).splitlines()[0].split('. ')[0]})"
+            "another rank failed, or did not respond within --timeout-minutes. Run the same command again to resume "
+            f"from the last checkpoint. (torch: {str(error).splitlines()[0].split('. ')[0]})"
         ) from error
 
 

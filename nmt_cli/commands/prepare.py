@@ -79,13 +79,9 @@ class PrepareOptions:
         """
         return list(map(_part, self.train))
 
-    def prefixes(self) -> dict[str, tuple[str, ...]]:
-        """Return the prefixes of each split."""
-        single = {"valid": self.valid, "test": self.test}
-        return {
-            "train": tuple(part.prefix for part in self.parts()),
-            **{split: (prefix,) for split, prefix in single.items() if prefix is not None},
-        }
+    def held_out(self) -> dict[str, str]:
+        """Return the prefixes of the other splits."""
+        return {split: prefix for split, prefix in (("valid", self.valid), ("test", self.test)) if prefix is not None}
 
 
 def _part(text: str) -> Part:
@@ -116,7 +112,8 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     """
     config = task_config(flags)
     task: Task = registry.build(config)
-    files = {split: list(chain(*map(task.files, prefixes))) for split, prefixes in options.prefixes().items()}
+    files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
+    files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
     if options.subwords_from is not None:
         chosen = {name.removeprefix("task.") for name in flags}
         task.adopt(_saved_task(options.subwords_from, task.name), chosen)
@@ -175,16 +172,15 @@ def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfi
     if unfinished.state:
         say("going on where the interrupted command stopped")
     workers = options.workers or min(8, available_cores())
-    held_out = {split: prefix for split, prefix in (("valid", options.valid), ("test", options.test)) if prefix}
     overlap = Overlap()
-    texts = [read_held_out(task, split, prefix, overlap) for split, prefix in held_out.items()]
+    texts = [read_held_out(task, split, prefix, overlap) for split, prefix in options.held_out().items()]
     if cleaned := unfinished.state.get("cleaned"):
         kept = np.fromfile(directory / KEPT, bool)
         train = Text(task, "train", options.parts(), kept, Counter(cleaned["dropped"]))
     else:
         train = read_train(task, options.parts(), size, overlap, options.keep_duplicates, workers)
         train.kept.tofile(directory / KEPT)
-        cleaned = {"dropped": train.dropped, "warnings": list(filter(None, map(overlap.warning, held_out)))}
+        cleaned = {"dropped": train.dropped, "warnings": list(filter(None, map(overlap.warning, options.held_out())))}
         unfinished.save(cleaned=cleaned)
     for warning in cleaned["warnings"]:
         warn(warning)

@@ -41,7 +41,7 @@ class TrainOptions:
     out: Path | None = option(None, "Directory of the run; an earlier run is resumed.", metavar="RUN")
     resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
     init_from: Path | None = option(
-        None, "Start from the weights of a checkpoint, or of a run's newest.", metavar="CHECKPOINT"
+        None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
     )
     preset: str | None = option(None, "A named model; see --list-presets.", choices=tuple(PRESETS), metavar="NAME")
     config: Path | None = option(None, "Read settings from a TOML or JSON file.")

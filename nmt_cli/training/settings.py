@@ -19,7 +19,7 @@ class TrainingConfig:
     )
     micro_batches: int | None = option(
         None,
-        "Parts of an update, computed one after the other. [default: from tokens, device, ranks]",
+        "Parts into which an update is cut to fit in memory. [default: from tokens, device, processes]",
         minimum=1,
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
@@ -51,7 +51,7 @@ class TrainingConfig:
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
     best_by: str = option(
         "loss",
-        "The figure of a validation by which best and --patience go: loss, or bleu or f1 of greedy outputs.",
+        "What makes a checkpoint the best, and resets --patience: validation loss, or bleu or f1 of greedy outputs.",
         metavar="loss|bleu|f1",
     )
     patience: int | None = option(
@@ -60,7 +60,7 @@ class TrainingConfig:
     log_every: int = option(100, "Steps between log lines.", minimum=1)
     compile: bool = option(True, "Compile the layers where a GPU computes packed batches.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
-    deterministic: bool = option(False, "Use only kernels whose results are the same bits every time.")
+    deterministic: bool = option(False, "Use only kernels that give the same bits every time.")
     sustained_tflops: float | None = option(
         None,
         "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: published, else measured]",
@@ -72,7 +72,9 @@ class TrainingConfig:
     non_finite_budget: int = option(
         10, "Number of updates that may be skipped because loss or gradient is not finite.", minimum=0
     )
-    timeout_minutes: float = option(10.0, "Minutes to wait for an unresponsive rank.", minimum=0.01, maximum=10080)
+    timeout_minutes: float = option(
+        10.0, "Minutes to wait for a process that does not respond.", minimum=0.01, maximum=10080
+    )
 
     def __post_init__(self) -> None:
         Interval(self.save_every, "--save-every")

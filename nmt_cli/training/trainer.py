@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nmt_cli.data.batching import Indices
-from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import World, is_out_of_memory
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Batch
@@ -22,7 +20,7 @@ from nmt_cli.training.parts import Parts
 from nmt_cli.training.run import Run
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.signals import StopRequest
-from nmt_cli.training.updates import Piece, Update, load, updates
+from nmt_cli.training.updates import Piece, load, updates
 
 TRIED_UPDATES = 1000
 """Updates among which the largest micro-batches are tried before the first step."""
@@ -51,14 +49,15 @@ class Trainer:
         self.model.train()
         if not run.finished:
             self.choose_micro_batches(run)
+        place = run.state.epoch, run.state.position
         with (
-            self.updates(run) as updates,
+            updates(self.parts.plan, self.parts.corpus, self.world, self.micro_batches, *place) as following,
             StopRequest() as request,
             run.reporter.display(run.state, self.parts.length.steps),
         ):
             run.do_pending()
             while not run.finished:
-                update = run.next(updates)  # section 5.1: about 25,000 source and 25,000 target tokens
+                update = run.next(following)  # section 5.1: about 25,000 source and 25,000 target tokens
                 self.set_learning_rate(run.state.step)  # section 5.3: equation 3
                 with explain_out_of_memory([piece.batch for piece in update.share], self.micro_batches):
                     sums = self.accumulate(update.share, run.state.step)  # section 5.4: dropout, label smoothing
@@ -69,11 +68,6 @@ class Trainer:
                 run.add(update.sentences, read)
                 run.end_step(request.signal_number)
             run.save(run.directory.place("step", run.state.step))
-
-    def updates(self, run: Run) -> Prefetcher[Any, Update]:
-        """Return the updates from the run's position on, with this rank's share of each."""
-        place = run.state.epoch, run.state.position
-        return updates(self.parts.plan, self.parts.corpus, self.world, self.micro_batches, *place)
 
     def set_learning_rate(self, step: int) -> None:
         """Set the learning rate, which depends only on the step."""

@@ -40,8 +40,7 @@ def updates(
     """Return the updates from `position` of `epoch` on, without end; a thread makes them ahead."""
 
     def make(place: tuple[int, int, Indices, bool]) -> Update:
-        _, _, sentences, _ = place
-        return Update(*place, share(plan, corpus, world, sentences, micro_batches))
+        return Update(*place, share(plan, corpus, world, place[2], micro_batches))
 
     return Prefetcher(make, plan.updates(epoch, position), AHEAD, world.device)
 
