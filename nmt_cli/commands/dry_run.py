@@ -103,7 +103,7 @@ def show(figures: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(figures, indent=2))
         return
-    console = Console()
+    console = Console(markup=False, emoji=False)  # a setting may have brackets, such as a pattern of --freeze
     table = Table("setting", "value", title="resolved configuration")
     for section, values in figures["config"].items():
         for name, value in values.items():

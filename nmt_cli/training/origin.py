@@ -56,7 +56,10 @@ def origin_of(run: Path, init_from: Path | None, config: RunConfig, task: Task) 
     recorded = read_config(run).get("origin")
     if init_from is not None and not (recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())):
         began = f"from {recorded['path']}" if recorded else "without --init-from"
-        raise UsageError(f"{run}: this run was started {began}, not from {init_from}; give another --out")
+        raise UsageError(
+            f"{run}: this run was started {began}, not from {init_from}. Resume it with `nmt train --resume {run}`, or "
+            "give another --out"
+        )
     if not recorded:
         return None
     if checkpoint.resumable_of(run):

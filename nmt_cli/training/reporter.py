@@ -31,7 +31,7 @@ class Reporter:
     """Shows a progress bar on a terminal, and log lines; only the main rank's is not quiet."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, emoji=False)
         self.bar: Bar | None = None
         self.steps = 0  # of the run, up to its end
         self.seconds: list[float] = []  # of training after each of the first steps here

@@ -89,8 +89,9 @@ def test_a_dry_run_with_data(train: Run, tiny_data: Path) -> None:
 
 
 def test_a_dry_run_to_read(train: Run) -> None:
-    code, out, _ = train("--dry-run", "--vocab-size", 1000, "--num-layers", 1)
+    code, out, _ = train("--dry-run", "--vocab-size", 1000, "--num-layers", 1, "--freeze", "[d-e]ecoder*")
     assert code == 0
+    assert "[d-e]ecoder*" in out
     assert "7,862,272" in out
     assert "model.d_model" in out
     assert not any(raw in out for raw in ("{", "None", "False", "True"))
@@ -121,6 +122,7 @@ def test_file_and_flags(train: Run, tmp_path: Path) -> None:
         (["{data}", "--out", "{tmp}/run", "--device", "cuda:99"], 2, "--device cuda:99"),
         (["{data}", "--out", "{tmp}/run", "--device", "tpu"], 2, "--device must be auto, cpu, cuda or cuda:N"),
         (["{data}", "--dry-run", "--device", "gpu"], 2, "--device must be auto, cpu, cuda or cuda:N"),
+        (["{data}", "--dry-run", "--device", "cuda:²"], 2, "--device must be auto, cpu, cuda or cuda:N"),
         (["--dry-run", "--vocab-size", "50", "--device", "cuda:99"], 2, "--device cuda:99"),
         (["{data}", "--out", "{tmp}/run", "--config", "{tmp}/c.yaml"], 2, "YAML is not supported"),
         (["{data}", "--out", "{tmp}/run", "--save-every", "0"], 2, "--save-every takes a number of steps"),
