@@ -4,66 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import stat
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
-from nmt_cli.commands.translate_formats import FORMATS, format_named
-from nmt_cli.commands.translate_streams import part_of, progress, shard_numbers
-from nmt_cli.config import flag
-from nmt_cli.decoding.options import ModelOptions, SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.commands.translate_formats import format_named
+from nmt_cli.commands.translate_options import TranslateCommandOptions, check, identity
+from nmt_cli.commands.translate_streams import part_of, progress
+from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.errors import UsageError, counted
+from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
 from nmt_cli.flags import Command, MoreFlags, Panel
-from nmt_cli.registry import option
 from nmt_cli.streams import say, warn
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translator
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslateCommandOptions(ModelOptions):
-    """Translate lines from standard input to standard output, one line out for each line in."""
-
-    input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
-    output: Path | None = option(
-        None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
-    )
-    shard: str | None = option(
-        None,
-        "Translate part I (from 1) of N of --input; the outputs of 1/N to N/N, joined, are the whole.",
-        metavar="I/N",
-    )
-    format: str | None = option(
-        None,
-        "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an object for each line "
-        "of input. [default: text; tsv with --nbest]",
-        choices=tuple(FORMATS),
-    )
-    prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
-    interactive: bool = option(False, "Translate lines as they are typed.")
-    greedy: bool = option(False, "Same as --beam 1.")
-    scores: bool = option(False, "In --format text, write the score and a tab before each output.")
-    score_target: Path | None = option(
-        None, "Do not search, but score the lines of this file: log-probability, number of tokens, line."
-    )
-    token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
-    attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
-    quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
 
 
 def translate(options: TranslateCommandOptions) -> None:
@@ -80,7 +46,7 @@ def translate(options: TranslateCommandOptions) -> None:
     from nmt_cli.export.loading import load_chosen
 
     registry.discover(options.imports)
-    _check(options)
+    check(options)
     search = {**options.chosen, "beam": 1} if options.greedy else options.chosen
     note = (lambda message: None) if options.quiet else say
 
@@ -193,7 +159,7 @@ def _score_stream(
     """Score the lines of `target` that are in `part`; return the lines of the summary."""
     from nmt_cli.commands.translate_targets import check_line_counts, score_stream
 
-    if options.input and options.score_target and _identity(options.input) and _identity(options.score_target):
+    if options.input and options.score_target and identity(options.input) and identity(options.score_target):
         check_line_counts(options.input, options.score_target)  # before the work; pipes are compared at their end
     with _progress(source, part, options) as advance:
         totals = score_stream(translator, source, target, write, advance, part, options.token_scores)
@@ -251,97 +217,6 @@ def _attention_page(translator: Translator, options: TranslateCommandOptions) ->
         write(page.html())
     if not options.quiet:
         say(f"attention of {counted(len(page), 'sentence')}: {options.attention}; open it in a browser")
-
-
-def _check(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for flags and files that do not fit together."""
-    for path in options.checkpoints:
-        if path.is_file() and path.suffix != ".safetensors":
-            raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
-    _check_search(options)
-    _check_scoring(options)
-    _check_engine(options)
-    if options.shard is not None:
-        shard_numbers(options.shard)
-        if options.input is None:
-            raise UsageError("--shard needs --input FILE: its lines are counted before they are translated")
-    if options.interactive:
-        _check_interactive(options)
-        return
-    if options.attention and len(options.checkpoints) > 1:
-        raise UsageError("--attention shows one model, not an ensemble: give one checkpoint")
-    if options.attention and options.output and options.attention.resolve() == options.output.resolve():
-        raise UsageError(f"--attention and --output are the same file: {options.output}")
-    _check_files(options)
-
-
-def _check_search(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for flags of the search that do not fit together."""
-    if options.greedy and options.chosen.get("beam", 1) != 1:
-        raise UsageError("--greedy is --beam 1: leave out one of them")
-    if options.greedy and options.chosen.get("sample"):
-        raise UsageError("--sample draws outputs and --greedy searches for them: leave out one of them")
-    if options.chosen.get("split_sentences") and (options.prefix or options.attention):
-        which = "--prefix" if options.prefix else "--attention"
-        raise UsageError(f"--split-sentences joins the outputs of a line's sentences: leave out {which}")
-    options.check_dictionary()
-
-
-def _check_interactive(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for a flag that does not fit --interactive, and if there is no terminal."""
-    if options.input or options.output or options.attention or options.prefix:
-        raise UsageError("--interactive uses the terminal: leave out --input, --output, --prefix and --attention")
-    if options.workers:
-        raise UsageError("--interactive translates a line at a time: leave out --workers")
-    if options.format:
-        raise UsageError("--interactive has its own form of output: leave out --format")
-    if not sys.stdin.isatty():
-        raise UsageError("--interactive needs a terminal; leave it out to translate a file or a pipe")
-
-
-def _check_scoring(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for a flag that means nothing with --score-target, or without it."""
-    if not options.score_target:
-        if options.token_scores:
-            raise UsageError("--token-scores needs --score-target; --format json writes the scores of output tokens")
-        return
-    searching = ("format", "interactive", "greedy", "scores", "attention", "prefix", "workers")
-    given = [name for name in searching if getattr(options, name)] + ["dtype"] * (options.dtype != "auto")
-    given += sorted({*options.chosen} - {"batch_tokens", "read_ahead", "max_source_length"})
-    if given:
-        flags = " and ".join(map(flag, given))
-        raise UsageError(f"--score-target scores given lines and does not search: leave out {flags}")
-
-
-def _check_engine(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for a flag that another engine has nothing for."""
-    given = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
-    if options.engine != "nmt" and given:
-        raise UsageError(f"{flag(given[0])} needs nmt's own engine: leave it out, or --engine {options.engine}")
-
-
-def _check_files(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for an output file that is the input, or is in no directory."""
-    read = {
-        _identity(place) for place in (options.input or sys.stdin.fileno(), options.score_target) if place is not None
-    }
-    for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
-        shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
-        if place is not None and _identity(place) in read - {None}:
-            raise UsageError(f"{shown} is the input itself: choose another name")
-        if place is not None and options.prefix and _identity(place) == _identity(options.prefix) is not None:
-            raise UsageError(f"{shown} is the file of --prefix: choose another name")
-        if isinstance(place, Path) and not place.parent.is_dir():
-            raise UsageError(f"{name} {place}: there is no directory {place.parent}")
-
-
-def _identity(place: Path | int) -> tuple[int, int] | None:
-    """Return what identifies a regular file under any name; None if it is something else, or missing."""
-    try:
-        found = os.stat(place)
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
 command = Command(

@@ -22,7 +22,8 @@ import pytest
 
 from nmt_cli import registry
 from nmt_cli.cli import main
-from nmt_cli.commands.translate import TranslateCommandOptions, translate
+from nmt_cli.commands.translate import translate
+from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 
 NMT = (sys.executable, "-m", "nmt_cli", "translate")

@@ -13,6 +13,7 @@ import torch
 
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.interactive import converse
+from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.decoding.options import SamplingOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
@@ -53,9 +54,7 @@ def translate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     def run(*outputs: Output) -> str:
         monkeypatch.setattr("nmt_cli.export.loading.load_with", lambda *_, **__: translator(*outputs))
         (tmp_path / "in").write_text("the cat\nthe dog\n")
-        settings = command.TranslateCommandOptions(
-            checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out"
-        )
+        settings = TranslateCommandOptions(checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out")
         command.translate(settings)
         return capsys.readouterr().err
 
@@ -72,10 +71,10 @@ def test_a_drawing_is_complete_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(command, "_to_terminal", lambda _: True)
     translation = Translation("", [output(DEEP)], 2, truncated=False)
-    shown = command._format(translator(output(DEEP)), translation, 1, command.TranslateCommandOptions(checkpoints=()))
+    shown = command._format(translator(output(DEEP)), translation, 1, TranslateCommandOptions(checkpoints=()))
     assert shown.count("S\n") == 20
     assert shown.endswith("VBZ sleeps\n")
-    plain = command.TranslateCommandOptions(checkpoints=(), format="text")
+    plain = TranslateCommandOptions(checkpoints=(), format="text")
     assert command._format(translator(output(DEEP)), translation, 1, plain) == f"{DEEP}\n"
 
 

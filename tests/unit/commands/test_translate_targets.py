@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import nmt_cli
-from nmt_cli.commands.translate import TranslateCommandOptions, translate
+from nmt_cli.commands.translate import translate
+from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.commands.translate_targets import format_score
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.errors import DataError

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.cli import main
-from nmt_cli.commands.translate import TranslateCommandOptions, translate
+from nmt_cli.commands.translate import translate
+from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.decoding import attention_page
 from nmt_cli.decoding.attention_page import KINDS, MAX_SENTENCES, AttentionPage, embedded, packed, readable
 from nmt_cli.decoding.loading import load_translator
