@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from nmt_cli.parsing.evalb_scores import BracketReport, Scores
 from nmt_cli.parsing.evalb_table import evalb_output, summary
 from nmt_cli.parsing.trees import retagged
 from nmt_cli.registry import REQUIRED, argument, option
+from nmt_cli.streams import say, warn
 
 _SHOWN_PROBLEMS = 10
 _UNLABELLED = re.compile(r"\(\s*\((?!\s*\))")
@@ -134,7 +134,7 @@ def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> No
     lines = [f"{' and '.join(found)}: {message}" for (_, message), found in places.items()]
     hidden = len(lines) - _SHOWN_PROBLEMS
     for line in [*lines[:_SHOWN_PROBLEMS], *([f"... and {counted(hidden, 'more error')}"] if hidden > 0 else [])]:
-        print(line, file=sys.stderr)
+        say(line)
 
 
 def _warn_if_exclusion_raises(report: BracketReport) -> None:
@@ -143,15 +143,14 @@ def _warn_if_exclusion_raises(report: BracketReport) -> None:
     pairs = ((everything.f1, strict.f1), (everything.complete_match, strict.complete_match))
     if any(round(other, 2) < round(one, 2) for one, other in pairs):
         excluded = counted(everything.sentences - everything.valid_sentences, "sentence")
-        print(
-            f"warning: EVALB excludes {excluded}; counted as entirely wrong, F1 is {strict.f1:.2f} and "
-            f"complete match {strict.complete_match:.2f}",
-            file=sys.stderr,
+        warn(
+            f"EVALB excludes {excluded}; counted as entirely wrong, F1 is {strict.f1:.2f} and "
+            f"complete match {strict.complete_match:.2f}"
         )
 
 
 def _note(remark: str) -> None:
-    print(f"note: {remark}", file=sys.stderr)
+    say(f"note: {remark}")
 
 
 command = Command(
