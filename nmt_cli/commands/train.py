@@ -195,8 +195,11 @@ def closing_line(run: Run) -> str:
         figure = f"{run.config.best_by} {state.best:.3f}"
         best = f"\nbest validation {figure} at step {state.best_step:,} ({path / 'best'})"
     saved = len(checkpoint.checkpoints_of(path))
-    average = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
-    following = average if saved > 1 else f"translate {path}"
+    following = f"translate {path}"
+    if run.out_of_patience:  # the last checkpoints are worse than the best one
+        following = f"translate {path / 'best'}"
+    elif saved > 1:
+        following = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
     return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {following}"
 
 

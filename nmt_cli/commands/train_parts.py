@@ -119,7 +119,7 @@ def build_parts(
 
     precision = settings.precision
     if precision == "auto":
-        precision = choose_precision(run, model, criterion, half_a_piece, world)
+        precision = choose_precision(run, model, criterion, half_a_piece, world, settings.deterministic)
     layers = packed_layers(model, world.device, precision)
     packed = layers is not None
     if settings.compile and layers is not None:

@@ -20,11 +20,17 @@ _GAIN = 1.1  # that decides for bfloat16
 
 
 def choose_precision(
-    run: Path | None, model: Any, criterion: Criterion, batch: Callable[[], Batch], world: World
+    run: Path | None,
+    model: Any,
+    criterion: Criterion,
+    batch: Callable[[], Batch],
+    world: World,
+    deterministic: bool = False,
 ) -> str:
     """Return `bfloat16` or `float32`: what the directory of the run has recorded, else what is faster on this device.
 
-    A GPU that has bfloat16 arithmetic is faster with it. A CPU that has it is tried on a batch. The main rank decides.
+    A GPU that has bfloat16 arithmetic is faster with it. A CPU that has it is tried on a batch, unless the choice must
+    be `deterministic`: then it is float32. The main rank decides.
     """
     low = False
     if world.is_main:
@@ -32,7 +38,7 @@ def choose_precision(
             low = read_config(run)["training"]["precision"] == "bfloat16"
         elif world.device.type == "cuda":
             low = torch.cuda.is_bf16_supported(including_emulation=False)
-        else:
+        elif not deterministic:
             parameters = sum(parameter.numel() for parameter in model.parameters())
             low = parameters >= SMALLEST and bfloat16_in_hardware() and gain(model, criterion, batch()) >= _GAIN
     return "bfloat16" if world.start_any([low])()[0] else "float32"

@@ -241,7 +241,8 @@ class Run:
         state.pending = []
         if pending:
             self.count()
-        values = self.validate() if "validate" in pending else {}
+        # The data that a run is resumed with may have no validation set.
+        values = self.validate() if "validate" in pending and self.parts.validate is not None else {}
         if "log" in pending:
             self.log(values)
         improved = bool(values) and state.best is not None and state.best_step == state.step

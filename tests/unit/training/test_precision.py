@@ -60,6 +60,11 @@ def test_the_faster_is_chosen_for_large_models(clock: Clock, size: int, low: flo
     assert choose_precision(None, model, model, lambda: BATCH, CPU) == expected
 
 
+def test_a_deterministic_choice_is_not_timed(clock: Clock) -> None:
+    model = nn.Linear(1000, 1001)
+    assert choose_precision(None, model, model, lambda: pytest.fail("tried"), CPU, deterministic=True) == "float32"
+
+
 def test_the_fastest_of_several_passes_counts_and_leaves_no_gradient(clock: Clock) -> None:
     model = Slow(4, {torch.float32: 1.0, torch.bfloat16: 0.25}, clock)
     assert gain(model, model, BATCH) == pytest.approx(4.0)
