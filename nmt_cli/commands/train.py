@@ -194,12 +194,12 @@ def closing_line(run: Run) -> str:
     if state.best is not None:
         figure = f"{run.config.best_by} {state.best:.3f}"
         best = f"\nbest validation {figure} at step {state.best_step:,} ({path / 'best'})"
-    saved = len(checkpoint.checkpoints_of(path))
-    following = f"translate {path}"
-    if run.out_of_patience:  # the last checkpoints are worse than the best one
-        following = f"translate {path / 'best'}"
-    elif saved > 1:
-        following = f"average {path} --last {min(5, saved)} --out {path / 'averaged'}"
+    following = f"translate {path if state.best is None else path / 'best'}"
+    last = checkpoint.checkpoints_of(path)[-5:]
+    # Training was still far from its end at earlier checkpoints; after --patience the last ones are past the best.
+    settled = [folder for folder in last if checkpoint.read_contents(folder).step >= 0.8 * state.step]
+    if len(settled) > 1 and not run.out_of_patience:
+        following = f"average {path} --last {len(settled)} --out {path / 'averaged'}"
     return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {following}"
 
 

@@ -221,6 +221,7 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
         monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in components.items()})
         sys.modules.pop("my_sgd", None)
 
+    registry.discover()
     components = registry._components
     forget_the_plugin()
     plugin = ("--import", "my_sgd", "--optimizer", "my_sgd", "--push", 0.5)
@@ -284,6 +285,17 @@ def test_a_summary_of_an_earlier_end_is_written_again(train: Run, tiny_data: Pat
         path.write_text(left)
         assert train(tiny_data, "--out", tmp_path / "run", *TINY)[0] == 0
         assert json.loads(path.read_text())["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "following"), [(4, "translate {run}/best"), (5, "average {run} --last 2 --out {run}/")]
+)
+def test_the_next_command_averages_the_last_fifth_of_a_run(
+    train: Run, tiny_data: Path, tmp_path: Path, steps: int, following: str
+) -> None:
+    run = tmp_path / "run"
+    code, _, err = train(tiny_data, "--out", run, *TINY, "--save-every", 1, "--max-steps", steps)
+    assert (code, f"next: nmt {following.format(run=run)}" in err) == (0, True), err
 
 
 def test_validation_flags_without_a_validation_set(train: Run, tiny_data: Path, tmp_path: Path) -> None:
