@@ -196,8 +196,8 @@ def closing_line(run: Run) -> str:
         best = f"\nbest validation {figure} at step {state.best_step:,} ({path / 'best'})"
     following = f"translate {path if state.best is None else path / 'best'}"
     last = checkpoint.checkpoints_of(path)[-5:]
-    # Training was still far from its end at earlier checkpoints; after --patience the last ones are past the best.
-    settled = [folder for folder in last if checkpoint.read_contents(folder).step >= 0.8 * state.step]
+    # The mean with earlier checkpoints is worse than the last one; after --patience, the last ones are past the best.
+    settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
     if len(settled) > 1 and not run.out_of_patience:
         following = f"average {path} --last {len(settled)} --out {path / 'averaged'}"
     return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {following}"

@@ -288,9 +288,9 @@ def test_a_summary_of_an_earlier_end_is_written_again(train: Run, tiny_data: Pat
 
 
 @pytest.mark.parametrize(
-    ("steps", "following"), [(4, "translate {run}/best"), (5, "average {run} --last 2 --out {run}/")]
+    ("steps", "following"), [(9, "translate {run}/best"), (10, "average {run} --last 2 --out {run}/")]
 )
-def test_the_next_command_averages_the_last_fifth_of_a_run(
+def test_the_next_command_averages_the_last_tenth_of_a_run(
     train: Run, tiny_data: Path, tmp_path: Path, steps: int, following: str
 ) -> None:
     run = tmp_path / "run"
