@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -77,3 +79,14 @@ def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     prepare(settings, {"source_lang": "en", "target_lang": "de", "vocab_size": 120})
     return folder / "data"
+
+
+@pytest.fixture
+def unvalidated_data(tiny_data: Path, tmp_path: Path) -> Path:
+    """A copy of `tiny_data` without its validation set."""
+    data = tmp_path / "data"
+    shutil.copytree(tiny_data, data)
+    manifest = json.loads((data / "manifest.json").read_text())
+    del manifest["splits"]["valid"]
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    return data

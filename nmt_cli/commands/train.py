@@ -194,13 +194,20 @@ def closing_line(run: Run) -> str:
     if state.best is not None:
         figure = f"{run.config.best_by} {state.best:.3f}"
         best = f"\nbest validation {figure} at step {state.best_step:,} ({path / 'best'})"
-    following = f"translate {path if state.best is None else path / 'best'}"
+    return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {next_command(run)}"
+
+
+def next_command(run: Run) -> str:
+    """Return the command that averages the checkpoints of the last tenth of the run, or translates with the best one.
+
+    The mean with earlier ones is worse than the last; after --patience, the last ones are past the best.
+    """
+    state, path = run.state, run.directory.path
     last = checkpoint.checkpoints_of(path)[-5:]
-    # The mean with earlier checkpoints is worse than the last one; after --patience, the last ones are past the best.
     settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
     if len(settled) > 1 and not run.out_of_patience:
-        following = f"average {path} --last {len(settled)} --out {path / 'averaged'}"
-    return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {following}"
+        return f"average {path} --last {len(settled)} --out {path / 'averaged'}"
+    return f"translate {path if state.best is None else path / 'best'}"
 
 
 def show_presets(as_json: bool) -> None:

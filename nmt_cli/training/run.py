@@ -241,8 +241,7 @@ class Run:
         state.pending = []
         if pending:
             self.count()
-        # The data that a run is resumed with may have no validation set.
-        values = self.validate() if "validate" in pending and self.parts.validate is not None else {}
+        values = self.validate() if "validate" in pending else {}
         if "log" in pending:
             self.log(values)
         improved = bool(values) and state.best is not None and state.best_step == state.step
@@ -252,8 +251,12 @@ class Run:
             self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, float]:
-        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
-        assert self.parts.validate is not None
+        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's.
+
+        There are none if the run was resumed with data that has no validation set.
+        """
+        if self.parts.validate is None:
+            return {}
         values, measure = self.parts.validate(), self.config.best_by
         own = values[f"validation_{measure}"] if self.world.is_main else 0.0
         [value] = self.world.start_sum(torch.tensor([own], dtype=torch.float64, device=self.world.device))()

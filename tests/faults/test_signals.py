@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -118,16 +117,14 @@ def test_a_signal_before_pending_actions(
     check_same("SIGTERM at a step that validates or saves", spaced, run)
 
 
-def test_a_pending_validation_without_its_data(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_pending_validation_without_its_data(
+    forks: Any, tiny_data: Path, unvalidated_data: Path, tmp_path: Path
+) -> None:
     """The run goes on with data that has no validation set, and does not validate."""
-    run, data = tmp_path / "run", tmp_path / "data"
+    run = tmp_path / "run"
     stop = {"poison": "asked_to_stop", "environment": {"STOP_AT": "4"}}
     forks.train(tiny_data, run, **stop).code(128 + signal.SIGTERM)
-    shutil.copytree(tiny_data, data)
-    manifest = json.loads((data / "manifest.json").read_text())
-    del manifest["splits"]["valid"]
-    (data / "manifest.json").write_text(json.dumps(manifest))
-    forks.start("train", data, "--resume", run, "--max-steps", 6).code(0)
+    forks.start("train", unvalidated_data, "--resume", run, "--max-steps", 6).code(0)
     assert [folder.name for folder in checkpoint.checkpoints_of(run)][-2:] == ["step-00000004", "step-00000006"]
     assert "validation_loss" not in (run / "metrics.jsonl").read_text()
 

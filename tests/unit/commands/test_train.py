@@ -298,13 +298,8 @@ def test_the_next_command_averages_the_last_tenth_of_a_run(
     assert (code, f"next: nmt {following.format(run=run)}" in err) == (0, True), err
 
 
-def test_validation_flags_without_a_validation_set(train: Run, tiny_data: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(tiny_data, data)
-    content = json.loads((data / "manifest.json").read_text())
-    del content["splits"]["valid"]
-    (data / "manifest.json").write_text(json.dumps(content))
-    given = (data, "--out", tmp_path / "run", *TINY)
+def test_validation_flags_without_a_validation_set(train: Run, unvalidated_data: Path, tmp_path: Path) -> None:
+    given = (unvalidated_data, "--out", tmp_path / "run", *TINY)
     for flags in (("--patience", "3"), ("--validation-bleu",), ("--validate-every", "1"), ("--best-by", "bleu")):
         code, _, err = train(*given, *flags)
         assert code == 2
