@@ -110,6 +110,30 @@ def learning(systems: Mapping[str, Sequence[tuple[float, Spread]]], time: str, u
     return figure
 
 
+def differences(panels: Mapping[str, Mapping[str, tuple[float, Sequence[float]]]]) -> Any:
+    """Return a figure with a panel for each measure: a row has a circle for the paper, and a dot for each seed.
+
+    Args:
+        panels: by measure and by row, the paper's difference to the base model and that of each seed.
+    """
+    rows = list(next(iter(panels.values())))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(7.5, 0.8 + 0.18 * len(rows)), squeeze=False, sharey=True, layout="constrained"
+    )
+    for axis, (measure, values) in zip(axes[0], panels.items(), strict=True):
+        seeds = [(difference, place) for place, row in enumerate(rows) for difference in values[row][1]]
+        papers = [values[row][0] for row in rows]
+        axis.scatter(papers, range(len(rows)), s=28, facecolors="none", edgecolors=COLOURS[1], label="in the paper")
+        axis.scatter(*zip(*seeds, strict=True), s=9, color=COLOURS[0], label="here, each seed")
+        axis.axvline(0, color=GREY, linewidth=1)
+        axis.set(xlabel=f"{measure}, difference to base", yticks=range(len(rows)), yticklabels=rows)
+        axis.set_ylim(len(rows) - 0.5, -0.5)
+        axis.grid()
+        axis.set_axisbelow(True)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
 def proportional(amounts: Sequence[float], values: Sequence[float]) -> list[float]:
     """Return the values of the line through the last point that grows in proportion to `amounts`."""
     return [values[-1] * amount / amounts[-1] for amount in amounts]

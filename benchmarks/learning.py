@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import figures
+from benchmarks.report import save_figure
 from benchmarks.samples import Spread
 
 Curve = Sequence[tuple[float, float]]
@@ -33,8 +34,7 @@ def over_seeds(curves: Sequence[Curve]) -> list[tuple[float, Spread]]:
 def main(points: str, figure: str) -> None:
     systems: Mapping[str, Sequence[Curve]] = json.loads(Path(points).read_text(encoding="utf-8"))
     curves = {system: over_seeds(each) for system, each in systems.items()}
-    drawn = figures.learning(curves, "minutes of training", "dev BLEU, greedy")
-    drawn.savefig(figure, transparent=True, bbox_inches="tight", metadata={"Date": None})
+    save_figure(figures.learning(curves, "minutes of training", "dev BLEU, greedy"), Path(figure))
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class Report:
         text = self.text()
         (folder / f"{self.name}.md").write_text(text, encoding="utf-8")
         for name, figure in self.figures.items():
-            figure.savefig(folder / name, transparent=True, bbox_inches="tight", metadata={"Date": None})
+            save_figure(figure, folder / name)
         if page is None:
             return
         beside = page.with_suffix("")
@@ -124,6 +124,11 @@ class Report:
             shutil.copy(folder / name, beside / name)
         linked = re.sub(r"\]\((?=[\w-]+\.svg\))", f"]({beside.name}/", text)
         page.write_text(inserted(page.read_text(encoding="utf-8"), self.name, linked), encoding="utf-8")
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib as SVG, the same bytes whenever it is drawn."""
+    figure.savefig(path, transparent=True, bbox_inches="tight", metadata={"Date": None})
 
 
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:

@@ -1,12 +1,14 @@
 """Table 3: the paper, this run, the difference. Markdown on standard output.
 
 table3.py full|small "ROW*SEEDS ..." [NOTE]    the table, in the recipe's directory
+table3.py differences "ROW*SEEDS ..."           the differences to the base model, as JSON
 table3.py rows                                 the names of the rows
 table3.py flags ROW STEPS                      flags of nmt train that make the row small
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,6 +148,19 @@ def small_cells(item: str, base_item: str) -> list[str]:
     return [*cells, shown(mean(got.parameters), ".2f")]
 
 
+def differences(names: str) -> dict[str, dict[str, tuple[float, list[float]]]]:
+    """Return for each measure and row the difference to the base model: in the paper, and of each seed here."""
+    results = {runs_of(item)[0]: result_of(item) for item in names.split()}
+    points: dict[str, dict[str, tuple[float, list[float]]]] = {}
+    for name, field in (("perplexity", "perplexity"), ("BLEU", "bleu")):
+        base, papers_base = mean(getattr(results["base"], field)), getattr(TABLE3["base"], field)
+        points[name] = {
+            row: (getattr(TABLE3[row], field) - papers_base, [value - base for value in getattr(result, field)])
+            for row, result in results.items()
+        }
+    return points
+
+
 def print_table3(scale: str, names: str, note: str = "") -> None:
     items = names.split()
     how = f"Dev set, no averaging, beam 4, BLEU as {measure_of(runs_of(items[0])[0])}.{' ' * bool(note)}{note}"
@@ -170,6 +185,8 @@ def main() -> int:
         print(*TABLE3)
     elif command == "flags":
         print("\n".join(small_flags(arguments[0], int(arguments[1]))))
+    elif command == "differences":
+        print(json.dumps(differences(*arguments)))
     else:
         print_table3(command, *arguments)
     return 0

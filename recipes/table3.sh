@@ -12,7 +12,7 @@
 # With --multi30k, the rows are made small enough for a CPU: d_model, d_ff, d_k and d_v are a quarter, N is half; h,
 # label smoothing and positions are the paper's; dropout is 0.1 higher where there is any; the learning rate falls to
 # zero; 10,000 BPE pieces of lower-cased Moses tokens; 2048 tokens a batch; dev set val. The table then compares each
-# row's difference to the base model with that in the paper.
+# row's difference to the base model with that in the paper. With matplotlib, differences.svg shows them.
 #
 #   --rows LIST     of these (default: all): base A_h1 A_h4 A_h16 A_h32 B_dk16 B_dk32 C_N2 C_N4 C_N8 C_d256 C_d1024
 #                   C_dff1024 C_dff4096 D_dropout0.0 D_dropout0.2 D_smoothing0.0 D_smoothing0.2 E big; ROW*N has N seeds
@@ -80,5 +80,11 @@ for row in "${item_names[@]}"; do
   done
 done
 table_stage table3 "${scored[*]}" table3.py "$scale" "$(shown_items)" ${note:+"$note"}
+if [[ "$scale" == small ]] && "$python" -c 'import matplotlib' 2>/dev/null; then
+  stage points "differences to the base model" "table3.py ${scored[*]}" differences.json \
+    to_file differences.json recipe_script table3.py differences "$(shown_items)"
+  stage figure "their figure" points differences.svg benchmark differences differences.json differences.svg
+fi
 run_stages
 show_table table3
+[[ ! -e "$out/differences.svg" ]] || say "$(short "$out")/differences.svg"

@@ -25,7 +25,14 @@ def test_figures_are_small_and_name_what_they_show(tmp_path: Path) -> None:
     )
     curve = dict(zip((1, 2, 4, 8_000), spreads(10.0, 5.0, 20.0, 80.0), strict=True))
     curves = figures.curves({name: {"nmt float32": curve} for name in ("beam", "length", "batch", "size")}, "ms")
-    for figure, words in ((bars, [*names, "32 sentences", "sentences/s"]), (curves, ["beam", "size", "8k", "ms"])):
+    rows = {"base": (0.0, [0.1, -0.1]), "A_h1": (-0.9, [-0.5])}
+    differences = figures.differences({"perplexity": rows, "BLEU": rows})
+    words_of = [
+        (bars, [*names, "32 sentences", "sentences/s"]),
+        (curves, ["beam", "size", "8k", "ms"]),
+        (differences, ["A_h1", "BLEU, difference to base", "in the paper"]),
+    ]
+    for figure, words in words_of:
         figure.savefig(tmp_path / "figure.svg", transparent=True)
         text = (tmp_path / "figure.svg").read_text("utf-8")
         assert [word for word in words if f">{word}<" not in text] == []

@@ -49,6 +49,14 @@ def test_table3_shows_mean_and_spread_over_seeds(table: Table) -> None:
     assert full[1:7] == ["6.11", "6.10 ± 0.14", "-0.01", "23.7", "24.0 ± 0.7", "+0.3"]
 
 
+@pytest.mark.usefixtures("rows_folder")
+def test_differences_of_each_seed_are_to_the_base_models_mean() -> None:
+    differences = table3.differences("base*1 C_N2*2")
+    paper, here = differences["perplexity"]["C_N2"]
+    assert (paper, here) == (pytest.approx(6.11 - 4.92), pytest.approx([6.0 - 4.9, 6.2 - 4.9]))
+    assert differences["BLEU"] == {"base": (0.0, [0.0]), "C_N2": (pytest.approx(-2.1), pytest.approx([-1.5, -0.5]))}
+
+
 def test_every_row_has_its_preset() -> None:
     presets = {table3.preset_of(row) for row in table3.TABLE3}
     assert presets == {name for name in PRESETS if name.startswith("table3_")} | {"transformer_base", "transformer_big"}
