@@ -185,6 +185,24 @@ PRESETS: dict[str, Preset] = {
             "save_every": "600",
         },
     ),
+    "gnmt_paper_en_fr": Preset(
+        "GNMT for WMT 2014 EN-FR",
+        {
+            "model": "gnmt",
+            "dropout": 0.2,
+            "label_smoothing": 0.0,
+            "beta2": 0.999,
+            "epsilon": 1e-8,
+            "schedule": "linear_decay",
+            "warmup_steps": 1,
+            "learning_rate_scale": 0.0064,
+            "clip_norm": 5.0,
+            "batch_tokens": 4096,
+            "max_steps": 2_000_000,
+            "decay_steps": 2_000_000,
+            "save_every": "600",
+        },
+    ),
     "gnmt_small": Preset(
         "GNMT for Multi30k on a CPU, of the size of multi30k",
         {
@@ -202,8 +220,8 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "moe_paper": Preset(
-        "mixture of 2,048 experts between LSTMs (Shazeer et al. 2017): weights and Adam's state need 140 GB",
-        {"model": "moe", "label_smoothing": 0.0, "warmup_steps": 2000, "batch_tokens": 512_000},
+        "mixture of 2,048 experts between LSTMs (Shazeer et al. 2017): 140 GB of weights, gradients and Adam's state",
+        {"model": "moe", "label_smoothing": 0.0, "warmup_steps": 2000, "batch_tokens": 512_000, "keep_last": 1},
     ),
     "moe_small": Preset(
         "the same with 8 small experts, for Multi30k on a CPU",

@@ -21,7 +21,8 @@
 # learning curves.
 #
 #   --target LANG   de (the default) or fr
-#   --systems LIST  of these (default: all): bytenet deep_att gnmt convs2s moe base big; --multi30k has no big. SYSTEM*N
+#   --systems LIST  of these (default: all): bytenet deep_att gnmt convs2s moe base big; --multi30k has no big. At full
+#                   size moe must be named, as each GPU needs 140 GB for its weights, gradients and optimizer. SYSTEM*N
 #                   has N seeds: "gnmt*3 base*3 moe"
 #   --seeds N       train each system with N seeds (default 1); the table shows means and standard deviations
 #   --multi30k DIR  has train, val and test_2016_flickr, each .en and .de, plain or .gz
@@ -46,14 +47,14 @@ while (($#)); do
   esac
   shift "$stage_flag_words"
 done
-big_preset=transformer_big convs2s_preset=convs2s_paper
+big_preset=transformer_big language=""
 declare -A vocabulary=([bytenet]=characters [deep_att]=words) # of systems that have their own
 characters=(--subwords character --vocab-size 400)
 words=(--moses --subwords none --vocab-size 80000 --separate-vocabularies)
 case "$target" in
   de) wmt14_define en de --subwords bpe --vocab-size 37000 ;;
   fr)
-    big_preset=transformer_big_en_fr convs2s_preset=convs2s_paper_en_fr
+    big_preset=transformer_big_en_fr language=_en_fr
     wmt14_define en fr --subwords wordpiece --vocab-size 32000 --character-coverage 0.9999 \
       --max-words 175 --max-ratio 1.5 --ratio-unit words
     ;;
@@ -74,7 +75,7 @@ else
   needs_gpu=yes
 fi
 # shellcheck disable=SC2086  # names without spaces
-((${#systems[@]})) || systems=($known)
+((${#systems[@]})) || { [[ "$scale" == small ]] && systems=($known) || systems=(${known/ moe/}); }
 read_items system "$seeds" "$known" "${systems[@]}"
 
 # train_from DATA RUN CHECKPOINT SETTINGS FLAG...: nmt train with the settings, and from the checkpoint unless it is empty.
@@ -105,11 +106,12 @@ system_stages() {
   local own="${vocabulary[$1]:+-${vocabulary[$1]}}" preset="$1_paper" last=1 flags=() seed seed_flags run tenths=10
   local data="data$own" prepare="prepare$own"
   [[ "$1" != deep_att ]] || flags=(--replace-unknown)
+  [[ "$scale $1" != "full bytenet" ]] || flags=(--max-length-offset 200) # characters
   [[ "$1" != gnmt ]] || tenths=8
   case "$scale $1" in
     "full base") preset=transformer_base last=5 ;;
     "full big") preset="$big_preset" last=20 ;;
-    "full convs2s") preset="$convs2s_preset" ;;
+    "full convs2s" | "full gnmt") preset="$1_paper$language" ;;
     "small base") preset=multi30k last=5 ;;
     small*) preset="$1_small" last=5 ;;
   esac
@@ -118,13 +120,15 @@ system_stages() {
     settings_stage "settings-$1" "trial-$1" "$1/settings.json" "$1/trial" "$(minutes_of "$tenths")"
   fi
   for ((seed = 1; seed <= item_seeds[$1]; seed++)); do
-    run="$(run_of "$1" "$seed")" seed_flags=()
+    run="$(run_of "$1" "$seed")" seed_flags=() keep=()
     ((seed == 1)) || seed_flags=(--seed "$seed")
+    ((last > 1)) || keep=(--keep-last 1)
     if [[ "$scale" == small ]]; then
       train_from_stage "$run" "settings-$1" "" "$1/settings.json" "${seed_flags[@]}"
     else
       stage --resumes "train-$run" "preset $preset" "$prepare" "$run/run/checkpoints/step-*/model.safetensors" \
-        train_everywhere "$data" --out "$run/run" --preset "$preset" "${seed_flags[@]}" "${train_flags[@]}"
+        train_everywhere "$data" --out "$run/run" --preset "$preset" "${keep[@]}" "${seed_flags[@]}" \
+        "${train_flags[@]}"
     fi
     test_stages "$run" "$last" "$measures" "${flags[@]}"
     needed+=("train-$run" "score-$run")

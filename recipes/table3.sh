@@ -68,8 +68,12 @@ for row in "${item_names[@]}"; do
   small_flags=()
   [[ -z "$row_steps" ]] || mapfile -t small_flags < <(recipe_script table3.py flags "$row" "$row_steps")
   [[ -z "$smoke" ]] || small_flags+=(--batch-tokens 512 --device cpu)
-  preset="table3_$row"
-  [[ "$row" != base && "$row" != big ]] || preset="transformer_$row"
+  if [[ "$row" == base || "$row" == big ]]; then
+    preset="transformer_$row"
+  else
+    preset="table3_$row"
+    [[ "$scale" == small ]] || small_flags=(--keep-last 1)
+  fi
   for ((seed = 1; seed <= item_seeds[$row]; seed++)); do
     run="$(run_of "$row" "$seed")" seed_flags=()
     ((seed == 1)) || seed_flags=(--seed "$seed")

@@ -34,14 +34,14 @@ class AlibiAttention(nn.Module):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
-        bias = -slopes(query.size(1)).to(query.device)[:, None, None] * mask.distances(query, key).abs()
+        bias = -slopes(query.size(1), query.device)[:, None, None] * mask.distances(query, key).abs()
         weights = softmax_weights(query, key, mask.allowed(query, key), bias)
         return torch.matmul(self.dropout(weights), value)
 
 
-def slopes(num_heads: int) -> Tensor:
+def slopes(num_heads: int, device: torch.device | None = None) -> Tensor:
     """2^(-8i/h) for heads i = 1 to h: [H].
 
     This is the paper's formula for any h; its code has other slopes where h is not a power of two.
     """
-    return 2.0 ** (torch.arange(1, num_heads + 1) * (-8.0 / num_heads))
+    return 2.0 ** (torch.arange(1, num_heads + 1, device=device) * (-8.0 / num_heads))

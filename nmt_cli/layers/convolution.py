@@ -18,7 +18,7 @@ class Convolution(nn.Module):
     Args:
         inputs: C.
         outputs: C'.
-        kernel: k; odd unless the convolution is causal.
+        kernel: k; an even one reaches one position further after the current one than before it.
         dilation: distance between two of the k inputs.
     """
 

@@ -5,10 +5,13 @@ Letters: B sentences, T positions, N hypotheses, d width of the output, h width 
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import torch
 from torch import Tensor, nn
+
+from nmt_cli.device import autocast
 
 
 class LSTM(nn.Module):
@@ -32,8 +35,8 @@ class LSTM(nn.Module):
         Padding is on the right and changes nothing before it.
         """
         if lengths is None:
-            return self.cells(x)[0]
-        return reversed_in_time(self.cells(reversed_in_time(x, lengths))[0], lengths)
+            return self._run(x)[0]
+        return reversed_in_time(self._run(reversed_in_time(x, lengths))[0], lengths)
 
     def zeros(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The initial output [N, d] and cell [N, h] for the rows of `x` [N, ...]."""
@@ -45,9 +48,18 @@ class LSTM(nn.Module):
         if not self.cells.proj_size:  # a quarter of the time of the layer with one position
             names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
             return torch.lstm_cell(x, (output, cell), *map(self.cells.get_parameter, names))
-        output, cell = (each[None].to(x.dtype) for each in (output, cell))
-        _, (output, cell) = self.cells(x[:, None], (output, cell))
+        _, (output, cell) = self._run(x[:, None], (output[None], cell[None]))
         return output[0], cell[0]
+
+    def _run(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The layer over `x`, from `state`; on a GPU in float32.
+
+        There autocast would lower it to float16, whatever its type, and float16 needs a scaled loss.
+        """
+        dtype = torch.float32 if x.is_cuda else x.dtype
+        state = state and (state[0].to(dtype), state[1].to(dtype))
+        with autocast(x.device, "float32") if x.is_cuda else contextlib.nullcontext():
+            return self.cells(x.to(dtype), state)
 
 
 def reversed_in_time(x: Tensor, lengths: Tensor) -> Tensor:

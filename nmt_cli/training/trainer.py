@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt_cli.data.batching import Indices
 from nmt_cli.device import World, is_out_of_memory
-from nmt_cli.errors import TrainingError
+from nmt_cli.errors import TrainingError, counted
 from nmt_cli.interfaces import Batch
 from nmt_cli.training.freezing import trained
 from nmt_cli.training.gradients import Gradients, Objective
@@ -98,10 +98,29 @@ class Trainer:
         recorded = state.micro_batches if state.ranks == self.world.size else 0
         self.micro_batches = recorded or self.micro_batches
         if self.world.device.type == "cuda":
+            self.try_state()
             self.try_largest()
         if self.micro_batches > (recorded or self.parts.micro_batches):
             run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {self.micro_batches} an update")
         state.ranks, state.micro_batches = self.world.size, self.micro_batches
+
+    def try_state(self) -> None:
+        """Try whether gradients and Adam's two moments fit into memory, without which smaller batches do not help.
+
+        Raises:
+            TrainingError: they do not.
+        """
+        missing = self.parameters if self.optimizer.state else 3 * self.parameters
+        try:
+            stand_ins = [torch.empty_like(parameter) for parameter in missing]
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise TrainingError(
+                "out of memory: the weights, their gradients and the optimizer's state do not fit into this GPU; "
+                "choose a smaller model"
+            ) from error
+        del stand_ins
 
     def try_largest(self) -> None:
         """Double the number of micro-batches, if it was not given, until the largest fit into memory.
@@ -185,7 +204,7 @@ def out_of_memory(batches: Sequence[Batch], micro_batches: int) -> TrainingError
     largest = max(batches, key=lambda batch: batch.source.numel() + batch.target_in.numel())
     source, target = largest.source.shape[1], largest.target_in.shape[1]
     return TrainingError(
-        f"out of memory on a micro-batch of {len(largest.source)} sentences, {source} source and {target} target "
-        f"tokens each. An update has {micro_batches} micro-batches: try --micro-batches {2 * micro_batches} (the "
-        "updates stay as large), with a new --out."
+        f"out of memory on a micro-batch of {counted(len(largest.source), 'sentence')}, {source} source and {target} "
+        f"target tokens each. An update has {micro_batches} micro-batches: try --micro-batches {2 * micro_batches} "
+        "(the updates stay as large), with a new --out."
     )

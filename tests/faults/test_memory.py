@@ -53,6 +53,7 @@ def _trial(monkeypatch: pytest.MonkeyPatch) -> None:
     fit = Trainer.fit
 
     def fit_after_trial(self: Trainer, run: Any) -> None:
+        self.try_state()
         self.try_largest()
         fit(self, run)
 
@@ -117,6 +118,16 @@ def test_too_little_memory_is_found_before_the_first_step(
     with pytest.raises(TrainingError, match=f"out of memory on a micro-batch.*{message}"):
         train(TrainOptions(tiny_data, tmp_path / "run"), SMALL | ({"micro_batches": given} if given else {}))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.usefixtures("_trial")
+def test_a_model_that_is_too_large(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(tensor: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "empty_like", failing)
+    with pytest.raises(TrainingError, match="the optimizer's state do not fit into this GPU; choose a smaller model"):
+        train(TrainOptions(tiny_data, tmp_path / "run"), SMALL)
 
 
 @pytest.mark.usefixtures("_trial")

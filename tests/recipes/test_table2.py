@@ -155,15 +155,20 @@ def test_systems_of_the_papers_size(recipe: Recipe, tmp_path: Path) -> None:
     listed = recipe("--target", "fr", "--systems", "bytenet gnmt convs2s*2 base big", "--list").stdout
     for command in (
         "--subwords character --vocab-size 400 --out data-characters\n",
-        "nmt train data-characters --out bytenet/run --preset bytenet_paper\n",
+        "nmt train data-characters --out bytenet/run --preset bytenet_paper --keep-last 1\n",
+        " --beam 4 --alpha 0.6 --max-length-offset 200 2> bytenet/test.fr.log\n",
+        "nmt train data --out gnmt/run --preset gnmt_paper_en_fr --keep-last 1\n",
         "table2.py settings gnmt/run 10% reward > gnmt_rl/settings.json\n",
-        "nmt train data --out convs2s-2/run --preset convs2s_paper_en_fr --seed 2\n",
+        "nmt train data --out convs2s-2/run --preset convs2s_paper_en_fr --keep-last 1 --seed 2\n",
         "nmt translate convs2s/averaged convs2s-2/averaged --input ",
         "nmt train data --out base/run --preset transformer_base\n",  # as in wmt14_en_fr.sh
         "nmt average base/run --last 5 --out base/averaged\n",
         "nmt train data --out big/run --preset transformer_big_en_fr\n",
     ):
         assert command in listed
+    everything = recipe("--list").stdout
+    assert "--preset transformer_big" in everything
+    assert "moe" not in everything  # it fits into few GPUs
 
 
 @pytest.mark.parametrize(

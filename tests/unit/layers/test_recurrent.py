@@ -37,6 +37,20 @@ def test_steps_are_the_whole_pass(hidden: int | None) -> None:
         torch.testing.assert_close(output, layer(x)[:, t])
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("hidden", [None, 9])
+def test_no_layer_computes_in_float16(hidden: int | None) -> None:
+    """Under autocast to bfloat16, cuDNN's layer would."""
+    layer, x = LSTM(4, 6, hidden).cuda(), torch.randn(3, 5, 4, device="cuda")
+    expected = layer(x)
+    with torch.autocast("cuda", torch.bfloat16):
+        found = layer(x.bfloat16())
+        output, _ = layer.step(x[:, 0].bfloat16(), *layer.zeros(x))
+    assert found.dtype == torch.float32
+    assert output.dtype != torch.float16
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+
+
 def test_only_the_real_positions_are_reversed() -> None:
     x = torch.arange(15.0).view(3, 5, 1)
     assert reversed_in_time(x, LENGTHS)[:, :, 0].tolist() == [
