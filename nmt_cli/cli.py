@@ -27,8 +27,8 @@ COMMANDS = {
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
     "serve": "Translate over HTTP.",
-    "import": "Make a checkpoint of an OPUS-MT model (Marian, in the form of Hugging Face Transformers).",
-    "export": "Write a checkpoint in the form of another program: CTranslate2, Hugging Face Transformers.",
+    "import": "Make a checkpoint of an OPUS-MT (Marian) model.",
+    "export": "Write a checkpoint for CTranslate2 or Transformers.",
     "score": "Score translations against references: BLEU, chrF2, TER.",
 }
 """Each is the `command` of a module of `nmt_cli.commands`; the one of `import` is `import_`."""

@@ -4,8 +4,8 @@
 #   recipes/multi30k.sh DIR [--target de] [--out DIR] [FLAG ...] [-- FLAGS OF nmt train]
 #
 # A Transformer of about 2.6 million parameters: 4 + 4 layers, d_model 128, d_ff 256, 4 heads, dropout 0.3; a joint
-# vocabulary of about 10,000 BPE pieces over lower-cased Moses tokens. Takes one to two hours on two CPU cores. Ends
-# with a table of expected and actual figures. Run it again to continue after a stop.
+# vocabulary of about 10,000 BPE pieces over lower-cased Moses tokens. Takes about an hour on a CPU. Ends with a
+# table of expected and actual figures. Run it again to continue after a stop.
 #
 #   DIR             has train, val and test_2016_flickr, each .en and .de (or .fr), plain or .gz
 #   --target LANG   de or fr

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "nmt_cli"
 MODULES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py"})
 """Every module but the package itself, whose names come from above: see `test_package_hands_its_names_on_lazily`."""
 
-FLOORS = {
+LEVELS = {
     "cli": 7,
     "__main__": 8,
     "flags": 3,
@@ -52,7 +52,7 @@ FLOORS = {
     "streams": 0,
     "cores": 0,
 }
-"""The floor of every directory and file in the package's root; a room imports from lower floors and from itself."""
+"""The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
 
 STRANGERS = ("models", "criteria", "optim", "tasks")
 """Rooms that only the registry brings together, so that each of their files can be replaced by another."""
@@ -61,8 +61,8 @@ LARGEST_FILE = 450
 LONGEST_FUNCTION = 60
 
 
-def room(module: str) -> str:
-    """The room of a module: "decoding" for nmt_cli.decoding.beam_search, "cli" for nmt_cli.cli."""
+def part(module: str) -> str:
+    """The part of a module: "decoding" for nmt_cli.decoding.beam_search, "cli" for nmt_cli.cli."""
     return module.split(".")[1]
 
 
@@ -77,7 +77,7 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative imports hide the room that they reach into"
+            assert node.level == 0, "relative imports hide the part that they reach into"
             assert node.module is not None
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if is_module(name) else node.module for name in inner)
@@ -97,24 +97,24 @@ def imports_of(path: Path) -> set[str]:
 def test_imports_run_downward() -> None:
     upward, strangers = [], []
     for path in MODULES:
-        here = room(module_name(path))
+        here = part(module_name(path))
         for name in imports_of(path):
-            there = room(name)
-            if there != here and FLOORS[there] >= FLOORS[here]:
+            there = part(name)
+            if there != here and LEVELS[there] >= LEVELS[here]:
                 upward.append((module_name(path), name))
             if there != here and ({here, there} <= set(STRANGERS) or there == "parsing"):
                 strangers.append((module_name(path), name))
     assert (upward, strangers) == ([], [])
 
 
-def test_every_room_has_a_floor() -> None:
-    assert {room(module_name(path)) for path in MODULES} <= set(FLOORS)
+def test_every_part_has_a_level() -> None:
+    assert {part(module_name(path)) for path in MODULES} <= set(LEVELS)
 
 
-def test_every_room_and_its_floor_stand_in_the_document() -> None:
+def test_every_part_and_its_level_stand_in_the_document() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     shown = {match[1]: int(match[2]) for match in re.finditer(r"^  (\w+)(?:\.py|/) +(\d)  ", page, re.MULTILINE)}
-    assert shown == {name: floor for name, floor in FLOORS.items() if name != "__main__"}
+    assert shown == {name: level for name, level in LEVELS.items() if name != "__main__"}
 
 
 def test_no_imports_run_in_circles() -> None:

@@ -89,6 +89,6 @@ command = Command(
     average,
     examples=[
         "nmt average run --last 5 --out run/averaged",
-        "nmt average run/checkpoints/step-000[89]0000 --out averaged",
+        "nmt average run/checkpoints/step-000{90,99}000 --out averaged",
     ],
 )

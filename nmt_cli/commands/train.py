@@ -239,7 +239,6 @@ command = Command(
         "nmt train data --out run",
         "nmt train --resume run --max-steps 200000",
         "nmt train data --out run --preset transformer_big --micro-batches 16",
-        "nmt train data --init-from run --out adapted --freeze embeddings",
         "nmt train data --out run --num-layers 3 --d-model 256 --num-heads 4",
         "nmt train data --dry-run --preset transformer_base",
         "nmt train data --out run --import my_module --optimizer my_optimizer",

@@ -53,7 +53,7 @@ class TransformerConfig:
     )
     positions: str = option(
         "sinusoidal",
-        "Positional encoding of section 3.5, learned (row E), or none, for attention that knows positions.",
+        "Positional encoding of section 3.5, learned (row E), or none, for attention that encodes positions.",
         choices=("sinusoidal", "learned", "none"),
     )
     max_positions: int = option(1024, "Rows of learned positional embeddings.", minimum=1)

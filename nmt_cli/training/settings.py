@@ -58,7 +58,7 @@ class TrainingConfig:
         None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1)
-    compile: bool = option(True, "Compile the layers where a GPU computes packed batches.")
+    compile: bool = option(True, "Compile the layers of a Transformer on a GPU in bfloat16.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     deterministic: bool = option(False, "Use only kernels that give the same bits every time, and no timed precision.")
     sustained_tflops: float | None = option(
