@@ -118,6 +118,13 @@ def in_halves(
     return in_halves(work, items[:half], explain) + in_halves(work, items[half:], explain)
 
 
+LOST = (
+    "another rank failed, or did not respond within --timeout-minutes. Run the same command again to resume from the "
+    "last checkpoint."
+)
+CANNOT_START = "the processes cannot reach each other."
+
+
 @dataclass(frozen=True)
 class World:
     """The ranks of a run, as one of them sees them."""
@@ -207,15 +214,17 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         yield World(rank, size, _own_device(device_name))
         return
     timeout = timedelta(minutes=timeout_minutes)
-    with explain_lost_ranks():
+    with explain_lost_ranks(CANNOT_START):
         store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps one store for all restarts
         store = PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     try:
+        if ":" in device_name and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+            raise UsageError(f"--device {device_name}: each process needs a GPU of its own; give --device cuda")
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" else "gloo"
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
-        with explain_lost_ranks():
+        with explain_lost_ranks(CANNOT_START):
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
             gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
         world = World(rank, size, device, timeout, gloo)
@@ -234,10 +243,11 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def explain_lost_ranks(computing: bool = False) -> Iterator[None]:
+def explain_lost_ranks(what: str = LOST, computing: bool = False) -> Iterator[None]:
     """Raise a TrainingError where ranks communicate and one is lost.
 
     Args:
+        what: the message, to which torch's is added.
         computing: not only communication is done here; other errors pass.
     """
     try:
@@ -245,10 +255,10 @@ def explain_lost_ranks(computing: bool = False) -> Iterator[None]:
     except (RuntimeError, ValueError) as error:
         if computing and not isinstance(error, dist.DistError) and not any(sign in str(error) for sign in _GLOO):
             raise
-        raise TrainingError(
-            "another rank failed, or did not respond within --timeout-minutes. Run the same command again to resume "
-            f"from the last checkpoint. (torch: {str(error).splitlines()[0].split('. ')[0]})"
-        ) from error
+        lines = [line.strip() for line in str(error).splitlines()]
+        # NCCL's cause follows its first line; other errors have a trace of calls there.
+        cause = " ".join(lines) if isinstance(error, dist.DistBackendError) else lines[0].split(". ")[0]
+        raise TrainingError(f"{what} (torch: {cause})") from error
 
 
 def _local_rank() -> int:

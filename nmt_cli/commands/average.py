@@ -73,7 +73,10 @@ def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
     if last is None:
         if len(paths) == 1:
             raise UsageError(f"{paths[0]}: give --last N with a run, or several checkpoints")
-        return [checkpoint.locate(path) for path in paths]
+        folders = [checkpoint.locate(path) for path in paths]
+        if len({folder.resolve() for folder in folders}) < len(folders):
+            raise UsageError("a checkpoint is given twice; a run stands for its newest checkpoint")
+        return folders
     if len(paths) != 1:
         raise UsageError("--last N takes exactly one RUN")
     found = checkpoint.checkpoints_of(paths[0])

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nmt_cli.commands.score_input import STANDARD_INPUT, check_subword_marks, read_segments, remarks
 from nmt_cli.commands.score_tables import Report
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import DataError, UsageError, counted
 from nmt_cli.flags import Command
 from nmt_cli.metrics.bleu import DEFAULT, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
@@ -58,6 +58,11 @@ def run(options: ScoreOptions) -> None:
     """
     if [*options.hypotheses, *options.references].count(STANDARD_INPUT) > 1:
         raise UsageError("standard input, '-', can be read only once: name a file for the others")
+    twice = next((name for name in options.hypotheses if options.hypotheses.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is given twice; give each file of translations once")
+    if options.samples is not None and options.test is None:
+        raise UsageError("--test-samples needs --test")
     metrics = options.metrics or DEFAULT
     language = _target_language(options)
     systems = [read_segments(name) for name in options.hypotheses]
@@ -68,6 +73,10 @@ def run(options: ScoreOptions) -> None:
     for remark in dict.fromkeys(remark for name, lines in files for remark in remarks(name, lines)):
         say(f"note: {remark}")
     names, reference_lines = zip(*references, strict=True)
+    for name, lines in references:
+        if len(lines) != len(reference_lines[0]):
+            expected = f"{names[0]} has {len(reference_lines[0]):,}"
+            raise DataError(f"{name}: {counted(len(lines), 'line')}, but {expected}; references are parallel")
     comparisons = []
     with Console(stderr=True).status("scoring"):
         if options.test is not None:

@@ -138,9 +138,10 @@ class _Search:
         K = self.options.beam
         at_end = ends[:, :K] & ~candidates.scores[:, :K].isneginf()
         ended = torch.zeros(self.scores.numel(), dtype=torch.bool, device=at_end.device)
-        first = _Candidates(*(part[:, :K][at_end] for part in candidates))
+        which = at_end.nonzero(as_tuple=True)  # once, as a GPU is waited for
+        first = _Candidates(*(part[which] for part in candidates))
         ended[first.rows] = True
-        places = at_end.nonzero()[:, 0].tolist()
+        places = which[0].tolist()
         sentences = self.sentences[places].tolist()
         hypotheses = self._hypotheses(first.rows, first.scores / self._penalty(length), first.token_scores)
         for sentence, hypothesis in zip(sentences, hypotheses, strict=True):

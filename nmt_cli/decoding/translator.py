@@ -312,13 +312,13 @@ class Translator:
         return [[self._output(hypothesis, line) for hypothesis in hypotheses] for line, hypotheses in lines]
 
     def _limit(self, line: _Encoded) -> int:
-        """The maximum output length of a line, which is not less than that of its prefix."""
+        """The maximum output length of a line, which is not less than the minimum or the length of its prefix."""
         options, length = self.options, len(line.ids)
         offset = options.max_length_offset
         limit = self.task.max_length(length) if offset is None else length + offset
         if options.max_length is not None:
             limit = min(limit, options.max_length)
-        return max(limit, len(line.prefix.ids) + len(line.prefix.rest))
+        return max(limit, options.search.min_length, len(line.prefix.ids) + len(line.prefix.rest))
 
     def _output(self, hypothesis: Hypothesis, line: _Encoded) -> Output:
         ids = hypothesis.tokens

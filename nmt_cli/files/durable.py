@@ -41,8 +41,7 @@ def put_in_place(aside: Path, place: Path) -> None:
         recover(place)
         raise
     _flush(place.parent)
-    if old.exists():
-        shutil.rmtree(old)
+    _remove(old)
 
 
 def flush_all(directory: Path) -> None:
@@ -58,7 +57,7 @@ def recover(place: Path) -> None:
     if os.path.lexists(old) and not os.path.lexists(place):
         old.rename(place)
     for remains in (old, part_of(place), _gone_of(place)):
-        shutil.rmtree(remains, ignore_errors=True)
+        _remove(remains)
 
 
 def recover_all(directory: Path) -> None:
@@ -72,9 +71,14 @@ def recover_all(directory: Path) -> None:
 def delete(directory: Path) -> None:
     """Delete a directory atomically: rename it first."""
     gone = _gone_of(directory)
-    shutil.rmtree(gone, ignore_errors=True)
+    _remove(gone)
     directory.rename(gone)
-    shutil.rmtree(gone)
+    _remove(gone)
+
+
+def _remove(remains: Path) -> None:
+    """Delete a directory as far as possible: NFS keeps files that are open. `recover` tries again."""
+    shutil.rmtree(remains, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -112,7 +112,9 @@ def _locked(aside: Path, out: Path) -> int:
         raise UsageError(f"--out {out}: cannot create this directory: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(lock)
         raise UsageError(f"--out {out}: another process is writing this directory") from None
+    except OSError:  # a file system without locks
+        pass
     return lock

@@ -129,7 +129,7 @@ class _StateView:
         self.state, self.width = state, W
         self.source_mask = None if state.source_mask is None else state.source_mask.flatten(0, 1)
         alone = W == 1 and self.columns == state.length  # every hypothesis sees every column
-        self.position = torch.tensor([state.length - 1], device=state.mask.device)
+        self.position = torch.full((1,), state.length - 1, device=state.mask.device)
         self.target_mask = None if alone else state.mask[:, None].expand(A, heads, W, -1).flatten(0, 1)
 
     @cached_property

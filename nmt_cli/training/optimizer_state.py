@@ -36,7 +36,7 @@ def restore(
         state: dict[int, dict[str, Any]] = {int(number): dict(values) for number, values in scalars.items()}
         for key, tensor in tensors.items():
             number, _, name = key.partition(".")
-            state.setdefault(int(number), {})[name] = tensor
+            state.setdefault(int(number), {})[name] = tensor.clone()  # not the mapped file
             if tensor.numel() not in (1, parameters[int(number)].numel()):
                 raise ValueError(f"{key} has {tensor.numel()} numbers")
         if not all(0 <= number < len(parameters) for number in state):

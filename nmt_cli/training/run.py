@@ -75,7 +75,11 @@ class Run:
         self.clock = 0.0  # the time up to which the training is counted
 
     def resume(self) -> bool:
-        """Restore the newest undamaged checkpoint; return whether there is one."""
+        """Restore the newest undamaged checkpoint; return whether there is one.
+
+        Raises:
+            TrainingError: as `check_agreement`.
+        """
         folder = self.newest = self.directory.newest(self.reporter.note)
         if folder is not None:
             checkpoint.assign_weights(self.parts.model, checkpoint.load_weights(folder), str(folder))
@@ -85,7 +89,7 @@ class Run:
             # Its fingerprint stays, though a newer version has more settings.
             self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
-        self.world.barrier()  # all ranks have read before anything is deleted
+        self.check_agreement()  # all ranks have read before anything is deleted
         if self.world.is_main:
             last_logged = self.state.step - bool(self.state.pending)  # a pending step is logged by `do_pending`
             self.directory.rewind(folder, last_logged)
@@ -93,6 +97,21 @@ class Run:
             if self.state.best is not None:
                 self.directory.repair_best(self.state.best_step, self.reporter.note)
         return folder is not None
+
+    def check_agreement(self) -> None:
+        """Wait for all ranks, and check that they have read the same data and the same checkpoint.
+
+        Raises:
+            TrainingError: they have not.
+        """
+        self.world.barrier()
+        own = [float(self.state.step), float(int(self.parts.corpus.fingerprint[:12], 16))]
+        sent = torch.tensor(own, dtype=torch.float64, device=self.world.device) * self.world.is_main
+        if self.world.start_any([self.world.start_sum(sent)() != own])()[0]:
+            raise TrainingError(
+                "the processes do not read the same files. With several machines, DATA must be the same on all, and "
+                "--out a directory that they share"
+            )
 
     @property
     def out_of_patience(self) -> bool:

@@ -57,6 +57,8 @@ class RunDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"{self.path}: another `nmt train` is writing to this directory") from None
+        except OSError:  # a file system without locks
+            pass
         if config.exists():
             check_agreement(self.path, description)
         durable.write_text(config, json.dumps(description, indent=2, sort_keys=True) + "\n")

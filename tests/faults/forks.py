@@ -116,6 +116,13 @@ def dies_once() -> None:
         dies()
 
 
+def sees_no_checkpoint() -> None:
+    """Hide the checkpoints from this process, as with a directory that machines do not share."""
+    from nmt_cli.training.run_directory import RunDirectory
+
+    RunDirectory.newest = lambda self, note: None  # type: ignore[method-assign]
+
+
 def hangs() -> None:
     """Stop the process in the middle of a step."""
     at_backward(6, lambda: os.kill(os.getpid(), signal.SIGSTOP))

@@ -32,7 +32,8 @@ def ranks(forks: Any) -> Iterator[Callable[..., list[Any]]]:
         size: int, data: Path, run: Path, *more: object, poison: str | None = None, poisoned: int = 1
     ) -> list[Any]:
         stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
-        shared = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": stores[-1].port}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": stores[-1].port}
+        shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, **address}
         started = []
         for rank in range(size):
             place = {**shared, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
@@ -121,6 +122,23 @@ def test_a_rank_is_killed(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned:
     assert [process.code() for process in started] == [-signal.SIGKILL if i == poisoned else 1 for i in range(3)]
     (message,) = messages(started)
     assert "another rank failed" in message
+
+
+def test_ranks_that_read_different_files(forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert forks.train(tiny_data, run, "--max-steps", 4).code() == 0
+    started = ranks(2, tiny_data, run, poison="sees_no_checkpoint")
+    assert [process.code() for process in started] == [1, 1]
+    (message,) = messages(started)
+    assert "do not read the same files" in message
+    assert checkpoint.locate(run).name == "step-00000004"
+
+
+def test_ranks_of_a_machine_do_not_share_a_gpu(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    started = ranks(2, tiny_data, tmp_path / "run", "--device", "cuda:0")
+    assert [process.code() for process in started] == [2, 2]
+    (message,) = messages(started)
+    assert "each process needs a GPU of its own; give --device cuda" in message
 
 
 def test_a_rank_hangs(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:

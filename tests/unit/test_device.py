@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 import pytest
 import torch
@@ -10,14 +11,17 @@ import torch.distributed as dist
 
 from nmt_cli import device
 from nmt_cli.device import (
+    CANNOT_START,
+    LOST,
     autocast,
     choose_device,
+    explain_lost_ranks,
     is_out_of_memory,
     join_world,
     keep_freed_memory,
     prepare_cpu,
 )
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import TrainingError, UsageError
 
 CPU = torch.device("cpu")
 
@@ -93,6 +97,19 @@ def test_the_c_library_keeps_freed_memory(most: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     keep_freed_memory()
     assert values == {-3: min(most, 1 << 30), -1: (1 << 31) - 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "message"),
+    [
+        (dist.DistBackendError("NCCL error\nLast error:\nDuplicate GPU"), CANNOT_START, "NCCL error Last error: Dup"),
+        (RuntimeError("Connection closed by peer. See\nframe 0"), LOST, "Connection closed by peer)"),
+    ],
+)
+def test_the_cause_is_shown(error: Exception, what: str, message: str) -> None:
+    """NCCL's follows its first line; other errors have a trace of calls there."""
+    with pytest.raises(TrainingError, match=re.escape(f"{what} (torch: {message}")), explain_lost_ranks(what):
+        raise error
 
 
 def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

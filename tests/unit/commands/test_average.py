@@ -137,6 +137,7 @@ def test_different_models_are_always_refused(
         (["{run}", "{run}", "--last", "2"], 2, "exactly one RUN"),
         (["{tmp}/absent", "--last", "2"], 2, "absent"),
         (["{run}/checkpoints/step-00000010", "--last", "1"], 2, "step-00000010"),
+        (["{run}/checkpoints/step-00000010", "{run}", "{run}"], 2, "given twice"),
         (["{tmp}/absent", "{run}"], 1, "absent"),
         (["{run}", "--last", "0"], 2, "--last"),
     ],

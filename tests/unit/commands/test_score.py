@@ -113,6 +113,9 @@ def test_several_references(nmt_score: Score) -> None:
     (score,) = json.loads(out)["scores"]
     assert score["score"] == 100
     assert score["signature"].startswith("nrefs:2|")
+    write("short", REFERENCE[:1])
+    code, _, err = nmt_score("good", "--ref", "reference", "--ref", "short")
+    assert (code, err) == (1, "nmt: short: 1 line, but reference has 3; references are parallel\n")
 
 
 def test_several_systems(nmt_score: Score) -> None:
@@ -207,6 +210,8 @@ def test_bad_files(content: bytes | None, message: str, nmt_score: Score) -> Non
         (["good", "--ref", "reference", "--test", "paired-bootstrap"], "give two or more files"),
         (["good", "bad", "--ref", "reference", "--test", "bootstrap"], "Did you mean paired-bootstrap"),
         (["-", "--ref", "-"], "can be read only once"),
+        (["good", "good", "--ref", "reference"], "good is given twice"),
+        (["good", "--ref", "reference", "--test-samples", "5"], "--test-samples needs --test"),
         (["good"], "--ref"),
     ],
 )

@@ -83,6 +83,22 @@ def test_a_deleted_folder_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert not folder.exists()
 
 
+def test_files_that_nfs_keeps_are_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as a file is open, NFS keeps it under another name, and its directory with it."""
+
+    def busy(*_: object, **__: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    folder = make(tmp_path / "folder", "x")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", busy)
+        durable.delete(folder)
+    assert not folder.exists()
+    assert names(tmp_path) == [".folder.gone"]
+    durable.recover_all(tmp_path)
+    assert names(tmp_path) == []
+
+
 def test_a_file_is_replaced_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     durable.write_text(path, "old")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 
 from nmt_cli.errors import UsageError
 from nmt_cli.files.staging import staged
+from nmt_cli.training.run_directory import RunDirectory
 
 
 def stage(out: Path, overwrite: bool = False, **more: Any) -> AbstractContextManager[Path]:
@@ -141,6 +144,18 @@ def test_one_writer_at_a_time_and_a_killed_one_is_cleared_away(tmp_path: Path) -
         fill(folder, "new")
     assert (out / "manifest").read_text() == "new"
     assert names(tmp_path) == {"out"}
+
+
+def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    with stage(tmp_path / "out") as folder:
+        fill(folder, "new")
+    assert is_filled(tmp_path / "out")
+    RunDirectory(tmp_path / "run").claim({})
+    assert (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
