@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt_cli.device import CANNOT_START, World, autocast, explain_lost_ranks
+from nmt_cli.device import World, autocast, explain_lost_ranks
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
 
 
@@ -64,7 +64,7 @@ def reducing(objective: Objective, reduce_in: str) -> DistributedDataParallel:
     it would change after the first update of a process, and so the last bits of a resumed run.
     """
     warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
-    with explain_lost_ranks(CANNOT_START):
+    with explain_lost_ranks():
         module = DistributedDataParallel(objective, gradient_as_bucket_view=True, find_unused_parameters=True)
     module.broadcast_buffers = False  # as an argument it is deprecated from torch 2.13 on, its successor new
     if reduce_in == "bfloat16":
