@@ -196,7 +196,8 @@ def test_flags_reach_the_search(settings: TranslateCommandOptions, capfd: pytest
         return capfd.readouterr().out
 
     assert out("--greedy") == out("--beam", "1")
-    assert len(out("--max-length-offset", "0", "--min-length", "99").split("\n")[1]) <= 3
+    assert len(out("--max-length-offset", "0").split("\n")[1]) <= 3
+    assert len(out("--min-length", "99").split("\n")[1]) == 99
     assert len(out("--nbest", "4").split("\n")) == 9
     assert out("--alpha", "0", "--scores") != out("--alpha", "2", "--scores")
 

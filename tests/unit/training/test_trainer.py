@@ -254,6 +254,7 @@ def test_losses_are_read_one_update_late(tiny_data: Path, tmp_path: Path, monkey
     monkeypatch.setattr(Trainer, "accumulate", accumulated)
     monkeypatch.setattr(World, "start_sum", started)
     monkeypatch.setattr(Run, "validate", lambda _: {})
+    monkeypatch.setattr(Run, "check_agreement", lambda _: None)
     run(tiny_data, tmp_path / "run", max_steps=5, log_every=3, save_every=5)
     assert " ".join(events).replace("made ", "+").replace("read ", "") == "+1 +2 1 +3 2 3 +4 +5 4 5"
 
