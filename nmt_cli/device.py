@@ -173,6 +173,15 @@ class World:
 
         return read
 
+    def from_main(self, *numbers: float) -> list[float]:
+        """Wait for the numbers of the main rank, and return them on all ranks.
+
+        Raises:
+            TrainingError: as `start_sum`.
+        """
+        sent = numbers if self.is_main else [0.0] * len(numbers)
+        return self.start_sum(torch.tensor(sent, dtype=torch.float64, device=self.device))()
+
     def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
         """Start to find out for each flag whether it is set on any rank; the returned function waits for the answer.
 

@@ -47,27 +47,28 @@ while (($#)); do
   esac
   shift "$stage_flag_words"
 done
-big_preset=transformer_big language=""
+suffix="" # of presets for English to French
 declare -A vocabulary=([bytenet]=characters [deep_att]=words) # of systems that have their own
 characters=(--subwords character --vocab-size 400)
 words=(--moses --subwords none --vocab-size 80000 --separate-vocabularies)
 case "$target" in
   de) wmt14_define en de --subwords bpe --vocab-size 37000 ;;
   fr)
-    big_preset=transformer_big_en_fr language=_en_fr
+    suffix=_en_fr
     wmt14_define en fr --subwords wordpiece --vocab-size 32000 --character-coverage 0.9999 \
       --max-words 175 --max-ratio 1.5 --ratio-unit words
     ;;
   *) usage_error "--target is de or fr, not $target" ;;
 esac
 find_nmt
-known="$(recipe_script table2.py systems)" name="wmt14-en-$target" scale=full measures="--metric decomposition"
+known="$(recipe_script table2.py systems)"
+defaults="${known/ moe/}" name="wmt14-en-$target" scale=full measures="--metric decomposition"
 if [[ -n "$multi30k" ]]; then
   [[ "$target" == de ]] || usage_error "--multi30k is English to German"
   minutes="${minutes:-30}" name=table2-multi30k scale=small measures="--metric multi30k --metric bleu-lc"
   [[ "$minutes" =~ ^[1-9][0-9]*$ ]] || usage_error "--minutes needs a whole number, not $minutes"
   multi30k_define "$multi30k"
-  known="${known% big}" vocabulary=([deep_att]=words) words=(--subwords none)
+  known="${known% big}" defaults="${known% big}" vocabulary=([deep_att]=words) words=(--subwords none)
   note="Multi30k English to German, small models, $minutes minutes of training each: not comparable with the paper's."
 elif [[ -n "$minutes" ]]; then
   usage_error "--minutes is for --multi30k; at full size: -- --max-steps N"
@@ -75,7 +76,7 @@ else
   needs_gpu=yes
 fi
 # shellcheck disable=SC2086  # names without spaces
-((${#systems[@]})) || { [[ "$scale" == small ]] && systems=($known) || systems=(${known/ moe/}); }
+((${#systems[@]})) || systems=($defaults)
 read_items system "$seeds" "$known" "${systems[@]}"
 
 # train_from DATA RUN CHECKPOINT SETTINGS FLAG...: nmt train with the settings, and from the checkpoint unless it is empty.
@@ -103,15 +104,15 @@ minutes_of() { printf '%d.%dm' "$((minutes * $1 / 10))" "$((minutes * $1 % 10))"
 
 # system_stages NAME: train and test a system with each of its seeds, and GNMT + RL after GNMT.
 system_stages() {
-  local own="${vocabulary[$1]:+-${vocabulary[$1]}}" preset="$1_paper" last=1 flags=() seed seed_flags run tenths=10
-  local data="data$own" prepare="prepare$own"
+  local own="${vocabulary[$1]:+-${vocabulary[$1]}}" preset="$1_paper" last=1 keep=(--keep-last 1) tenths=10
+  local flags=() seed seed_flags run data="data$own" prepare="prepare$own"
   [[ "$1" != deep_att ]] || flags=(--replace-unknown)
   [[ "$scale $1" != "full bytenet" ]] || flags=(--max-length-offset 200) # characters
   [[ "$1" != gnmt ]] || tenths=8
   case "$scale $1" in
-    "full base") preset=transformer_base last=5 ;;
-    "full big") preset="$big_preset" last=20 ;;
-    "full convs2s" | "full gnmt") preset="$1_paper$language" ;;
+    "full base") preset=transformer_base last=5 keep=() ;;
+    "full big") preset="transformer_big$suffix" last=20 keep=() ;;
+    "full convs2s" | "full gnmt") preset="$1_paper$suffix" ;;
     "small base") preset=multi30k last=5 ;;
     small*) preset="$1_small" last=5 ;;
   esac
@@ -120,9 +121,8 @@ system_stages() {
     settings_stage "settings-$1" "trial-$1" "$1/settings.json" "$1/trial" "$(minutes_of "$tenths")"
   fi
   for ((seed = 1; seed <= item_seeds[$1]; seed++)); do
-    run="$(run_of "$1" "$seed")" seed_flags=() keep=()
+    run="$(run_of "$1" "$seed")" seed_flags=()
     ((seed == 1)) || seed_flags=(--seed "$seed")
-    ((last > 1)) || keep=(--keep-last 1)
     if [[ "$scale" == small ]]; then
       train_from_stage "$run" "settings-$1" "" "$1/settings.json" "${seed_flags[@]}"
     else
@@ -185,9 +185,8 @@ table_stage "table2-$target" "table2.py ${needed[*]}" table2.py table "$scale" "
 if [[ "$scale" == small ]]; then
   stage curve-points "dev BLEU against minutes" "table2.py ${needed[*]}" curves.json \
     to_file curves.json recipe_script table2.py curves "$(shown_items)"
-  ! "$python" -c 'import matplotlib' 2>/dev/null ||
-    stage curves "learning curves" curve-points curves.svg benchmark learning curves.json curves.svg
+  figure_stage curves "learning curves" curve-points learning
 fi
 run_stages
 show_table "table2-$target"
-[[ ! -e "$out/curves.svg" ]] || say "$(short "$out")/curves.svg"
+show_figure curves

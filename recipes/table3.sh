@@ -65,30 +65,30 @@ wmt14_data_stages "$name"
 scored=() scale=full
 [[ -z "$row_steps" ]] || scale=small
 for row in "${item_names[@]}"; do
-  small_flags=()
-  [[ -z "$row_steps" ]] || mapfile -t small_flags < <(recipe_script table3.py flags "$row" "$row_steps")
-  [[ -z "$smoke" ]] || small_flags+=(--batch-tokens 512 --device cpu)
+  row_flags=()
+  [[ -z "$row_steps" ]] || mapfile -t row_flags < <(recipe_script table3.py flags "$row" "$row_steps")
+  [[ -z "$smoke" ]] || row_flags+=(--batch-tokens 512 --device cpu)
   if [[ "$row" == base || "$row" == big ]]; then
     preset="transformer_$row"
   else
     preset="table3_$row"
-    [[ "$scale" == small ]] || small_flags=(--keep-last 1)
+    [[ "$scale" == small ]] || row_flags=(--keep-last 1)
   fi
   for ((seed = 1; seed <= item_seeds[$row]; seed++)); do
     run="$(run_of "$row" "$seed")" seed_flags=()
     ((seed == 1)) || seed_flags=(--seed "$seed")
-    train_stage "train-$run" "$run/run" "preset $preset" --preset "$preset" "${small_flags[@]}" "${seed_flags[@]}"
+    train_stage "train-$run" "$run/run" "preset $preset" --preset "$preset" "${row_flags[@]}" "${seed_flags[@]}"
     translate_stage "dev-$run" "the dev set, with the last checkpoint" "train-$run" "$run/run" valid "$run/dev.de"
     score_stage "dev-score-$run" "its BLEU" "dev-$run" "$run/dev.de" valid "$run/dev-score.json" "${measures[@]}"
     scored+=("train-$run" "dev-score-$run")
   done
 done
 table_stage table3 "${scored[*]}" table3.py "$scale" "$(shown_items)" ${note:+"$note"}
-if [[ "$scale" == small ]] && "$python" -c 'import matplotlib' 2>/dev/null; then
+if [[ "$scale" == small ]]; then
   stage points "differences to the base model" "table3.py ${scored[*]}" differences.json \
     to_file differences.json recipe_script table3.py differences "$(shown_items)"
-  stage figure "their figure" points differences.svg benchmark differences differences.json differences.svg
+  figure_stage differences "their figure" points differences
 fi
 run_stages
 show_table table3
-[[ ! -e "$out/differences.svg" ]] || say "$(short "$out")/differences.svg"
+show_figure differences

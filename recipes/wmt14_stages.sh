@@ -146,6 +146,14 @@ table_stage() {
 # show_table NAME: print the table.
 show_table() { say "$(short "$out")/$1.md" && cat "$out/$1.md"; }
 
+# figure_stage NAME TITLE NEEDS PROGRAM: NAME.svg from NAME.json by a program of benchmarks/, if matplotlib is installed.
+figure_stage() {
+  ! "$python" -c 'import matplotlib' 2>/dev/null || stage "$1" "$2" "$3" "$1.svg" benchmark "$4" "$1.json" "$1.svg"
+}
+
+# show_figure NAME: print where the figure is, if there is one.
+show_figure() { [[ ! -e "$out/$1.svg" ]] || say "$(short "$out")/$1.svg"; }
+
 # wmt14_main NAME BASE_PRESET BIG_PRESET ARGUMENTS...: the whole recipe, from its command line.
 wmt14_main() {
   local name="$1" model=base preset="$2" big_preset="$3" last=5 small_flags=() note=""

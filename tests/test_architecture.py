@@ -55,7 +55,7 @@ LEVELS = {
 """The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
 
 STRANGERS = ("models", "criteria", "optim", "tasks")
-"""Rooms that only the registry brings together, so that each of their files can be replaced by another."""
+"""Parts that only the registry brings together, so that each of their files can be replaced by another."""
 
 LARGEST_FILE = 450
 LONGEST_FUNCTION = 60

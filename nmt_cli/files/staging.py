@@ -62,6 +62,17 @@ def staged(
         os.close(lock)
 
 
+def try_lock(file: int) -> bool:
+    """Lock an open file; return False if another process has. Where the file system has no locks, it does nothing."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
     """Wait while another process is in such a context with this existing directory.
@@ -110,11 +121,7 @@ def _locked(aside: Path, out: Path) -> int:
         lock = os.open(aside / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UsageError(f"--out {out}: cannot create this directory: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(lock):
         os.close(lock)
-        raise UsageError(f"--out {out}: another process is writing this directory") from None
-    except OSError:  # a file system without locks
-        pass
+        raise UsageError(f"--out {out}: another process is writing this directory")
     return lock

@@ -21,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from nmt_cli import checkpoint
@@ -106,8 +105,7 @@ class Run:
         """
         self.world.barrier()
         own = [float(self.state.step), float(int(self.parts.corpus.fingerprint[:12], 16))]
-        sent = torch.tensor(own, dtype=torch.float64, device=self.world.device) * self.world.is_main
-        if self.world.start_any([self.world.start_sum(sent)() != own])()[0]:
+        if self.world.start_any([self.world.from_main(*own) != own])()[0]:
             raise TrainingError(
                 "the processes do not read the same files. With several machines, DATA must be the same on all, and "
                 "--out a directory that they share"
@@ -277,8 +275,8 @@ class Run:
         if self.parts.validate is None:
             return {}
         values, measure = self.parts.validate(), self.config.best_by
-        own = values[f"validation_{measure}"] if self.world.is_main else 0.0
-        [value] = self.world.start_sum(torch.tensor([own], dtype=torch.float64, device=self.world.device))()
+        # Zero elsewhere: a measure such as BLEU may be known to the main rank alone.
+        [value] = self.world.from_main(values[f"validation_{measure}"] if self.world.is_main else 0.0)
         self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 

@@ -10,7 +10,6 @@ RUN/checkpoints/best-00001500          the best checkpoint by --best-by; RUN/bes
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,7 @@ from nmt_cli.config import ABOUT_RUN, flag, flatten
 from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
+from nmt_cli.files.staging import try_lock
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 
 CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
@@ -53,12 +53,8 @@ class RunDirectory:
         if not config.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise UsageError(f"{self.path} is in use: it has files but no {CONFIG}; give another --out")
         self._lock = (self.path / LOCK).open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{self.path}: another `nmt train` is writing to this directory") from None
-        except OSError:  # a file system without locks
-            pass
+        if not try_lock(self._lock.fileno()):
+            raise UsageError(f"{self.path}: another `nmt train` is writing to this directory")
         if config.exists():
             check_agreement(self.path, description)
         durable.write_text(config, json.dumps(description, indent=2, sort_keys=True) + "\n")
