@@ -115,7 +115,11 @@ def exit_codes() -> Iterator[None]:
         place = f"{error.filename}: " if error.filename else ""
         advice = "; free some space and run the command again" if error.errno == errno.ENOSPC else ""
         leave(f"{place}{error.strerror or error}{advice}", 1)
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        from nmt_cli.device import is_out_of_memory  # imports torch
+
+        if not is_out_of_memory(error):
+            raise
         leave("out of memory; use smaller batches", 1)
 
 

@@ -93,7 +93,8 @@ def configure(
     """Return an instance of each section's dataclass, and of the selected component's of each kind.
 
     Args:
-        layers: settings by their origin, with which messages begin; later layers override earlier ones.
+        layers: settings by their origin, with which messages begin; later layers override earlier ones. The settings
+            of a component are dropped where a later layer selects another component that does not have them.
         defaults: the component of each kind that is used unless a layer selects another.
         sections: the dataclasses of the other sections.
     """
@@ -107,16 +108,18 @@ def configure(
             raise UsageError(f"{origin}{error}") from error
     values: dict[str, dict[str, Any]] = {section: {} for section in classes}
     origins: dict[str, dict[str, str]] = {section: {} for section in classes}
-    for origin, layer in layers.items():
+    for position, (origin, layer) in enumerate(layers.items(), 1):
+        later = {name for above in [*layers.values()][position:] for name in above}
         for name in [name for name in layer if name not in defaults]:
-            section, field = _place(name, classes, origin)
-            values[section][field] = layer[name]
-            origins[section][field] = origin
+            if place := _place(name, classes, origin, later):
+                section, field = place
+                values[section][field] = layer[name]
+                origins[section][field] = origin
     return {section: construct(cls, values[section], origins[section]) for section, cls in classes.items()}
 
 
-def _place(name: str, classes: Mapping[str, type[Any]], origin: str) -> tuple[str, str]:
-    """Return the section and the field of the setting `name`."""
+def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Collection[str]) -> tuple[str, str] | None:
+    """Return the section and the field of the setting `name`, or None if a kind in `later` replaced its component."""
     section, _, field = name.rpartition(".")
     owners = [owner for owner in _owners(field, classes) if section in ("", owner)]
     if len(owners) == 1:
@@ -127,6 +130,8 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str) -> tuple[st
     for kind in [kind for kind in classes if kind in registry.KINDS]:
         configs = {component.name: component.config for component in registry.components(kind)}
         if section in ("", kind) and (owners := _owners(field, configs)):
+            if kind in later:
+                return None
             selected = next(name for name, config in configs.items() if config is classes[kind])
             raise UsageError(
                 f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}; leave it out, "

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from nmt_cli import __version__, registry
 from nmt_cli.cli import COMMANDS, exit_codes, imports_of, main
@@ -112,6 +113,7 @@ def test_the_flags_offered_for_those_of_other_toolkits_exist(nmt: Nmt, command: 
         (OSError(errno.ENOSPC, "No space left on device", "big"), 1, "big: No space left on device; "),
         (OSError("odd"), 1, "odd"),
         (MemoryError(), 1, "out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1, "out of memory"),
     ],
 )
 def test_every_error_has_one_message_and_its_exit_code(
@@ -124,9 +126,10 @@ def test_every_error_has_one_message_and_its_exit_code(
     assert err.startswith(f"nmt: {words}")
 
 
-def test_a_bug_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError), exit_codes():
-        raise ZeroDivisionError
+@pytest.mark.parametrize("bug", [ZeroDivisionError, RuntimeError])
+def test_a_bug_is_not_hidden(bug: type[Exception]) -> None:
+    with pytest.raises(bug), exit_codes():
+        raise bug
 
 
 def test_errors_of_a_command_reach_the_exit_code(nmt: Nmt, tmp_path: Path) -> None:

@@ -120,6 +120,19 @@ def test_the_message_for_a_wrong_setting_names_it(flags: dict[str, Any], named: 
         resolved(flags)
 
 
+def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_has(tmp_path: Path) -> None:
+    assert PRESETS["bytenet_small"].differs.keys() >= {"schedule", "learning_rate"}
+    config = resolved({"schedule": "linear_decay"}, preset="bytenet_small")
+    assert registry.component_of(config["schedule"]).name == "linear_decay"
+    file = written(tmp_path, "c.toml", "schedule = 'constant'\nlearning_rate = 0.5\nwarmup_steps = 7\nseed = 3\n")
+    config = resolved({"schedule": "linear_decay"}, file=file)
+    assert (config["schedule"].warmup_steps, config.training.seed) == (7, 3)  # what the new one has as well is kept
+    with pytest.raises(UsageError, match=r"^--learning-rate belongs to the schedule constant, not to linear_decay"):
+        resolved({"schedule": "linear_decay", "learning_rate": 0.5})
+    with pytest.raises(UsageError, match=rf"^{file}: --learning-rate belongs to the schedule constant, not to inverse"):
+        resolved(file=written(tmp_path, "c.toml", "learning_rate = 0.5\n"))
+
+
 def test_optional_values_may_be_none_and_whole_numbers_are_numbers() -> None:
     config = resolved({"d_k": None, "dropout": 0, "save_every": 5})
     assert config["model"].d_k is None
