@@ -116,11 +116,18 @@ def exit_codes() -> Iterator[None]:
         advice = "; free some space and run the command again" if error.errno == errno.ENOSPC else ""
         leave(f"{place}{error.strerror or error}{advice}", 1)
     except (MemoryError, RuntimeError) as error:
-        from nmt_cli.device import is_out_of_memory  # imports torch
-
-        if not is_out_of_memory(error):
+        if not out_of_memory(error):
             raise
         leave("out of memory; use smaller batches", 1)
+
+
+def out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    """Return whether Python or torch, which is not imported for the former, is out of memory."""
+    if isinstance(error, MemoryError):
+        return True
+    from nmt_cli.device import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def usage_message(error: Any) -> str:

@@ -43,7 +43,8 @@ measures=(--metric paper --metric bleu)
 if [[ -n "$multi30k" ]]; then
   multi30k_define "$multi30k"
   name=table3-multi30k row_steps="${row_steps:-3200}" measures=(--metric multi30k --metric bleu-lc)
-  note="Multi30k English to German, $row_steps steps a row (big: three times as many), and not WMT14: no figure is comparable with the paper's."
+  note="Multi30k English to German, $row_steps steps a row (big: three times as many), and not WMT14: "
+  note+="no figure is comparable with the paper's."
 elif [[ -n "$row_steps" ]]; then
   usage_error "--steps is for --multi30k; at full size: -- --max-steps N"
 elif [[ -n "$smoke" ]]; then
