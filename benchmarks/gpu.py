@@ -28,6 +28,7 @@ import torch
 from benchmarks import kernels, report
 from benchmarks.peers.serve import Size
 from benchmarks.synthetic import (
+    ENDLESS,
     NOTHING_ELSE,
     SIZES,
     Pair,
@@ -93,6 +94,7 @@ class Bench:
         *flags: str,
         steps: int = 0,
         tokens: int = 0,
+        log_every: int = ENDLESS,
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> Run:
         """Run `nmt train` for some steps; return what was recorded.
@@ -100,6 +102,7 @@ class Bench:
         Args:
             name: of the run; a name that was used is a run that is resumed.
             flags: more flags.
+            log_every: a log line waits for the GPU, so more of them slow the steps down.
             settings: environment variables.
 
         Raises:
@@ -112,13 +115,13 @@ class Bench:
             **NOTHING_ELSE,
             "batch_tokens": tokens,
             "max_steps": steps,
-            "log_every": 1,
+            "log_every": log_every,
             "device": self.device.type,
             "import": "benchmarks.probe",
             "schedule": "probed",
             "record": record,
             "warm_after": warm,
-            "profiled": PROFILED,
+            "profiled": PROFILED if steps > warm + PROFILED else 0,
         }
         out = self.folder / name
         began = time.time()
@@ -129,7 +132,8 @@ class Bench:
     def execute(self, *words: object, **settings: str) -> str:
         """Run `nmt`; return what it wrote to standard output. Raises NotAvailable if it fails."""
         command = [sys.executable, "-m", "nmt_cli", *map(str, words)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": paths, **settings}
         try:
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=max(1.0, self.left)
@@ -146,7 +150,7 @@ class Run:
     """What was recorded of a run."""
 
     record: dict[str, Any]  # `benchmarks.probe`'s
-    metrics: list[dict[str, Any]]  # a line a step
+    metrics: list[dict[str, Any]]  # a log line each
     began: float
     warm_after: int
 
@@ -241,7 +245,9 @@ def agreement(bench: Bench) -> Iterator[str]:
         "padded, float32": (*PADDED, "--precision", "float32"),
     }
     runs = {
-        about: bench.train(f"agreement {about}".replace(" ", "-"), size, "--dropout", "0", *flags, steps=4).metrics
+        about: bench.train(
+            f"agreement {about}".replace(" ", "-"), size, "--dropout", "0", *flags, steps=4, log_every=1
+        ).metrics
         for about, flags in ways.items()
     }
     rows = [

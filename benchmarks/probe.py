@@ -27,7 +27,7 @@ class ProbedConfig:
 
     record: str = option("", "File of the record.")
     warm_after: int = option(20, "Steps after which nothing should be compiled; the launches are counted then.")
-    profiled: int = option(3, "Steps of which the launches are counted.")
+    profiled: int = option(3, "Steps of which the launches are counted; 0 for none.")
 
 
 @register("schedule", "probed", ProbedConfig)
@@ -53,16 +53,23 @@ class Probed:
         """Count what has been compiled, and kernel launches, once the run is warm."""
         if steps == self.config.warm_after:
             self.found["graphs_when_warm"] = compiled_graphs()
-            if torch.cuda.is_available():
+            if self.config.profiled and torch.cuda.is_available():
                 self.profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
                 self.profile.start()
         if steps == self.config.warm_after + self.config.profiled and self.profile:
-            self.profile.stop()
-            counts = {event.key: event.count for event in self.profile.key_averages()}
+            counts = {event.key: event.count for event in self.stop_profile().key_averages()}
             self.found["launches"] = sum(counts.get(name, 0) for name in LAUNCHES) / self.config.profiled
+
+    def stop_profile(self) -> Any:
+        """Stop and return the profile; the process crashes if it ends with one that runs."""
+        running, self.profile = self.profile, None
+        running.stop()
+        return running
 
     def write(self) -> None:
         """Write what was recorded."""
+        if self.profile:
+            self.stop_profile()
         self.found |= {"starts": self.starts, "graphs": compiled_graphs()}
         if torch.cuda.is_available():
             self.found["memory"] = torch.cuda.max_memory_allocated()

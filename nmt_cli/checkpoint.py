@@ -28,6 +28,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__, registry
 from nmt_cli.config import restored
@@ -183,11 +184,24 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
         ours, theirs = getattr(contents, name), getattr(task, name)
         if ours != theirs:
             raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs}")
-    with torch.device("meta"):  # allocates nothing, whatever the configured sizes
-        assign_weights(build_model(contents, str(folder)), weights, str(folder))
-    model = build_model(contents, str(folder))
+    with WithoutInitialisation():
+        with torch.device("meta"):  # allocates nothing, whatever the configured sizes
+            assign_weights(build_model(contents, str(folder)), weights, str(folder))
+        model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
     return model.to(device).eval(), task
+
+
+class WithoutInitialisation(TorchFunctionMode):
+    """A context in which the functions of `torch.nn.init` do nothing.
+
+    On the meta device they would import torch's compiler, which takes more than a second.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
 
 
 def build_model(contents: Contents, origin: str) -> nn.Module:

@@ -27,7 +27,7 @@ settings.register_profile("searching", deadline=None)
 settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else "steady")
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "recipes"))  # its Python files are scripts, some of which make data for tests
+sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "tests" / "support")]  # scripts, some of which make data for tests
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared data of a task with a known answer: the numbers 0 to 999, written in English, into German."""
-    from number_names import name
+    from numbers_below_1000 import name
 
     from nmt_cli import registry
     from nmt_cli.commands.prepare import PrepareOptions, prepare

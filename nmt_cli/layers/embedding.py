@@ -58,14 +58,14 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.d_model = d_model
         self.table: Tensor
-        self.register_buffer("table", sinusoids(0, 256, d_model), persistent=False)
+        self.register_buffer("table", torch.empty(0, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
         """[length, d_model] for positions `start` to `start + length - 1`."""
         table = self.table
         if start + length > len(table):
             with torch.inference_mode(False):  # training may use a table that grew during translation
-                table = sinusoids(0, max(start + length, 2 * len(table)), self.d_model).to(table.device)
+                table = sinusoids(0, max(start + length, 2 * len(table), 256), self.d_model).to(table.device)
             self.table = table
         return table[start : start + length]
 

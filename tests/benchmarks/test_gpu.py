@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import importlib
+import json
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -69,6 +73,42 @@ def test_parts_are_chosen_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "argv", ["gpu"])
     with pytest.raises(SystemExit, match="--device cpu --tiny"):
         gpu.main()
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_no_profile_runs_when_the_process_ends(steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the run ends while it is profiled, or after; with one that runs, the process would crash."""
+    monkeypatch.setattr(registry, "register", lambda *_: lambda builder: builder)
+    monkeypatch.setattr(atexit, "register", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 0)
+    monkeypatch.delitem(sys.modules, "benchmarks.probe", raising=False)
+    probe = importlib.import_module("benchmarks.probe")
+    monkeypatch.delitem(sys.modules, "benchmarks.probe")
+    profile = mock.Mock()
+    profile.key_averages.return_value = []
+    monkeypatch.setattr(probe, "profile", lambda activities: profile)
+    schedule = probe.Probed(probe.ProbedConfig(str(tmp_path / "record"), warm_after=2, profiled=3), d_model=16)
+    for step in range(1, steps + 1):
+        schedule(step)
+    schedule.write()
+    assert [call[0] for call in profile.method_calls if call[0] != "key_averages"] == ["start", "stop"]
+    assert ("launches" in json.loads((tmp_path / "record").read_text())) == (steps == 6)
+
+
+@pytest.mark.parametrize(("steps", "profiled"), [(4, 0), (200, gpu.PROFILED)])
+def test_a_run_is_profiled_and_logged_only_where_that_disturbs_nothing(
+    steps: int, profiled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log line waits for the GPU, and a short run ends before its profile does."""
+    shared, calls = bench(tmp_path), list[tuple[object, ...]]()
+    monkeypatch.setattr(Bench, "execute", lambda self, *words, **_: calls.append(words))
+    with pytest.raises(FileNotFoundError):  # nothing has run
+        shared.train("a", gpu.TINY, steps=steps)
+    [words] = calls
+    flags = dict(zip(words, words[1:], strict=False))
+    assert flags["--profiled"] == str(profiled)
+    assert int(str(flags["--log-every"])) > steps
 
 
 def test_the_schedule_that_records_is_imported_by_nmt_train_only() -> None:

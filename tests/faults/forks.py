@@ -10,6 +10,7 @@ It reads one JSON object per line from standard input:
     full_at      the disk is full from change number `full_at` on (0: never)
     signals      signals by numbers of changes; the process sends them to itself
     poison       the name of a function of this file, called before the command
+    limits       seconds of processor time, and bytes of address space
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -143,6 +145,9 @@ def run(order: dict[str, Any], folder: Path) -> None:
     """Run the command in the child, and exit with its code."""
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for kind, limit in zip((resource.RLIMIT_CPU, resource.RLIMIT_AS), order.get("limits", ()), strict=False):
+        resource.setrlimit(kind, (limit, limit))
     os.environ.update(order.get("environment", {}))
     watch = Watch(order)
     if "watched" in order:

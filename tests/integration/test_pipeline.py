@@ -20,6 +20,9 @@ TINY = (
 ).split()
 """A model that learns number names in seconds."""
 
+COMPILER = "torch._dynamo"
+"""PyTorch's compiler, whose import takes more than a second. With PYTHONPROFILEIMPORTTIME, Python lists the imports."""
+
 
 @pytest.fixture(scope="module")
 def run(nmt: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -84,10 +87,11 @@ def test_checkpoints_hold_all_that_is_needed(nmt: Nmt, averaged: Path, tmp_path:
     moved = tmp_path / "moved"
     averaged.rename(moved)
     try:
-        output = nmt("translate", moved, stdin=f"{name(42, 'en')}\n").stdout
+        done = nmt("translate", moved, stdin=f"{name(42, 'en')}\n", PYTHONPROFILEIMPORTTIME="1")
     finally:
         moved.rename(averaged)
-    assert output == f"{name(42, 'de')}\n"
+    assert done.stdout == f"{name(42, 'de')}\n"
+    assert COMPILER not in done.stderr
     assert list(averaged.glob("*.safetensors"))
 
 
@@ -111,7 +115,8 @@ def weights(checkpoint: Path) -> bytes:
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(nmt: Nmt, data: Path, tmp_path: Path) -> None:
     flags = [*TINY, "--save-every", "15", "--seed", "3"]
-    nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "whole")
+    whole = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "whole", PYTHONPROFILEIMPORTTIME="1")
+    assert COMPILER not in whole.stderr
     nmt("train", data, *flags, "--max-steps", 15, "--out", tmp_path / "halves")
     again = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "halves")
     assert "step 15" in again.stderr

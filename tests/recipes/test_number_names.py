@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numbers_below_1000
 import pytest
 from number_names import draw, main, name, split, write_corpus
 
@@ -22,6 +23,11 @@ from number_names import draw, main, name, split, write_corpus
 )
 def test_spelling(n: int, language: str, expected: str) -> None:
     assert name(n, language) == expected
+
+
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_the_names_that_tests_use_without_num2words_are_the_same(language: str) -> None:
+    assert [numbers_below_1000.name(n, language) for n in range(1000)] == [name(n, language) for n in range(1000)]
 
 
 @pytest.mark.parametrize("language", ["de", "en", "fr"])
