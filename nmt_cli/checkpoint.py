@@ -108,9 +108,9 @@ def _new(folder: Path) -> Iterator[Path]:
 
 def read_contents(folder: Path) -> Contents:
     """Return the content of a checkpoint's config.json."""
-    path, old = folder / CONFIG, durable.old_of(folder)
+    path = folder / CONFIG
     if not folder.is_dir():
-        if old.is_dir():
+        if (old := durable.old_of(folder)).is_dir():
             raise CheckpointError(f"{folder}: not found, but its earlier version is {old}: rename that one to use it")
         raise CheckpointError(f"{folder}: no such directory; `nmt train` writes checkpoints to RUN/{FOLDER_OF_RUN}")
     if not path.is_file():

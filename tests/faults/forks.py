@@ -148,6 +148,7 @@ def run(order: dict[str, Any], folder: Path) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for kind, limit in zip((resource.RLIMIT_CPU, resource.RLIMIT_AS), order.get("limits", ()), strict=False):
         resource.setrlimit(kind, (limit, limit))
+    os.chdir(folder)
     os.environ.update(order.get("environment", {}))
     watch = Watch(order)
     if "watched" in order:
