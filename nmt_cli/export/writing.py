@@ -24,6 +24,7 @@ def write_export(
     to: str,
     out: Path,
     *,
+    quantization: str = "float32",
     overwrite: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> None:
@@ -37,7 +38,7 @@ def write_export(
     with staged(out, overwrite=overwrite, ours=_files_of(out), marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples, origin = sample_lines(folder, task)
-        report = convert(model, task, samples, aside)
+        report = convert(model, task, samples, aside, quantization)
         (aside / checkpoint.TASK).mkdir()
         task.save(aside / checkpoint.TASK)
         record = {

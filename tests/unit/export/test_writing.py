@@ -23,7 +23,7 @@ class Recorded:
 
     fault: Exception | None = None
 
-    def export(self, model: Any, task: Any, samples: Sequence[str], folder: Path) -> list[str]:
+    def export(self, model: Any, task: Any, samples: Sequence[str], folder: Path, quantization: str) -> list[str]:
         assert not model.training
         (folder / "samples").write_text("\n".join(samples))
         if self.fault is not None:
