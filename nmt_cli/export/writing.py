@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt_cli import __version__, checkpoint
 from nmt_cli.decoding.options import ENGINES
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
@@ -69,10 +69,9 @@ def fingerprint_of(folder: Path) -> str:
 def record_of(out: Path) -> dict[str, Any]:
     """Return the record of the export `out`; empty if it is no export."""
     try:
-        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return checkpoint.read_json(out / RECORD)
+    except CheckpointError:
         return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _files_of(out: Path) -> list[str]:
