@@ -128,7 +128,8 @@ class Service:
     async def timed_out(self, request: Request, error: Exception) -> Response:
         """The answer to a request that took too long: 408 if its body did not come, 503 if its answer did not."""
         if not hasattr(request.state, "content"):
-            return answer_error(408, f"the body did not arrive within {self.limits.timeout:g} s")
+            message = f"the body did not arrive within {self.limits.timeout:g} s"
+            return answer_error(408, message, {"Connection": "close"})
         return answer_error(503, f"not answered within {self.limits.timeout:g} s; try again later, or send less")
 
     async def _value(self, request: Request, field: str) -> Any:

@@ -76,5 +76,5 @@ class Measured:
             self.metrics.seconds.labels(route).observe(seconds)
             self.metrics.requests.labels(route, code).inc()
             host = (scope.get("client") or ("-",))[0]
-            path = scope.get("raw_path", b"").decode("ascii", "replace")  # as sent: no control characters
+            path = scope.get("raw_path", b"")[:200].decode("ascii", "replace")  # as sent: no control characters
             self.log(f'{time.strftime("%Y-%m-%d %H:%M:%S")} {host} "{scope["method"]} {path}" {code} {seconds:.3f} s')
