@@ -155,8 +155,10 @@ class Service:
             raise HTTPException(413, f'"{name}" has {len(text):,} characters; at most {most:,} are taken')
         if "\n" in text.strip():
             raise HTTPException(400, f'"{name}" has several lines; send a text for each to /translate/batch')
-        if not _is_unicode(text):
-            raise HTTPException(400, f'"{name}" has half of a surrogate pair, which is not a character')
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise HTTPException(400, f'"{name}" has half of a surrogate pair, which is not a character') from error
         return text
 
     async def _answers(self, request: Request, texts: dict[str, str]) -> list[dict[str, Any]]:
@@ -183,14 +185,6 @@ def _json(body: bytes) -> Any:
         raise HTTPException(400, "the body is not the JSON expected: it is nested too deeply") from error
     except json.JSONDecodeError as error:
         raise HTTPException(400, f"the body is not JSON: {error}") from error
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[Result]) -> Result:
