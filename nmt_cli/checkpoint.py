@@ -117,7 +117,7 @@ def read_contents(folder: Path) -> Contents:
             f"{folder}: not a checkpoint: it has no {CONFIG}. A checkpoint is a directory such as "
             f"RUN/{FOLDER_OF_RUN}/step-00001500."
         )
-    content = read_json(path)
+    content = _read_json(path)
     if content.get("schema") != SCHEMA:
         theirs = "; `nmt import` makes a checkpoint of a MarianMTModel" if "model_type" in content else ""
         raise CheckpointError(
@@ -132,7 +132,7 @@ def read_contents(folder: Path) -> Contents:
 
 def verify(folder: Path) -> None:
     """Compare every file with its checksum."""
-    recorded = read_json(folder / CHECKSUMS)
+    recorded = _read_json(folder / CHECKSUMS)
     for name in (CONFIG, WEIGHTS, TRAINING_JSON, TRAINING_TENSORS):
         if name not in recorded and (name in (CONFIG, WEIGHTS) or (folder / name).exists()):
             raise CheckpointError(f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}")
@@ -152,7 +152,7 @@ def load_task(folder: Path, module: str = "") -> Task:
     if not path.is_file():
         raise CheckpointError(f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it.")
     registry.discover()
-    component = _find("task", str(read_json(path).get("name")), module, str(path))
+    component = _find("task", str(_read_json(path).get("name")), module, str(path))
     task: Task = component.build.load(folder)  # type: ignore[attr-defined]
     return task
 
@@ -167,7 +167,7 @@ def load_training(folder: Path) -> TrainingState:
     """Return what resuming from this checkpoint needs."""
     if not (folder / TRAINING_JSON).is_file():
         raise CheckpointError(f"{folder}: has weights only (an averaged checkpoint?); training cannot resume from it")
-    values = read_json(folder / TRAINING_JSON)
+    values = _read_json(folder / TRAINING_JSON)
     for name in ("state", "optimizer"):
         if not isinstance(values.get(name), dict):
             raise CheckpointError(f"{folder / TRAINING_JSON}: {name} is missing. {_ANOTHER}")
@@ -331,8 +331,7 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; raise CheckpointError if it is missing, damaged, too large, or no file."""
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
             raise CheckpointError(f"{path}: missing, or not a regular file. {_ANOTHER}")

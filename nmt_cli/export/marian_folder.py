@@ -260,8 +260,6 @@ def task_of(folder: Path, sides: Sequence[Entries], shared: bool, languages: Seq
 
 
 def _read_bytes(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path}: not a regular file")
     try:
         return path.read_bytes()
     except OSError as error:

@@ -9,11 +9,11 @@ from typing import Any
 
 from nmt_cli import __version__, checkpoint
 from nmt_cli.decoding.options import ENGINES
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
-from nmt_cli.files.text import fingerprint
+from nmt_cli.files.text import check_regular, fingerprint
 
 RECORD = "export.json"
 """The file in every export that says what it is, of which checkpoint, and names its files."""
@@ -69,9 +69,11 @@ def fingerprint_of(folder: Path) -> str:
 def record_of(out: Path) -> dict[str, Any]:
     """Return the record of the export `out`; empty if it is no export."""
     try:
-        return checkpoint.read_json(out / RECORD)
-    except CheckpointError:
+        check_regular(out / RECORD)
+        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
+    except (DataError, OSError, ValueError, RecursionError):
         return {}
+    return record if isinstance(record, dict) else {}
 
 
 def _files_of(out: Path) -> list[str]:
