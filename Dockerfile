@@ -6,7 +6,7 @@ ARG PIP_EXTRA_INDEX_URL
 
 WORKDIR /source
 COPY . .
-RUN pip install --no-cache-dir --constraint constraints.txt '.[serve]' && useradd --create-home nmt
+RUN pip install --no-cache-dir --constraint constraints.txt '.[serve,sentences,ctranslate2]' && useradd --create-home nmt
 
 USER nmt
 WORKDIR /home/nmt

@@ -80,7 +80,7 @@ async def _client(port: int, rest: Iterator[tuple[int, str]], load: Load) -> Non
 @contextmanager
 def served(checkpoint: Path, flags: Sequence[str]) -> Iterator[int]:
     """Yield the port of a server, which is stopped in the end."""
-    command = [*NMT, "serve", str(checkpoint), "--port", "0", *flags]
+    command = [*NMT, "serve", str(checkpoint), "--port", "0", "--quiet", "--no-split-sentences", *flags]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli import registry
-from nmt_cli.export.formats import FORMATS
+from nmt_cli.export.formats import FORMATS, QUANTIZATIONS
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
@@ -19,6 +19,9 @@ class ExportOptions:
     checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
     to: str = option(REQUIRED, "The program: CTranslate2, or Hugging Face Transformers.", choices=tuple(FORMATS))
     out: Path = option(REQUIRED, "The directory to write.", metavar="DIR")
+    quantization: str = option(
+        "float32", "Type of the weights in a CTranslate2 model; int8 is smallest.", choices=QUANTIZATIONS
+    )
     overwrite: bool = option(False, "Replace an earlier export.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
@@ -37,7 +40,8 @@ def export(options: ExportOptions) -> None:
     folder = locate(options.checkpoint)
     if folder != options.checkpoint:
         say(f"{options.checkpoint}: using {folder}")
-    write_export(folder, options.to, options.out, overwrite=options.overwrite, say=say)
+    to, quantization = options.to, options.quantization
+    write_export(folder, to, options.out, quantization=quantization, overwrite=options.overwrite, say=say)
     say(f"exported {folder} to {options.out}")
 
 
@@ -46,6 +50,7 @@ command = Command(
     export,
     examples=[
         "nmt export run/averaged --to ctranslate2 --out model-ctranslate2",
+        "nmt export run/averaged --to ctranslate2 --quantization int8 --out model-int8",
         "nmt export run/averaged --to huggingface --out model-huggingface",
     ],
 )

@@ -7,6 +7,7 @@ keys and values of the same input are one matrix.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError
 from nmt_cli.export.comparison import Comparison
-from nmt_cli.export.ctranslate2_engine import POSITIONS, load_engine, tokens_of
+from nmt_cli.export.ctranslate2_engine import POSITIONS, CTranslate2Engine, load_engine, tokens_of
 from nmt_cli.interfaces import BOS, EOS, SPECIAL_SYMBOLS, UNK, Task
 from nmt_cli.layers.attention import FullAttentionConfig
 from nmt_cli.layers.sublayer import FeedForward
@@ -31,19 +32,38 @@ from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
 
 
-def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
-    """See `formats.py`."""
+def export(
+    model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
+) -> Sequence[str]:
+    """See `formats.py`.
+
+    The model is compared in float32. Then its weights are written in `quantization`, whose rounding has no bound.
+    """
     transformer = _expressible(model)
     write(transformer, task, folder)
     comparison = Comparison(transformer, task, samples, "CTranslate2")
-    engine = load_engine(folder, task, torch.device("cpu"), "float32", threads=1, scores=False)
+    engine = _engine(folder, task)
+    log_probabilities = engine.log_probabilities(comparison.sources, comparison.outputs)
+    report = comparison.report(log_probabilities, _greedy(engine, comparison))
+    if quantization != "float32":
+        write(transformer, task, folder, quantization)
+        outputs = _greedy(_engine(folder, task), comparison)
+        equal = sum(map(eq, outputs, comparison.outputs))
+        report.append(f"greedy outputs with weights in {quantization}: {equal} of {len(outputs)} equal")
+    return report
+
+
+def _engine(folder: Path, task: Task) -> CTranslate2Engine:
+    return load_engine(folder, task, torch.device("cpu"), "float32", threads=1, scores=False)
+
+
+def _greedy(engine: CTranslate2Engine, comparison: Comparison) -> list[list[int]]:
     requests = map(Request, comparison.sources, comparison.limits)
     (found,) = engine.search([[*requests]], TranslateOptions(SearchOptions(beam=1)))
-    log_probabilities = engine.log_probabilities(comparison.sources, comparison.outputs)
-    return comparison.report(log_probabilities, [best[0].tokens for best in found])
+    return [best[0].tokens for best in found]
 
 
-def write(model: Transformer, task: Task, folder: Path) -> None:
+def write(model: Transformer, task: Task, folder: Path, quantization: str = "float32") -> None:
     """Write the model and its vocabularies to the existing directory `folder`, as CTranslate2 reads them."""
     spec = converted(model)
     for register, tokens in zip(
@@ -51,7 +71,7 @@ def write(model: Transformer, task: Task, folder: Path) -> None:
     ):
         register(tokens)
     spec.validate()
-    spec.optimize()  # a matrix that is used three times is written once
+    spec.optimize(quantization)  # also: a matrix that is used three times is written once
     spec.save(str(folder))
 
 

@@ -1,10 +1,13 @@
 """The formats of `nmt export`, each a module of this directory with a function of this signature:
 
-    def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]
+    def export(
+        model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
+    ) -> Sequence[str]
 
 It writes the model, in evaluation mode on the CPU, and what the other program needs of the task into the existing
 directory `folder`, where `task/` is ours; loads that there; compares log-probabilities and outputs of `samples`,
-source lines, with ours; and returns the lines that report the comparison. It raises UsageError if the program cannot
+source lines, with ours; and returns the lines that report the comparison. The comparison is in float32; `quantization`
+is the type of the weights that are then left in the directory. It raises UsageError if the program cannot
 express the model, and CheckpointError if the two differ; nothing is then left of the export.
 
 The module imports the program's package at its top. The extra that installs it has the name of the format.
@@ -19,6 +22,9 @@ from nmt_cli.errors import UsageError
 
 FORMATS = {"ctranslate2": "nmt_cli.export.ctranslate2", "huggingface": "nmt_cli.export.huggingface"}
 """The module of each format."""
+
+QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")
+"""Types of the weights in a file."""
 
 
 def module_of(to: str) -> ModuleType:

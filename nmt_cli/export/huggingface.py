@@ -31,8 +31,12 @@ TOLERANCE = 1e-4
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 
 
-def export(model: nn.Module, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
+def export(
+    model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
+) -> Sequence[str]:
     """See `formats.py`."""
+    if quantization != "float32":
+        raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
     transformer = check(model, task)
     write_tokenizer(task, folder)
     _write_json(folder / "config.json", model_config(transformer, task))

@@ -16,7 +16,6 @@ from nmt_cli.device import choose_device
 from nmt_cli.errors import UsageError, nearest
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.writing import check_no_export, fingerprint_of, record_of, write_export
-from nmt_cli.files import durable
 from nmt_cli.files.staging import alone
 
 FORMAT = "ctranslate2"
@@ -95,9 +94,12 @@ def _load_ctranslate2(
     threads = default_workers(place) if workers is None else workers
     model = load_engine(folder, task, place, "float32" if dtype == "auto" else dtype, threads, scores)
     translator = Translator(task, model, place, task_options(task, choices))
-    search = translator.options.search
-    if search.beam > 1 and search.alpha:
-        say("CTranslate2 divides by length^alpha while it searches, so a few outputs may differ from those of nmt")
+    if translator.options.search.beam > 1:
+        # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers no other order.
+        say(
+            "CTranslate2's beam search ranks by length^alpha, and without the probability of the unknown word, so a "
+            "few outputs may differ from those of nmt, and many where the vocabulary lacks words of the text"
+        )
     return translator
 
 
@@ -123,15 +125,6 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
                 f"{folder.parent}: cannot be written, and the export of a checkpoint is kept beside it. Export it to "
                 f"another place: nmt export {folder} --to {FORMAT} --out DIR, and give DIR in its place"
             )
-        _delete_orphans(folder.parent)
         say(f"exporting to {place}, which is kept")
         write_export(folder, FORMAT, place, overwrite=True, say=say)
     return place
-
-
-def _delete_orphans(directory: Path) -> None:
-    """Delete the kept exports of checkpoints that are gone."""
-    for place in directory.glob(f".*.{FORMAT}"):
-        gone = not place.with_name(place.name[1:].removesuffix(f".{FORMAT}")).exists()
-        if gone and record_of(place).get("format") == FORMAT:
-            durable.delete(place)

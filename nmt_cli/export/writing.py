@@ -9,11 +9,11 @@ from typing import Any
 
 from nmt_cli import __version__, checkpoint
 from nmt_cli.decoding.options import ENGINES
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
-from nmt_cli.files.text import fingerprint
+from nmt_cli.files.text import check_regular, fingerprint
 
 RECORD = "export.json"
 """The file in every export that says what it is, of which checkpoint, and names its files."""
@@ -24,6 +24,7 @@ def write_export(
     to: str,
     out: Path,
     *,
+    quantization: str = "float32",
     overwrite: bool = False,
     say: Callable[[str], None] = lambda message: None,
 ) -> None:
@@ -37,7 +38,7 @@ def write_export(
     with staged(out, overwrite=overwrite, ours=_files_of(out), marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples, origin = sample_lines(folder, task)
-        report = convert(model, task, samples, aside)
+        report = convert(model, task, samples, aside, quantization)
         (aside / checkpoint.TASK).mkdir()
         task.save(aside / checkpoint.TASK)
         record = {
@@ -68,8 +69,9 @@ def fingerprint_of(folder: Path) -> str:
 def record_of(out: Path) -> dict[str, Any]:
     """Return the record of the export `out`; empty if it is no export."""
     try:
+        check_regular(out / RECORD)
         record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (DataError, OSError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

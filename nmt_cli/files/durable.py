@@ -6,6 +6,7 @@ is `.NAME.old`; while it is deleted, it is `.NAME.gone`. `recover` cleans up aft
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from pathlib import Path
@@ -69,9 +70,12 @@ def recover_all(directory: Path) -> None:
 
 
 def delete(directory: Path) -> None:
-    """Delete a directory atomically: rename it first."""
+    """Delete a directory atomically, by renaming it first, and what is kept beside it as `.NAME.*`."""
+    name = glob.escape(directory.name)
+    for pattern in (f".{name}.*", f"..{name}.*"):  # an export that is kept, and one that was being written
+        for remains in directory.parent.glob(pattern):
+            _remove(remains)
     gone = _gone_of(directory)
-    _remove(gone)
     directory.rename(gone)
     _remove(gone)
 

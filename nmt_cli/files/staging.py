@@ -39,7 +39,8 @@ def staged(
     Raises:
         UsageError: `out` is in use, cannot be created, or is being written by another process.
     """
-    out = out.resolve()  # replace the target of a link, not the link
+    out = Path(os.path.realpath(out))  # replace the target of a link, not the link
+    _check_name(out)
     aside = out.with_name(f".{out.name}.unfinished")
     lock = _locked(aside, out)
     try:
@@ -95,6 +96,16 @@ def _clear(directory: Path) -> None:
             shutil.rmtree(entry)
         elif entry.name != _LOCK:
             entry.unlink()
+
+
+def _check_name(out: Path) -> None:
+    """Raise UsageError for the root directory, and for a name that other programs cannot open."""
+    if not out.name:
+        raise UsageError(f"--out {out}: not a directory that can be written anew; give a name in it")
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"--out {out}: this name is not UTF-8; choose another name") from None
 
 
 def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) -> None:

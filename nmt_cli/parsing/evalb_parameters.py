@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nmt_cli.errors import DataError, nearest
+from nmt_cli.files.text import read_lines
 
 _NUMBERS = {"MAX_ERROR": "max_error", "CUTOFF_LEN": "cutoff_length", "LABELED": "labeled", "DEBUG": ""}
 _LABELS = {
@@ -67,17 +68,11 @@ def read_parameters(path: Path, note: Callable[[str], None] = lambda remark: Non
             without exactly two values.
 
     Raises:
-        DataError: the file cannot be read, or a line has an unknown name or an invalid value. (EVALB ignores such
-            lines, so that a misspelt name silently changes the score.)
+        DataError: the file cannot be read or is not UTF-8, or a line has an unknown name or an invalid value. (EVALB
+            ignores such lines, so that a misspelt name silently changes the score.)
     """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot read this parameter file: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 ({error.reason}); is this an EVALB parameter file?") from error
     parameters = Parameters()
-    for number, raw in enumerate(text.split("\n"), start=1):
+    for number, raw in enumerate(read_lines(path), start=1):
         line = raw.rstrip(_SPACE)
         if len(line) >= 3 and not line.startswith("#"):
             parameters = _with_setting(parameters, line, f"{path}:{number}", note)

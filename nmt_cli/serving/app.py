@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,28 +35,33 @@ def application(
     parallel: int,
     largest: int,
     check: Callable[[], None] = lambda: None,
+    about: Mapping[str, Any] | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Starlette:
     """Return the ASGI application.
 
     Args:
         translate, parallel, largest: as for `TranslationQueue`.
         check: raises NmtError if nothing can be translated any more.
+        about: the answer of `GET /info`.
+        log: called with a line about each request.
     """
     metrics = Metrics(lambda: len(queue))
     queue = TranslationQueue(
         translate, parallel=parallel, largest=largest, size=limits.max_queue, started=metrics.batches.observe
     )
-    service = Service(queue, limits, check)
+    service = Service(queue, limits, check, about or {})
     routes = [
         Route("/", page),
         Route("/health", service.health),
+        Route("/info", service.info),
         Route("/metrics", metrics.page),
         Route("/translate", service.translate, methods=["POST"]),
         Route("/translate/batch", service.translate_batch, methods=["POST"]),
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Measured, metrics=metrics, routes=[route.path for route in routes])],
+        middleware=[Middleware(Measured, metrics=metrics, routes=[route.path for route in routes], log=log)],
         exception_handlers={
             HTTPException: refused,
             QueueFull: queue_full,
@@ -76,17 +81,28 @@ async def page(request: Request) -> Response:
 
 
 class Service:
-    """The routes that translate, and the one that says whether they can."""
+    """The routes that translate, and those about the server."""
 
-    def __init__(self, queue: TranslationQueue[Translation], limits: Limits, check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        queue: TranslationQueue[Translation],
+        limits: Limits,
+        check: Callable[[], None],
+        about: Mapping[str, Any],
+    ) -> None:
         self.queue = queue
         self.limits = limits
         self.check = check
+        self.about = about
 
     async def health(self, request: Request) -> Response:
         """GET /health."""
         self.check()
         return JSONResponse({"status": "ok"})
+
+    async def info(self, request: Request) -> Response:
+        """GET /info."""
+        return JSONResponse(self.about)
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""
@@ -103,14 +119,17 @@ class Service:
                 raise HTTPException(400, '"texts" must be a list of strings')
             if len(texts) > self.limits.max_texts:
                 raise HTTPException(
-                    413, f'"texts" has {len(texts):,} texts; at most {self.limits.max_texts:,} are taken'
+                    413, f'"texts" has {len(texts):,} lines; at most {self.limits.max_texts:,} are taken'
                 )
             lines = {f"texts[{n}]": self._line(f"texts[{n}]", text) for n, text in enumerate(texts)}
             answers = await self._answers(request, lines)
         return JSONResponse({"translations": answers})
 
     async def timed_out(self, request: Request, error: Exception) -> Response:
-        """The answer to a request that took too long."""
+        """The answer to a request that took too long: 408 if its body did not come, 503 if its answer did not."""
+        if not hasattr(request.state, "content"):
+            message = f"the body did not arrive within {self.limits.timeout:g} s"
+            return answer_error(408, message, {"Connection": "close"})
         return answer_error(503, f"not answered within {self.limits.timeout:g} s; try again later, or send less")
 
     async def _value(self, request: Request, field: str) -> Any:
@@ -120,10 +139,7 @@ class Service:
             body += part
             if len(body) > self.limits.max_body:
                 raise HTTPException(413, f"the body has more than {self.limits.max_body:,} bytes")
-        try:
-            content = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise HTTPException(400, f"the body is not JSON: {error}") from error
+        content = request.state.content = _json(bytes(body))
         if not isinstance(content, dict) or field not in content:
             raise HTTPException(400, f'the body must be a JSON object with the field "{field}"')
         for name in content.keys() - {field}:
@@ -139,6 +155,10 @@ class Service:
             raise HTTPException(413, f'"{name}" has {len(text):,} characters; at most {most:,} are taken')
         if "\n" in text.strip():
             raise HTTPException(400, f'"{name}" has several lines; send a text for each to /translate/batch')
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise HTTPException(400, f'"{name}" has half of a surrogate pair, which is not a character') from error
         return text
 
     async def _answers(self, request: Request, texts: dict[str, str]) -> list[dict[str, Any]]:
@@ -146,9 +166,25 @@ class Service:
         translations = await unless_client_leaves(request, self.queue.translate([*texts.values()]))
         for name, translation in zip(texts, translations, strict=True):
             if translation.truncated:
-                raise HTTPException(413, f'"{name}" has more tokens than --max-source-length of the server')
+                raise HTTPException(413, f'"{name}" is too long: it has more tokens than --max-source-length')
         best = [translation.outputs[0] for translation in translations]
         return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
+
+
+def _json(body: bytes) -> Any:
+    """Return the content of a body.
+
+    Raises:
+        HTTPException: it is not JSON.
+    """
+    try:
+        return json.loads(body.decode("utf-8-sig"), parse_int=float)  # Python refuses to read very long integers
+    except UnicodeDecodeError as error:
+        raise HTTPException(400, f"the body is not UTF-8 (byte {error.start + 1})") from error
+    except RecursionError as error:
+        raise HTTPException(400, "the body is not the JSON expected: it is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise HTTPException(400, f"the body is not JSON: {error}") from error
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[Result]) -> Result:

@@ -1,4 +1,4 @@
-"""What `GET /metrics` reports, in the text format of Prometheus."""
+"""What `GET /metrics` reports, in the text format of Prometheus; and the line about each request."""
 
 from __future__ import annotations
 
@@ -46,16 +46,18 @@ class Metrics:
 
 
 class Measured:
-    """The application `app`, with each request counted in `metrics`.
+    """The application `app`, with each request counted in `metrics` and logged.
 
     Args:
         routes: the paths with counts of their own; all others are the route "other".
+        log: called with a line about each request.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str], log: Callable[[str], None]) -> None:
         self.app = app
         self.metrics = metrics
         self.routes = routes
+        self.log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         code = 500  # unless the application answers: the error's answer is sent outside
@@ -70,5 +72,9 @@ class Measured:
         try:
             await self.app(scope, receive, note)
         finally:
-            self.metrics.seconds.labels(route).observe(time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.metrics.seconds.labels(route).observe(seconds)
             self.metrics.requests.labels(route, code).inc()
+            host = (scope.get("client") or ("-",))[0]
+            path = scope.get("raw_path", b"")[:200].decode("ascii", "replace")  # as sent: no control characters
+            self.log(f'{time.strftime("%Y-%m-%d %H:%M:%S")} {host} "{scope["method"]} {path}" {code} {seconds:.3f} s')

@@ -6,10 +6,11 @@ import math
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import torch
 import uvicorn
@@ -25,7 +26,13 @@ from nmt_cli.serving.limits import Limits
 
 
 def serve(
-    translator: Translator, workers: Workers | None, limits: Limits, host: str, port: int, say: Callable[[str], None]
+    translator: Translator,
+    workers: Workers | None,
+    limits: Limits,
+    address: tuple[str, int],
+    about: Mapping[str, Any],
+    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
     """Answer requests until SIGINT or SIGTERM; then return when those that have come are answered.
 
@@ -34,7 +41,8 @@ def serve(
     Args:
         workers: processes whose state is `translator`; each translates a batch. None is one thread of this process, or
             as many as the translator's `Engine` has.
-        port: 0 is a free port.
+        address: host and port; 0 is a free port.
+        about, log: as for `application`.
         say: called with the address when requests are accepted.
 
     Raises:
@@ -63,9 +71,9 @@ def serve(
     threads = translator.model.parallel if isinstance(translator.model, Engine) else 1
     parallel = workers.processes if workers else threads
     largest = max(1, LARGEST_BATCH[translator.device.type] // translator.options.search.beam)
-    app = application(translate, limits, parallel=parallel, largest=largest, check=check)
+    app = application(translate, limits, parallel=parallel, largest=largest, check=check, about=about, log=log)
     server = _Server(app, limits.timeout)
-    with _listener(host, port) as listener:
+    with _listener(*address) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
         say(f"listening on {_url(listener)}; Ctrl-C stops")

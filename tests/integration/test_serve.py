@@ -78,7 +78,7 @@ class Server:
 def serving(checkpoint: Path, *flags: object) -> Iterator[Server]:
     """A server, from when it listens; it is killed at the end unless it has ended."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "nmt_cli", "serve", checkpoint, "--port", "0", *map(str, flags)],
+        [sys.executable, "-m", "nmt_cli", "serve", checkpoint, "--port", "0", "--quiet", *map(str, flags)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from nmt_cli.commands.serve import ServeOptions, about, split_if_possible
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.translator import Translator
+
 Nmt = Callable[..., tuple[int, str, str]]
 
 
@@ -56,3 +60,35 @@ def test_values_out_of_range(nmt: Nmt, tiny_checkpoint: Path, flags: tuple[str, 
     code, _, err = nmt("serve", tiny_checkpoint, *flags)
     assert code == 2
     assert flags[0] in err
+
+
+def test_paragraphs_are_split_where_that_is_possible(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    translator = load_translator([tiny_checkpoint], "cpu")
+    splits = split_if_possible(translator, said.append)
+    assert (splits.options.split_sentences, said) == (True, [])
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    assert split_if_possible(translator, said.append) is translator
+    assert "nmt-cli[sentences]" in said.pop()
+    monkeypatch.setattr(type(translator.task), "source_language", None)  # as of a parser
+    assert split_if_possible(translator, said.append) is translator
+    assert said == []
+
+
+def test_what_clients_may_know(tiny_checkpoint: Path) -> None:
+    (name,) = about(ServeOptions(checkpoints=(tiny_checkpoint,)), load_translator([tiny_checkpoint], "cpu"))["models"]
+    assert name == f"{tiny_checkpoint.parent.name}/{tiny_checkpoint.name}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "splits"), [((), True), (("--no-split-sentences",), False), (("--sentence-language", "de"), True)]
+)
+def test_the_flags_of_paragraphs(
+    nmt: Nmt, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], splits: bool
+) -> None:
+    from nmt_cli.serving import server
+
+    served: list[Translator] = []
+    monkeypatch.setattr(server, "serve", lambda translator, *rest: served.append(translator))
+    assert nmt("serve", tiny_checkpoint, "--workers", 1, *flags)[0] == 0
+    assert [translator.options.split_sentences for translator in served] == [splits]

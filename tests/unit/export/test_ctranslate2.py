@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,13 @@ def test_an_export_that_computes_something_else_is_refused(
     with pytest.raises(CheckpointError, match=r"CTranslate2 computes other log-probabilities.*Nothing was exported"):
         write_export(tiny_checkpoint, "ctranslate2", tmp_path / "export")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("quantization", ["float16", "bfloat16", "int16", "int8"])
+def test_smaller_weights(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path, quantization: str) -> None:
+    said: list[str] = []
+    out = tmp_path / "export"
+    write_export(tiny_checkpoint, "ctranslate2", out, quantization=quantization, say=said.append)
+    assert re.search(rf"weights in {quantization}: \d+ of 32 equal", said[-1])
+    assert (out / "model.bin").stat().st_size < (tiny_export / "model.bin").stat().st_size
+    assert load_with("ctranslate2", [out], "cpu", {"beam": 1}).translate(["abc"]) != [""]

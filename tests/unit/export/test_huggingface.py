@@ -132,6 +132,8 @@ def test_other_models_are_refused(made: Made, tmp_path: Path) -> None:
     _, task = made()
     with pytest.raises(UsageError, match="no model like this one, a Linear"):
         huggingface.export(torch.nn.Linear(2, 2), task, [], tmp_path)
+    with pytest.raises(UsageError, match="--quantization is an option of --to ctranslate2"):
+        huggingface.export(*made(), [], tmp_path, "int8")
 
 
 def broken_weights(model: Any, whole: Any = huggingface.marian_weights) -> dict[str, Tensor]:

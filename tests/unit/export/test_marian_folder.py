@@ -21,7 +21,7 @@ from nmt_cli import checkpoint
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export import huggingface
-from nmt_cli.export.marian_folder import read
+from nmt_cli.export.marian_folder import load_weights, read
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 Text = list[tuple[str, str]]
@@ -351,3 +351,19 @@ def test_weights_in_the_older_form(copied: Path) -> None:
     torch.save(Code(), copied / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"pytorch_model.bin: cannot read the weights"):
         read(copied)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_damaged_weights_in_the_oldest_form_are_a_checkpoint_error(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
+    refused = []
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + b"\0" + whole[place + 1 :])
+        try:
+            load_weights(tmp_path)
+        except CheckpointError as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert all(str(path) in message for message in refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import tomllib
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ import pytest
 from nmt_cli.checkpoint import load_task
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export import formats
-from nmt_cli.export.writing import fingerprint_of, write_export
+from nmt_cli.export.writing import fingerprint_of, record_of, write_export
 
 
 class Recorded:
@@ -23,7 +24,7 @@ class Recorded:
 
     fault: Exception | None = None
 
-    def export(self, model: Any, task: Any, samples: Sequence[str], folder: Path) -> list[str]:
+    def export(self, model: Any, task: Any, samples: Sequence[str], folder: Path, quantization: str) -> list[str]:
         assert not model.training
         (folder / "samples").write_text("\n".join(samples))
         if self.fault is not None:
@@ -79,6 +80,14 @@ def test_only_an_export_is_replaced_and_only_if_asked(
     checkpoint = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
     with pytest.raises(UsageError, match="in use"):
         write_export(other, "ctranslate2", checkpoint, overwrite=True)
+
+
+def test_a_pipe_or_a_device_is_not_opened(tmp_path: Path) -> None:
+    for name in ("pipe", "device"):
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "pipe" / "export.json")
+    (tmp_path / "device" / "export.json").symlink_to("/dev/zero")
+    assert record_of(tmp_path / "pipe") == record_of(tmp_path / "device") == {}
 
 
 def test_every_format_has_an_extra_of_its_name() -> None:

@@ -118,6 +118,19 @@ def test_file_in_the_way(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "mine"
 
 
+@pytest.mark.parametrize(("name", "message"), [("/", "--out /: not a directory that"), ("a\udcff/b", "not UTF-8")])
+def test_names_that_cannot_be_written(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message), stage(tmp_path / name):
+        pytest.fail("must not be entered")
+    assert names(tmp_path) == set()
+
+
+def test_a_link_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("out")
+    with pytest.raises(UsageError, match="not a directory"), stage(tmp_path / "out"):
+        pytest.fail("must not be entered")
+
+
 HALF_WAY = """
 import sys, time
 from pathlib import Path

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import pytest
 from starlette.types import ASGIApp
@@ -59,12 +60,13 @@ class Client:
 
     app: ASGIApp
     leave: asyncio.Event = field(default_factory=asyncio.Event)
+    unfinished: bool = False  # the end of a body is never sent
     answer: Answer | None = None  # the last one, also before an error of the application
 
     async def ask(self, method: str, path: str, parts: Sequence[bytes] = (b"",)) -> Answer:
         """Send the parts of a body one by one, and return the answer."""
         rest = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        rest[-1]["more_body"] = False
+        rest[-1]["more_body"] = self.unfinished
         sent: list[Any] = []
 
         async def receive() -> Any:
@@ -77,6 +79,7 @@ class Client:
             sent.append(message)
 
         scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
+        scope |= {"raw_path": quote(path).encode(), "client": ("127.0.0.1", 5)}
         try:
             await self.app(scope, receive, send)
         finally:

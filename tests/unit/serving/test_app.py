@@ -80,8 +80,10 @@ def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) ->
     [
         (ONE, b"", 400, "JSON"),
         (ONE, b"text=hello", 400, "JSON"),
-        (ONE, b'{"text": "\xff"}', 400, "JSON"),
+        (ONE, b'{"text": "\xff"}', 400, "UTF-8"),
         (ONE, b"[" * 150, 400, "JSON"),
+        (ONE, b'{"text": "a\\ud800"}', 400, "surrogate"),
+        (ONE, b'{"text": 1' + b"0" * 150 + b"}", 400, "string"),
         (ONE, b'"hello"', 400, '"text"'),
         (ONE, b"{}", 400, '"text"'),
         (ONE, b'{"texts": ["a"]}', 400, '"text"'),
@@ -205,6 +207,46 @@ def test_metrics(served: Callable[..., None], backwards: Any) -> None:
         assert await metric(new(), "nmt_batch_texts_sum") == 3
 
     served(scenario)
+
+
+def test_a_body_that_breaks_the_parser_is_400_in_plain_words(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        for body in (b"[" * 200_000, b'{"text": 1' + b"0" * 5000 + b"}", b'{"text": ' + b'{"a":' * 100_000):
+            answer = await new().ask("POST", ONE, [body])
+            assert answer.code == 400
+            assert "recursion" not in answer.json["error"]
+            assert "sys." not in answer.json["error"]
+
+    served(scenario, Limits())
+
+
+def test_a_body_that_does_not_arrive_is_408(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        client = new()
+        client.unfinished = True
+        answer = await client.ask("POST", ONE, [b'{"text":'])
+        assert (answer.code, list(answer.json), answer.headers["connection"]) == (408, ["error"], "close")
+
+    served(scenario, Limits(timeout=0.01))
+
+
+def test_a_line_about_each_request_is_logged(backwards: Any, client: Any) -> None:
+    lines: list[str] = []
+    app = application(backwards, LIMITS, parallel=1, largest=8, log=lines.append)
+    asyncio.run(client(app).post(ONE, {"text": "ab"}))
+    asyncio.run(client(app).ask("GET", "/no\nwhere" + "a" * 1000))
+    patterns = (
+        r'[-\d]+ [\d:]+ 127\.0\.0\.1 "POST /translate" 200 \d+\.\d{3} s',
+        r'.* "GET /no%0Awherea{9,199}" 404 .* s',
+    )
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(pattern, line)
+
+
+def test_what_the_server_is(backwards: Any, client: Any) -> None:
+    about = {"models": ["run/averaged"], "split_sentences": True}
+    app = application(backwards, LIMITS, parallel=1, largest=8, about=about)
+    assert asyncio.run(client(app).ask("GET", "/info")).json == about
 
 
 def test_health_and_the_page(served: Callable[..., None]) -> None:
