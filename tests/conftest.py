@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def shared_data() -> Path:
     """The folder of real data: the environment variable NMT_SHARED_DATA, or shared/data beside the checkout."""
     folder = Path(os.environ.get("NMT_SHARED_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
-        pytest.skip(f"no real data in {folder}; set NMT_SHARED_DATA to its folder")
+        pytest.skip("needs real data: set NMT_SHARED_DATA to its folder")
     return folder
 
 
@@ -90,3 +91,16 @@ def unvalidated_data(tiny_data: Path, tmp_path: Path) -> Path:
     del manifest["splits"]["valid"]
     (data / "manifest.json").write_text(json.dumps(manifest))
     return data
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the tests that were skipped, by what they need."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.section("skipped, and what would run them")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:4}  {reason}")

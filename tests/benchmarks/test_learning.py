@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.samples import Spread
 
-pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install .[bench]")
 
 
 def test_curves_over_seeds_are_means_and_ranges(tmp_path: Path) -> None:

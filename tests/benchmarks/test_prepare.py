@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib")
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install .[bench]")
 
 from benchmarks.prepare import PEER, family, growth, megabytes, prepare, repeated, speed_rows, write_corpus
 from benchmarks.samples import Sample

@@ -66,7 +66,7 @@ def test_convolutions_that_are_not_dilated_need_n_over_k_layers() -> None:
 
 
 def test_the_report_has_both_tables_and_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install .[bench]")
     monkeypatch.setattr(table1, "POINT", table1.Point(n=16, d=16, k=2, r=4))
     monkeypatch.setattr(table1, "CURVES", {"n": (16, 32, 64), "d": (8, 16, 32), "k": (1, 2, 4), "r": (4, 8, 16)})
     monkeypatch.setattr(table1, "LENGTHS", (4,))

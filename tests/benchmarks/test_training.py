@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install .[bench]")
 
 from benchmarks import training
 from benchmarks.peers.serve import Size

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.samples import Sample
 
-pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install .[bench]")
 
 from benchmarks import translation
 

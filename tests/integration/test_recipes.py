@@ -118,7 +118,7 @@ def test_wrong_arguments(tmp_path: Path, arguments: tuple[str, ...], code: int, 
     assert code or f"recipes/{arguments[0]}" in done.stdout
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck: apt install shellcheck")
 @pytest.mark.parametrize("script", sorted(RECIPES.rglob("*.s[hb]*")), ids=lambda path: path.name)
 def test_shell_scripts_are_clean(script: Path) -> None:
     done = subprocess.run(["shellcheck", "-x", "-P", str(RECIPES), str(script)], capture_output=True, text=True)

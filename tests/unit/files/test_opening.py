@@ -41,7 +41,7 @@ def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
             content(path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user who is not root")
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch(0)
     with pytest.raises(DataError, match="Permission denied"):

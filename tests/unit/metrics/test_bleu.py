@@ -112,7 +112,7 @@ def test_closed_forms() -> None:
     assert only("multi-bleu", ["", ""], ["a b", "c d"]) == 0
 
 
-@pytest.mark.skipif(shutil.which("perl") is None, reason="Perl is not installed")
+@pytest.mark.skipif(shutil.which("perl") is None, reason="needs Perl: apt install perl")
 @pytest.mark.parametrize("references", [1, 3])
 def test_perl_counts_the_same(references: int, tmp_path: Path) -> None:
     chance = random.Random(references)

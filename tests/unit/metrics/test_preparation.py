@@ -22,7 +22,7 @@ lower_ascii, normalise_quotes, keep_inner_spaces = (
     STEPS[step]("de") for step in ("ascii-lower", "quotes", "ascii-spaces")
 )
 ONE_LINE = st.text(st.characters(exclude_characters="\n", exclude_categories=("Cs",)), max_size=40)
-needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="Perl is not installed")
+needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="needs Perl: apt install perl")
 
 
 def perl(program: str, lines: list[str]) -> list[str]:

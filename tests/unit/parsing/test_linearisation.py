@@ -26,7 +26,7 @@ from nmt_cli.parsing.trees import (
 
 VINYALS = Vinyals()
 AUTHORS = Authors(frozenset(("S", "NP", "VP", "PP")))
-LONG = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="takes a minute")
+LONG = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
 CAT = "(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sleeps)) (. .)))"
 
 ODD_NAMES = ["S", "NP", "VP", "XX", "NN", "/", "/NP", "~", "~NP", "~~", "<unk>", "</s>", "-LRB-"]
