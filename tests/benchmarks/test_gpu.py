@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import itertools
 import json
 import sys
 import time
@@ -106,7 +107,7 @@ def test_a_run_is_profiled_and_logged_only_where_that_disturbs_nothing(
     with pytest.raises(FileNotFoundError):  # nothing has run
         shared.train("a", gpu.TINY, steps=steps)
     [words] = calls
-    flags = dict(zip(words, words[1:], strict=False))
+    flags = dict(itertools.pairwise(words))
     assert flags["--profiled"] == str(profiled)
     assert int(str(flags["--log-every"])) > steps
 
