@@ -2,6 +2,7 @@
 #
 #   make quickstart    train a small Transformer on number names and translate with it (English to German)
 #   make test          run the tests
+#   make test-newest   run the tests with the newest versions of all packages; TORCH=torch==2.11.0 takes another torch
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make docs          build the documentation's site in build/site; a broken link is an error
 #   make faults        run the long fault-injection tests: docs/reliability.md
@@ -11,13 +12,16 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+TORCH ?= torch
 
 BIN := .venv/bin
+NEWEST := .venv-newest/bin
+TEST := -m pytest -n $(WORKERS) --dist loadfile
 STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test check docs faults bench format clean
+.PHONY: help install quickstart test test-newest check docs faults bench format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,7 +43,12 @@ quickstart: $(STAMP)
 # One thread for each worker, so that workers do not compete for cores. The tests of a file share trained models, so
 # they run in the same worker.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python $(TEST)
+
+test-newest:
+	@test -x $(NEWEST)/pip || $(PYTHON) -m venv .venv-newest
+	$(NEWEST)/python -m pip install --upgrade --upgrade-strategy eager '$(TORCH)' --editable '.[dev]'
+	OMP_NUM_THREADS=1 $(NEWEST)/python $(TEST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -74,4 +83,4 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf .venv .venv-newest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
