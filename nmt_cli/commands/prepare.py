@@ -55,8 +55,8 @@ class PrepareOptions:
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
         REQUIRED,
-        "Training text; corpus/train stands for corpus/train.en[.gz] and corpus/train.de[.gz]. Repeat for more. "
-        "PREFIX*3: every epoch has its sentences three times.",
+        "Training text; corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed. Repeat for "
+        "more. PREFIX*3: every epoch has its sentences three times.",
         metavar="PREFIX[*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text; every line is kept.", metavar="PREFIX")

@@ -11,6 +11,7 @@ from rich.console import Console
 from nmt_cli.commands.score_input import STANDARD_INPUT, check_subword_marks, read_segments, remarks
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.errors import DataError, UsageError, counted
+from nmt_cli.files.text import without_compression
 from nmt_cli.flags import Command
 from nmt_cli.metrics.bleu import DEFAULT, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
@@ -24,7 +25,7 @@ class ScoreOptions:
     """Score translations against references: BLEU, chrF2, TER."""
 
     hypotheses: tuple[str, ...] = argument(
-        "HYPOTHESES...", "Translations, plain or gzip; - is standard input. Several files are several systems."
+        "HYPOTHESES...", "Translations, plain or compressed; - is standard input. Several files are several systems."
     )
     references: tuple[str, ...] = option(
         REQUIRED, "Reference translations; repeat for several.", metavar="FILE", names=("--ref",)
@@ -95,7 +96,7 @@ def _target_language(options: ScoreOptions) -> str:
     if options.target_language or not any("moses" in measure.hypothesis for measure in measures):
         return options.target_language or "de"
     reference = options.references[0]
-    ending = PurePath(reference.removesuffix(".gz")).suffix.removeprefix(".")
+    ending = PurePath(without_compression(reference)).suffix.removeprefix(".")
     if ending in languages():
         return ending
     say(f"note: {reference} has no language ending: tokenized as German (de); see --target-lang")

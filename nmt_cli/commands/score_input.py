@@ -19,7 +19,7 @@ _TREE = re.compile(r"\s*\(.*\)\s*")
 
 
 def read_segments(name: str) -> tuple[str, list[str]]:
-    """Return the name for messages and the lines of a file (plain or gzip) or, for "-", of standard input.
+    """Return the name for messages and the lines of a file (plain or compressed) or, for "-", of standard input.
 
     Lines end at the line feed only. A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
 

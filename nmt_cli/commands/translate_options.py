@@ -22,7 +22,9 @@ class TranslateCommandOptions(ModelOptions):
 
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
-        None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
+        None,
+        "Write this file instead of standard output; compressed if it ends in .gz, .xz or .bz2.",
+        names=("--output", "-o"),
     )
     shard: str | None = option(
         None,

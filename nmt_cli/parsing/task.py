@@ -59,7 +59,7 @@ class ParsingTask(VocabularyTask):
     trees: TreeSymbols
 
     def files(self, prefix: str) -> list[Path]:
-        """Return the file PREFIX, plain or .gz, or all treebank files in the directory PREFIX."""
+        """Return the file PREFIX, plain or compressed, or all treebank files in the directory PREFIX."""
         return treebank_files(prefix)
 
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:

@@ -93,7 +93,7 @@ class TranslationTask(VocabularyTask):
         return self.config.source_lang, self.config.target_lang
 
     def files(self, prefix: str) -> list[Path]:
-        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or .gz.
+        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or compressed.
 
         Raises:
             UsageError: a language is missing, or both are the same.
