@@ -30,6 +30,7 @@ from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import Overlap
 from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS
+from nmt_cli.data.marks import MarkedLines
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint
@@ -172,15 +173,16 @@ def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfi
     if unfinished.state:
         say("going on where the interrupted command stopped")
     workers = options.workers or min(8, available_cores())
-    overlap = Overlap()
-    texts = [read_held_out(task, split, prefix, overlap) for split, prefix in options.held_out().items()]
+    overlap, marked = Overlap(), MarkedLines()
+    texts = [read_held_out(task, split, prefix, overlap, marked) for split, prefix in options.held_out().items()]
     if cleaned := unfinished.state.get("cleaned"):
         kept = np.fromfile(directory / KEPT, bool)
         train = Text(task, "train", options.parts(), kept, Counter(cleaned["dropped"]))
     else:
-        train = read_train(task, options.parts(), size, overlap, options.keep_duplicates, workers)
+        train = read_train(task, options.parts(), size, overlap, marked, options.keep_duplicates, workers)
         train.kept.tofile(directory / KEPT)
-        cleaned = {"dropped": train.dropped, "warnings": list(filter(None, map(overlap.warning, options.held_out())))}
+        overlapping = filter(None, map(overlap.warning, options.held_out()))
+        cleaned = {"dropped": train.dropped, "warnings": [*marked.warnings(), *overlapping]}
         unfinished.save(cleaned=cleaned)
     for warning in cleaned["warnings"]:
         warn(warning)

@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nmt_cli.data.marks import MOSES, SUBWORDS
 from nmt_cli.errors import DataError
 from nmt_cli.files.text import read_lines
+from nmt_cli.metrics.bleu import Score
+from nmt_cli.streams import say
 
 STANDARD_INPUT = "-"
 
 _BYTE_ORDER_MARK = "\ufeff"
-_SUBWORD_MARK = re.compile(r"@@(?= |$)|\u2581")
-_TOKENIZED = re.compile(r"&apos;|&quot;|@-@|##AT##| [.,](?= |$)")
+_TOKENIZED = re.compile(rf"{MOSES.pattern}| [.,](?= |$)")
 _TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
 _TREE = re.compile(r"\s*\(.*\)\s*")
 
@@ -37,7 +39,7 @@ def read_segments(name: str) -> tuple[str, list[str]]:
 def check_subword_marks(name: str, lines: Sequence[str]) -> None:
     """Raise DataError at the first line that contains subword marks: scores of subwords are far too high."""
     for number, line in enumerate(lines, 1):
-        if mark := _SUBWORD_MARK.search(line):
+        if mark := SUBWORDS.search(line):
             raise DataError(
                 f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
                 "high; join the subwords first, or pass --allow-subword-marks"
@@ -57,3 +59,14 @@ def remarks(name: str, lines: Sequence[str]) -> Iterator[str]:
             f"{name} looks tokenized (line {tokenized[0]}): detokenize it before scoring, or use "
             "--metric multi-bleu-untokenised"
         )
+
+
+def note_lower_case(
+    systems: Sequence[tuple[str, list[str]]], references: Sequence[list[str]], scores: Sequence[Score]
+) -> None:
+    """Print a note about systems without upper case, if the references have some and a score depends on case."""
+    cased = any("|case:mixed|" in score.signature for score in scores)
+    if cased and not all("".join(lines).islower() for lines in references):
+        for name, lines in systems:
+            if "".join(lines).islower():
+                say(f"note: {name} has no upper case, but the references have: --metric bleu-lc does not count case")

@@ -160,6 +160,24 @@ def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
     assert task.decode_target(corpus.target(100), "") == target[100]
 
 
+@pytest.mark.parametrize(
+    ("mark", "advice"), [("Ka@@ ter", "join"), ("▁Ka ter", "join"), ("it &apos;s", "detokenize"), ("a @-@ b", "detok")]
+)
+def test_marks_of_other_programs_are_warned_about_once_a_file(
+    text: Path, capfd: pytest.CaptureFixture[str], mark: str, advice: str
+) -> None:
+    source, target = sentences(300)
+    target = [f"{line} {mark}" if number % 3 == 1 else line for number, line in enumerate(target)]
+    write(text, "train", [*source[:299], f"one {mark}"], target)
+    write(text, "valid", source[:5], target[:5])
+    flags = arguments(text, "--keep-duplicates", "--workers", "2")
+    assert run(flags) == 0
+    warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ") and ":2" in line]
+    assert [line for line in warnings if advice in line] == warnings
+    assert [line.split(":")[1].split("/")[-1] for line in warnings] == ["valid.de", "train.de"]
+    assert "2: this and 99 more of 300 lines" in warnings[1]
+
+
 def test_validation_lines_all_stay(text: Path) -> None:
     source = ["", "same\x85line\u2028here", "same\x85line\u2028here", "dog " * 300, "Жук dog"]
     target = ["leer", "x", "x", "", "Hund"]
