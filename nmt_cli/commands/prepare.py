@@ -67,7 +67,10 @@ class PrepareOptions:
     )
     keep_duplicates: bool = option(False, "Keep repeated training pairs.")
     workers: int | None = option(
-        None, "Processes; the result does not depend on it. [default: number of cores, at most 8]", minimum=1
+        None,
+        "Processes; the result does not depend on it. [default: number of cores, at most 8]",
+        minimum=1,
+        maximum=parallel.MOST,
     )
     overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))

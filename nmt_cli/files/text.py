@@ -202,23 +202,26 @@ def without_compression(name: str) -> str:
     return name.removesuffix(next(filter(name.endswith, COMPRESSED), ""))
 
 
-def check_regular(path: Path) -> None:
-    """Raise DataError if `path` is missing, a directory, a pipe or a device."""
+def check_regular(path: Path, largest: int = sys.maxsize) -> None:
+    """Raise DataError if `path` is missing, a directory, a pipe, a device, or has more than `largest` bytes."""
     try:
-        mode = os.stat(path).st_mode
+        status = os.stat(path)
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-    if not stat.S_ISREG(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
         raise DataError(f"{path}: this is {kind}; expected a regular file")
+    if status.st_size > largest:
+        raise DataError(f"{path}: {status.st_size:,} bytes; expected at most {largest:,}: is this the right file?")
 
 
 def fingerprint(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or is not a regular file.
     """
+    check_regular(path)
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

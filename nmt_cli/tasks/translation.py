@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nmt_cli.data import marian, subwords, unicode
 from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
-from nmt_cli.data.subwords import LearningOptions
+from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, read_parallel
@@ -46,7 +46,7 @@ class TranslationConfig:
         "Kind of vocabulary; none: whole tokens between spaces; marian: that of `nmt import`, with --subwords-from.",
         choices=(*subwords.KINDS, marian.KIND),
     )
-    vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5)
+    vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5, maximum=LARGEST)
     separate_vocabularies: bool = option(False, "One vocabulary for each language instead of a joint one.")
     byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
     character_coverage: float = option(
