@@ -46,7 +46,7 @@ class TranslateCommandOptions(ModelOptions):
     )
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
-    quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
+    quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
 
 
 def check(options: TranslateCommandOptions) -> None:

@@ -29,6 +29,7 @@ ALL_LINES = range(1, sys.maxsize)
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REPLACEMENT = "\ufffd"
+_CONVERT = "Correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
 
 
 def read_lines(
@@ -126,10 +127,8 @@ def decoded_line(line: bytes, place: str, limit: int = LONGEST_LINE, warn: Calla
     except UnicodeDecodeError as error:
         problem = f"{place}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}"
         if warn is None:
-            raise DataError(
-                f"{problem}; correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
-            ) from error
-        warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD)")
+            raise DataError(f"{problem}. {_CONVERT}") from error
+        warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD). {_CONVERT}")
         return line.decode("utf-8", "replace")
 
 
