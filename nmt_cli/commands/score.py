@@ -8,7 +8,13 @@ from pathlib import PurePath
 
 from rich.console import Console
 
-from nmt_cli.commands.score_input import STANDARD_INPUT, check_subword_marks, note_lower_case, read_segments, remarks
+from nmt_cli.commands.score_input import (
+    STANDARD_INPUT,
+    check_subword_marks,
+    note_doubtful_scores,
+    read_segments,
+    remarks,
+)
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.errors import DataError, UsageError, counted
 from nmt_cli.files.text import without_compression
@@ -83,7 +89,7 @@ def run(options: ScoreOptions) -> None:
         if options.test is not None:
             comparisons = paired_test(systems, reference_lines, options.test, metrics, language, options.samples or 0)
         scores = score_systems(systems, reference_lines, metrics, language)
-    note_lower_case(systems, reference_lines, scores)
+    note_doubtful_scores(systems, references, scores)
     report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), language, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))

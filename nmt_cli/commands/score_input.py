@@ -17,6 +17,9 @@ STANDARD_INPUT = "-"
 _BYTE_ORDER_MARK = "\ufeff"
 _TOKENIZED = re.compile(rf"{MOSES.pattern}| [.,](?= |$)")
 _TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
+_NOT_AS_MOSES = re.compile("[\u0900-\u0dff\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7ff\U0001d400-\U0001d7ff]")
+"""Indic scripts, Hangul, Chinese and Japanese characters, mathematical letters."""
+_OTHER_SCRIPT_SHARE = 0.01  # of the lines
 _TREE = re.compile(r"\s*\(.*\)\s*")
 
 
@@ -61,12 +64,16 @@ def remarks(name: str, lines: Sequence[str]) -> Iterator[str]:
         )
 
 
-def note_lower_case(
-    systems: Sequence[tuple[str, list[str]]], references: Sequence[list[str]], scores: Sequence[Score]
+def note_doubtful_scores(
+    systems: Sequence[tuple[str, list[str]]], references: Sequence[tuple[str, list[str]]], scores: Sequence[Score]
 ) -> None:
-    """Print a note about systems without upper case, if the references have some and a score depends on case."""
+    """Print notes about scores that depend on case, of systems without upper case; and on Moses in other scripts."""
     cased = any("|case:mixed|" in score.signature for score in scores)
-    if cased and not all("".join(lines).islower() for lines in references):
+    if cased and not all("".join(lines).islower() for _, lines in references):
         for name, lines in systems:
             if "".join(lines).islower():
                 say(f"note: {name} has no upper case, but the references have: --metric bleu-lc does not count case")
+    if any("|moses:" in score.signature for score in scores):
+        for name, lines in references:
+            if sum(map(bool, map(_NOT_AS_MOSES.search, lines))) > _OTHER_SCRIPT_SHARE * len(lines):
+                say(f"note: {name} has characters that sacremoses splits differently than Moses: prefer --metric bleu")
