@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from nmt_cli.files.parallel_text import ParallelLines
 
@@ -13,30 +12,16 @@ SUBWORDS = re.compile(r"@@(?= |$)|\u2581")
 MOSES = re.compile(r"&apos;|&quot;|@-@|##AT##")
 
 _SHARE = 0.005  # of a file's lines; fewer may be text about markup
+_KINDS = {
+    "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords first": SUBWORDS,
+    "Moses' tokens (&apos;, &quot;, @-@), which outputs will have too; detokenize the text first, for example: "
+    "sacremoses -l LANG detokenize": MOSES,
+}
+# A block of text without these has no match. Looking for them takes no time.
+_NEEDLES = (b"@@", "\u2581".encode(), b"&apos;", b"&quot;", b"@-@", b"##AT##")
 
-
-class _Kind(NamedTuple):
-    pattern: re.Pattern[str]
-    needles: Sequence[bytes]  # a block of text without these has no match; finding them takes no time
-    warning: str
-
-
-_KINDS = (
-    _Kind(
-        SUBWORDS,
-        (b"@@", "\u2581".encode()),
-        "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords first",
-    ),
-    _Kind(
-        MOSES,
-        (b"&apos;", b"&quot;", b"@-@", b"##AT##"),
-        "Moses' tokens (&apos;, &quot;, @-@), which outputs will have too; detokenize the text first, for example: "
-        "sacremoses -l LANG detokenize",
-    ),
-)
-
-Found = dict[tuple[str, int], list[int]]
-"""By file and kind of marks: the numbers of the lines that have some."""
+Found = dict[tuple[str, str], list[int]]
+"""By file and warning: the numbers of the lines that have marks."""
 
 
 def marks_of(block: object) -> Found:
@@ -45,10 +30,11 @@ def marks_of(block: object) -> Found:
     if not isinstance(block, ParallelLines):
         return found
     for name, content in zip(block.names, block.blocks, strict=True):
-        for number, kind in enumerate(_KINDS):
-            if any(needle in content for needle in kind.needles):
-                lines = enumerate(content.decode("utf-8", "replace").split("\n"), block.first)
-                found[name, number] = [place for place, line in lines if kind.pattern.search(line)]
+        if any(needle in content for needle in _NEEDLES):
+            lines = content.decode("utf-8", "replace").split("\n")
+            for kind, pattern in _KINDS.items():
+                if places := [place for place, line in enumerate(lines, block.first) if pattern.search(line)]:
+                    found[name, kind] = places
     return found
 
 
@@ -57,8 +43,8 @@ class MarkedLines:
 
     def __init__(self) -> None:
         self._lines: Counter[str] = Counter()
-        self._marked: Counter[tuple[str, int]] = Counter()
-        self._first: dict[tuple[str, int], int] = {}
+        self._marked: Counter[tuple[str, str]] = Counter()
+        self._first: dict[tuple[str, str], int] = {}
 
     def add(self, block: object, found: Found) -> None:
         """Add what `marks_of` returned for a block."""
@@ -66,13 +52,11 @@ class MarkedLines:
             self._lines.update(dict.fromkeys(block.names, len(block)))
         for key, places in found.items():
             self._marked[key] += len(places)
-            self._first.setdefault(key, min(places, default=0))
+            self._first.setdefault(key, places[0])
 
     def warnings(self) -> Iterator[str]:
         """Yield a message for each file and kind of marks."""
         for (name, kind), count in self._marked.items():
-            if count > _SHARE * self._lines[name]:
-                yield (
-                    f"{name}:{self._first[name, kind]}: this and {count - 1:,} more of {self._lines[name]:,} lines "
-                    f"have {_KINDS[kind].warning}"
-                )
+            lines, first = self._lines[name], self._first[name, kind]
+            if count > _SHARE * lines:
+                yield f"{name}:{first}: this and {count - 1:,} more of {lines:,} lines have {kind}"
