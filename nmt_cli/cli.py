@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def application(words: Sequence[str]) -> typer.Typer:
     """Return the commands. Only the one that `words` call is imported and has flags, those of its components too."""
-    wide = {"max_content_width": 120}
+    wide = {"max_content_width": 120, "help_option_names": ["--help", "-h"]}
     app = typer.Typer(
         help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=wide
     )
@@ -135,6 +135,10 @@ def usage_message(error: Any) -> str:
     near = [name for name in getattr(error, "possibilities", None) or () if "." not in name]
     message = error.message if hasattr(error, "possibilities") else error.format_message()
     message = f"{message}. Did you mean {' or '.join(near)}?" if near else message
+    if error.ctx and "unexpected extra argument" in message:
+        params = [param for param in error.ctx.command.params if getattr(param, "multiple", False)]
+        for name in [param.opts[0] for param in params if error.ctx.params.get(param.name)][:1]:
+            message += f"; a flag with several values is repeated, as in {name} A {name} B"
     called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
     return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 _STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 """The modes for reopening closed streams. Writing to a closed standard output is still an error."""
@@ -58,6 +60,35 @@ def silence(stream: Any) -> None:
 def warn(message: str) -> None:
     """Print a warning on stderr."""
     say(f"warning: {message}")
+
+
+class Warnings:
+    """Prints the first `SHOWN` warnings of each kind, and at the end how many more there were; none if `quiet`.
+
+    Warnings that differ in numbers only, such as that of the line, are of one kind.
+    """
+
+    SHOWN = 3
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._counts: Counter[str] = Counter()
+        self._last: dict[str, str] = {}
+
+    def __call__(self, message: str) -> None:
+        kind = re.sub(r"0x[0-9a-f]+|\d+", "", message)
+        self._counts[kind] += 1
+        if self._counts[kind] <= self.SHOWN and not self._quiet:
+            warn(message)
+            self._last[kind] = message
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for kind, message in self._last.items():
+            if (more := self._counts[kind] - self.SHOWN) > 0:
+                warn(f"{more:,} more like this: {message.partition('; ')[0]}")
 
 
 def say(message: str) -> None:

@@ -42,7 +42,8 @@ begin_stages "$checkout/runs/multi30k-en-$target"
 export PROCESSES="${PROCESSES:-1}"
 
 stage prepare "text to ids" "" data nmt prepare --source-lang en --target-lang "$target" --train "$text/train" \
-  --valid "$text/val" --test "$text/test_2016_flickr" --moses --lowercase --subwords bpe --vocab-size 10000 --out data
+  --valid "$text/val" --test "$text/test_2016_flickr" --normalization none --moses --lowercase \
+  --subwords bpe --vocab-size 10000 --out data
 train_stage train run "train" --preset multi30k --seed 1
 stage average "the mean of the last 10 checkpoints" train averaged nmt average run --last 10 --out averaged
 stage translate "test_2016_flickr" average hypotheses \

@@ -12,7 +12,7 @@ declare -A item_seeds=()
 # wmt14_define SOURCE TARGET FLAGS OF nmt prepare...
 wmt14_define() {
   source_language="$1" target_language="$2" table="wmt14_$1_$2.json"
-  prepare_flags=("${@:3}")
+  prepare_flags=(--normalization none "${@:3}") # as the paper and the systems it compares with
 }
 
 # multi30k_define DIR: the Multi30k files in DIR instead of WMT14's, prepared as by recipes/multi30k.sh; for two cores.

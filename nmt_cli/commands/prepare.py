@@ -30,6 +30,7 @@ from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import Overlap
 from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS
+from nmt_cli.data.marks import MarkedLines
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint
@@ -55,8 +56,8 @@ class PrepareOptions:
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
         REQUIRED,
-        "Training text; corpus/train stands for corpus/train.en[.gz] and corpus/train.de[.gz]. Repeat for more. "
-        "PREFIX*3: every epoch has its sentences three times.",
+        "Training text; corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed. Repeat for "
+        "more. PREFIX*3: every epoch has its sentences three times.",
         metavar="PREFIX[*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text; every line is kept.", metavar="PREFIX")
@@ -66,7 +67,10 @@ class PrepareOptions:
     )
     keep_duplicates: bool = option(False, "Keep repeated training pairs.")
     workers: int | None = option(
-        None, "Processes; the result does not depend on it. [default: number of cores, at most 8]", minimum=1
+        None,
+        "Processes; the result does not depend on it. [default: number of cores, at most 8]",
+        minimum=1,
+        maximum=parallel.MOST,
     )
     overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
@@ -172,15 +176,16 @@ def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfi
     if unfinished.state:
         say("going on where the interrupted command stopped")
     workers = options.workers or min(8, available_cores())
-    overlap = Overlap()
-    texts = [read_held_out(task, split, prefix, overlap) for split, prefix in options.held_out().items()]
+    overlap, marked = Overlap(), MarkedLines()
+    texts = [read_held_out(task, split, prefix, overlap, marked) for split, prefix in options.held_out().items()]
     if cleaned := unfinished.state.get("cleaned"):
         kept = np.fromfile(directory / KEPT, bool)
         train = Text(task, "train", options.parts(), kept, Counter(cleaned["dropped"]))
     else:
-        train = read_train(task, options.parts(), size, overlap, options.keep_duplicates, workers)
+        train = read_train(task, options.parts(), size, overlap, marked, options.keep_duplicates, workers)
         train.kept.tofile(directory / KEPT)
-        cleaned = {"dropped": train.dropped, "warnings": list(filter(None, map(overlap.warning, options.held_out())))}
+        overlapping = filter(None, map(overlap.warning, options.held_out()))
+        cleaned = {"dropped": train.dropped, "warnings": [*marked.warnings(), *overlapping]}
         unfinished.save(cleaned=cleaned)
     for warning in cleaned["warnings"]:
         warn(warning)

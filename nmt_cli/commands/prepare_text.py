@@ -18,6 +18,7 @@ from nmt_cli.commands.prepare_unfinished import Unfinished
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes, pair_hash
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
+from nmt_cli.data.marks import Found, MarkedLines, marks_of
 from nmt_cli.errors import DataError
 from nmt_cli.interfaces import Example, Task
 
@@ -82,14 +83,16 @@ class Text:
                 yield Marked(part, block, chosen)
 
 
-def read_held_out(task: Task, split: str, prefix: str, overlap: Overlap) -> Text:
+def read_held_out(task: Task, split: str, prefix: str, overlap: Overlap, marked: MarkedLines) -> Text:
     """Read validation or test text, of which every line is kept."""
     count = 0
-    for example in task.read(prefix):
-        if "\0" in example.source or "\0" in example.target:
-            raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
-        overlap.watch(split, example.source, example.target, example.place)
-        count += 1
+    for block in task.blocks(prefix):
+        count += len(block)
+        marked.add(block, marks_of(block))
+        for example in task.examples(block):
+            if "\0" in example.source or "\0" in example.target:
+                raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
+            overlap.watch(split, example.source, example.target, example.place)
     if not count:
         raise DataError(f"--{split} {prefix}: the files are empty")
     return Text(task, split, [Part(prefix)], np.ones(count, bool))
@@ -100,10 +103,17 @@ class _Cleaned(NamedTuple):
     dropped: Counter[str]
     hashes: bytes  # of the pairs kept
     overlap: set[tuple[str, str]]
+    marks: Found
 
 
 def read_train(
-    task: Task, parts: Sequence[Part], size: int, overlap: Overlap, keep_duplicates: bool, workers: int
+    task: Task,
+    parts: Sequence[Part],
+    size: int,
+    overlap: Overlap,
+    marked: MarkedLines,
+    keep_duplicates: bool,
+    workers: int,
 ) -> Text:
     """Read the training text, of `size` bytes, and decide which pairs are kept."""
     kept = bytearray()
@@ -112,11 +122,12 @@ def read_train(
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
         clean = partial(_clean, hashed=not keep_duplicates)
-        for _, cleaned in parallel.mapped(clean, (task, overlap), blocks, workers):
+        for block, cleaned in parallel.mapped(clean, (task, overlap), blocks, workers):
             kept += cleaned.kept
             dropped += cleaned.dropped
             hashes.add(cleaned.hashes)
             overlap.add(cleaned.overlap)
+            marked.add(block, cleaned.marks)
     mask = np.frombuffer(kept, dtype=bool)
     if not keep_duplicates:
         repeated = hashes.repeated()
@@ -140,6 +151,7 @@ def _clean(state: tuple[Task, Overlap], block: Any, hashed: bool) -> _Cleaned:
         Counter(reason for reason in reasons if reason is not None),
         b"".join(pair_hash(*pair) for pair in pairs) if hashed else b"",
         overlap.of(pairs),
+        marks_of(block),
     )
 
 

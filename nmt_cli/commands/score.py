@@ -8,9 +8,16 @@ from pathlib import PurePath
 
 from rich.console import Console
 
-from nmt_cli.commands.score_input import STANDARD_INPUT, check_subword_marks, read_segments, remarks
+from nmt_cli.commands.score_input import (
+    STANDARD_INPUT,
+    check_subword_marks,
+    note_doubtful_scores,
+    read_segments,
+    remarks,
+)
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.errors import DataError, UsageError, counted
+from nmt_cli.files.text import without_compression
 from nmt_cli.flags import Command
 from nmt_cli.metrics.bleu import DEFAULT, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
@@ -24,7 +31,7 @@ class ScoreOptions:
     """Score translations against references: BLEU, chrF2, TER."""
 
     hypotheses: tuple[str, ...] = argument(
-        "HYPOTHESES...", "Translations, plain or gzip; - is standard input. Several files are several systems."
+        "HYPOTHESES...", "Translations, plain or compressed; - is standard input. Several files are several systems."
     )
     references: tuple[str, ...] = option(
         REQUIRED, "Reference translations; repeat for several.", metavar="FILE", names=("--ref",)
@@ -82,6 +89,7 @@ def run(options: ScoreOptions) -> None:
         if options.test is not None:
             comparisons = paired_test(systems, reference_lines, options.test, metrics, language, options.samples or 0)
         scores = score_systems(systems, reference_lines, metrics, language)
+    note_doubtful_scores(systems, references, scores)
     report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), language, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
@@ -95,7 +103,7 @@ def _target_language(options: ScoreOptions) -> str:
     if options.target_language or not any("moses" in measure.hypothesis for measure in measures):
         return options.target_language or "de"
     reference = options.references[0]
-    ending = PurePath(reference.removesuffix(".gz")).suffix.removeprefix(".")
+    ending = PurePath(without_compression(reference)).suffix.removeprefix(".")
     if ending in languages():
         return ending
     say(f"note: {reference} has no language ending: tokenized as German (de); see --target-lang")

@@ -24,7 +24,7 @@ from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
 from nmt_cli.flags import Command, MoreFlags, Panel
-from nmt_cli.streams import say, warn
+from nmt_cli.streams import Warnings, say
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
@@ -60,19 +60,20 @@ def translate(options: TranslateCommandOptions) -> None:
         return
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
+        warn = stack.enter_context(Warnings(options.quiet))
         source = stack.enter_context(open_input(options.input))
         target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
         prefixes = stack.enter_context(open_prefixes(options.prefix))
         translator = load()
-        page = stack.enter_context(_attention_page(translator, options))
+        page = stack.enter_context(_attention_page(translator, options, warn))
         write = stack.enter_context(open_output(options.output))
         if options.input is None and sys.stdin.isatty():
             note("Type lines; Ctrl-D ends.")
         if target is None:
             workers = stack.enter_context(translation_workers(translator, options.workers))
-            summary = _translate_stream(translator, workers, source, prefixes, write, page, options, part)
+            summary = _translate_stream(translator, workers, source, prefixes, write, page, options, part, warn)
         else:
-            summary = _score_stream(translator, source, target, write, options, part)
+            summary = _score_stream(translator, source, target, write, options, part, warn)
         for line in summary:
             note(line)
 
@@ -117,6 +118,7 @@ def _translate_stream(
     page: AttentionPage | None,
     options: TranslateCommandOptions,
     part: range,
+    warn: Warnings,
 ) -> Iterator[str]:
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
@@ -155,6 +157,7 @@ def _score_stream(
     write: Callable[[bytes], None],
     options: TranslateCommandOptions,
     part: range,
+    warn: Warnings,
 ) -> Iterator[str]:
     """Score the lines of `target` that are in `part`; return the lines of the summary."""
     from nmt_cli.commands.translate_targets import check_line_counts, score_stream
@@ -162,7 +165,7 @@ def _score_stream(
     if options.input and options.score_target and identity(options.input) and identity(options.score_target):
         check_line_counts(options.input, options.score_target)  # before the work; pipes are compared at their end
     with _progress(source, part, options) as advance:
-        totals = score_stream(translator, source, target, write, advance, part, options.token_scores)
+        totals = score_stream(translator, source, target, write, advance, warn, part, options.token_scores)
     return totals.summary()
 
 
@@ -204,7 +207,9 @@ def _progress(
 
 
 @contextmanager
-def _attention_page(translator: Translator, options: TranslateCommandOptions) -> Iterator[AttentionPage | None]:
+def _attention_page(
+    translator: Translator, options: TranslateCommandOptions, warn: Warnings
+) -> Iterator[AttentionPage | None]:
     """Yield the page that collects translations, and write it at the end."""
     if options.attention is None:
         yield None

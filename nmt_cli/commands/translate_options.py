@@ -22,7 +22,9 @@ class TranslateCommandOptions(ModelOptions):
 
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
-        None, "Write this file instead of standard output; gzip if it ends in .gz.", names=("--output", "-o")
+        None,
+        "Write this file instead of standard output; compressed if it ends in .gz, .xz or .bz2.",
+        names=("--output", "-o"),
     )
     shard: str | None = option(
         None,
@@ -44,7 +46,7 @@ class TranslateCommandOptions(ModelOptions):
     )
     token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
-    quiet: bool = option(False, "No progress and no summary on stderr.", names=("--quiet", "-q"))
+    quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
 
 
 def check(options: TranslateCommandOptions) -> None:

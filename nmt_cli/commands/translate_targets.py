@@ -17,7 +17,6 @@ from nmt_cli.files.opening import Input
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import ALL_LINES, count_lines, decoded_lines, read_windows
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
-from nmt_cli.streams import warn
 from nmt_cli.training.validation import perplexity
 
 
@@ -56,6 +55,7 @@ def score_stream(
     target: Input,
     write: Callable[[bytes], None],
     advance: Callable[[Sequence[str]], None],
+    warn: Callable[[str], None],
     part: range = ALL_LINES,
     token_scores: bool = False,
 ) -> Totals:
@@ -65,7 +65,7 @@ def score_stream(
         DataError: one of the two has more lines.
     """
     totals = Totals()
-    for sources, targets in _windows(source, target, translator.options.read_ahead, part):
+    for sources, targets in _windows(source, target, translator.options.read_ahead, warn, part):
         start = time.perf_counter()
         first = part.start + totals.lines
         places = [f"{target.name}:{number}" for number in range(first, first + len(targets))]
@@ -100,7 +100,9 @@ def check_line_counts(source: Path, target: Path) -> None:
         raise not_parallel(str(source), counts[0], str(target), counts[1])
 
 
-def _windows(source: Input, target: Input, lines: int, part: range) -> Iterator[tuple[list[str], list[str]]]:
+def _windows(
+    source: Input, target: Input, lines: int, warn: Callable[[str], None], part: range
+) -> Iterator[tuple[list[str], list[str]]]:
     """Yield groups of lines of both, as `read_windows`."""
     windows = read_windows(source, lines, warn, part=part)
     targets = (line for line in decoded_lines(target, warn, part=part) if line is not None)

@@ -205,6 +205,7 @@ class Corpus:
 
     def _raw(self, side: str) -> list[str]:
         path = self._path(side, "txt")
+        check_regular(path)
         try:
             # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
             lines = path.read_bytes().decode("utf-8").split("\n")

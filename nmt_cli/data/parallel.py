@@ -20,6 +20,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+MOST = 1024
+"""Processes that a user may ask for."""
+
+
 class WorkerDied(NmtError):
     """A worker process ended by itself, or was killed; the others ended with it."""
 

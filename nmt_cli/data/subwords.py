@@ -24,12 +24,14 @@ from nmt_cli.data.marian import MarianPieces
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
 from nmt_cli.data.word_ids import WordIds
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.files.text import check_regular
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
 
+LARGEST = (1 << 31) - 1
+"""Entries of a vocabulary: what SentencePiece takes."""
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
 _RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer skips a line with the latter
 _LONGEST_CACHED_WORD = 64
@@ -215,10 +217,10 @@ def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
         DataError: the file is missing or has changed.
     """
     path = folder / Path(str(description["file"])).name  # never outside `folder`
-    check_regular(path)
-    if fingerprint(path) != description["sha256"]:
-        raise DataError(f"{path}: this vocabulary has changed since it was saved; restore the original")
+    check_regular(path, marian.LARGEST_FILE)
     content, kind = path.read_bytes(), str(description["kind"])
+    if hashlib.sha256(content).hexdigest() != description["sha256"]:
+        raise DataError(f"{path}: this vocabulary has changed since it was saved; restore the original")
     try:
         if kind in ("bpe", "unigram", "character"):
             vocabulary: Vocabulary = SentencePieces(content, kind)

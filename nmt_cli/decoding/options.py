@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.config import check_values, flag
+from nmt_cli.data import parallel
 from nmt_cli.errors import UsageError, nearest
 from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.registry import argument, option
@@ -36,6 +37,7 @@ class ModelOptions:
         None,
         "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
         minimum=1,
+        maximum=parallel.MOST,
     )
     dictionary: Path | None = option(
         None, "With --replace-unknown: translations of source words, a line each: word, tab, translation."
@@ -100,7 +102,7 @@ class TranslateOptions:
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )
-    max_length: int | None = option(None, "Maximum output length, whatever the source's.", minimum=1)
+    max_length: int | None = option(None, "Maximum output length, where --max-length-offset allows more.", minimum=1)
     no_repeat_ngram: int | None = option(None, "Never repeat a sequence of N tokens within an output.", minimum=1)
     replace_unknown: bool = option(
         False, "Allow unknown words, and replace each by the source word that it attends to most."

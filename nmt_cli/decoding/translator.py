@@ -338,7 +338,9 @@ def _outputs_of_worker(translator: Translator, batch: list[_Encoded]) -> list[li
 
 
 def _plain(text: str) -> str:
-    """Return the text with "?" for half a surrogate pair; raise UsageError if it is no text."""
+    """Return the text with "?" for half a surrogate pair; raise UsageError if it is no text, or several lines."""
     if not isinstance(text, str):
         raise UsageError(f"expected lines of text, not {type(text).__name__}: {text!r}")
+    if "\n" in text.strip():
+        raise UsageError(f"expected one line, not several, in {text[:60]!r}; give a list with each line")
     return text.encode("utf-8", "replace").decode()

@@ -17,7 +17,7 @@ from nmt_cli.interfaces import BOS, EOS, UNK, Model, ShowsAttention, Task
 
 
 def read_dictionary(path: Path) -> dict[str, str]:
-    """Return translations by source word from a file of lines `word<TAB>translation`, plain or gzip.
+    """Return translations by source word from a file of lines `word<TAB>translation`, plain or compressed.
 
     Of several translations of a word, the first counts.
 

@@ -17,6 +17,7 @@ from nmt_cli.checkpoint import weights_of
 from nmt_cli.config import flag
 from nmt_cli.data.marian import MarianPieces
 from nmt_cli.data.subwords import SentencePieces
+from nmt_cli.data.unicode import with_rule
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.comparison import Comparison
@@ -48,8 +49,9 @@ def export(
 def write_tokenizer(task: Any, folder: Path) -> None:
     """Write the files of the tokenizer; raise UsageError if it has no vocabularies like these."""
     source, target = task.vocabularies()
-    (folder / "source.spm").write_bytes(sentencepiece_model(source))
-    (folder / "target.spm").write_bytes(sentencepiece_model(target))
+    for side, vocabulary in (("source", source), ("target", target)):
+        model = with_rule(sentencepiece_model(vocabulary), task.config.normalization)
+        (folder / f"{side}.spm").write_bytes(model)
     _write_json(folder / "vocab.json", ids_of(source))
     if not task.shared_vocabulary:
         _write_json(folder / "target_vocab.json", ids_of(target))
@@ -79,6 +81,7 @@ def check(model: nn.Module, task: Any) -> Transformer:
         "--experts": config.experts,
         "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
         **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
+        "--normalization nfc": task.config.normalization == "nfc",
     }
     for name, there in present.items():
         if there:

@@ -21,10 +21,11 @@ from torch import Tensor
 from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
 from nmt_cli.config import flag, restored
-from nmt_cli.data.marian import KIND, MarianPieces
+from nmt_cli.data.marian import KIND, LARGEST_FILE, MarianPieces
+from nmt_cli.data.unicode import NONE
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.marian import OUTPUT, OUTPUT_BIAS, SHARED, SIDES, layer_weights, our_order, reordered
-from nmt_cli.files.text import fingerprint
+from nmt_cli.files.text import check_regular, fingerprint
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -253,13 +254,21 @@ def task_of(folder: Path, sides: Sequence[Entries], shared: bool, languages: Seq
         raise CheckpointError(f"{folder}: damaged: source.spm or target.spm is no SentencePiece model") from error
     component = registry.find("task", "translation")
     task = component.build(
-        component.config(**names, subwords=KIND, vocab_size=len(target), separate_vocabularies=not shared)
+        component.config(
+            **names,
+            subwords=KIND,
+            normalization=NONE,  # its SentencePiece models have a rule of their own
+            vocab_size=len(target),
+            separate_vocabularies=not shared,
+        )
     )
     task.set_vocabularies(source, source if source.serialise() == target.serialise() else target)
     return task
 
 
 def _read_bytes(path: Path) -> bytes:
+    if path.exists():
+        check_regular(path, LARGEST_FILE)
     try:
         return path.read_bytes()
     except OSError as error:

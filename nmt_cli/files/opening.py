@@ -1,10 +1,11 @@
-"""Files and standard streams as bytes. Gzip is recognised by content when reading and by the name when writing."""
+"""Files and standard streams as bytes, compressed ones too: recognised by content to read, by the name to write."""
 
 from __future__ import annotations
 
-import gzip
+import importlib
 import io
 import os
+import re
 import select
 import stat
 import sys
@@ -12,18 +13,29 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, NmtError
 
 PAUSE = 0.02
 """Seconds without input that count as a pause."""
 
+COMPRESSED = (".gz", ".xz", ".bz2")
+"""The endings of compressed files that can be read and written."""
+
 _BLOCK = 1 << 18
-_GZIP = b"\x1f\x8b"
+_BEGINNINGS = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+    "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    "Zstandard": re.compile(rb"\x28\xb5\x2f\xfd"),
+}
+# Some builds of Python lack one of them, so they are imported when they are needed.
+_READERS = {"gzip": "gzip", "xz": "lzma", "bzip2": "bz2"}
 
 
 class Input:
-    """The bytes of a file, a pipe or a terminal, decompressed where they are gzip.
+    """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz or bzip2 data.
 
     Args:
         consumed: called with the number of bytes of the file read since the last call.
@@ -33,6 +45,7 @@ class Input:
         self.name = name
         self._raw = raw
         self._content: io.BufferedIOBase | None = None
+        self._form: str | None = None  # of compression
         self._consumed = consumed
         self._position = 0
         self._length = 0  # bytes of content returned by `read`
@@ -41,31 +54,42 @@ class Input:
 
     def ready(self) -> bool:
         """Whether `read` can return bytes now or within `PAUSE` seconds."""
-        return isinstance(self._content, gzip.GzipFile) or bool(select.select([self._raw], [], [], PAUSE)[0])
+        return self._form is not None or bool(select.select([self._raw], [], [], PAUSE)[0])
 
     def read(self) -> bytes:
         """Return some bytes, waiting for them if necessary; empty at the end.
 
         Raises:
-            DataError: the input cannot be read, or is damaged gzip data.
+            DataError: the input cannot be read, is damaged compressed data, or is compressed by Zstandard.
         """
         try:
-            if self._content is None:
-                plain = io.BufferedReader(self._raw, _BLOCK)
-                self._content = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
-            block = self._content.read1(_BLOCK)
+            content = self._content = self._content or self._opened()
+            block = content.read1(_BLOCK)
         except EOFError as error:
-            raise DataError(f"{self.name}: the gzip data is truncated; copy or download it again") from error
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{self.name}: damaged gzip data ({error}); copy or download it again") from error
-        except OSError as error:
-            raise DataError(f"{self.name}: cannot read this file: {error.strerror or error}") from error
+            raise DataError(f"{self.name}: the {self._form} data is truncated; copy or download it again") from error
+        except Exception as error:  # xz has a class of errors of its own
+            if isinstance(error, OSError) and error.errno is not None:
+                raise DataError(f"{self.name}: cannot read this file: {error.strerror}") from error
+            if self._form is None or isinstance(error, (NmtError, MemoryError)):
+                raise
+            raise DataError(f"{self.name}: damaged {self._form} data ({error}); copy or download it again") from error
         if self._consumed:
             position = self._raw.tell()
             self._consumed(position - self._position)
             self._position = position
         self._length += len(block)
         return block
+
+    def _opened(self) -> io.BufferedIOBase:
+        plain = io.BufferedReader(self._raw, _BLOCK)
+        beginning = plain.peek(10)
+        self._form = next((form for form, pattern in _BEGINNINGS.items() if pattern.match(beginning)), None)
+        if self._form is None:
+            return plain
+        if self._form not in _READERS:
+            raise DataError(f"{self.name}: {self._form} data; decompress it first: zstd -dc {self.name}")
+        opened: io.BufferedIOBase = importlib.import_module(_READERS[self._form]).open(plain)
+        return opened
 
     def file_position(self, length: float) -> float:
         """Return about how many bytes of the file hold the first `length` bytes of the content, read already."""
@@ -94,7 +118,7 @@ def open_input(path: Path | None, consumed: Callable[[int], None] | None = None)
 def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
     """Open a file, or standard output where `path` is None; yield the function that writes bytes to it.
 
-    A name that ends in `.gz` is written as gzip. An existing file keeps its content until the first write, or until
+    The name's ending says whether it is compressed. An existing file keeps its content until the first write, or until
     the block ends without an error.
 
     Raises:
@@ -103,7 +127,7 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
     if path is None:
         yield lambda content: _write(sys.stdout.fileno(), content, "standard output")
         return
-    packer = zlib.compressobj(wbits=31) if path.suffix == ".gz" else None
+    packer = _packer(path.suffix)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
     holds_former = stat.S_ISREG(os.fstat(descriptor).st_mode)
 
@@ -123,6 +147,18 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
                 _write(descriptor, packer.flush(), str(path))
         finally:
             os.close(descriptor)
+
+
+def _packer(ending: str) -> Any:
+    """Return an object with `compress` and `flush`, or None if the ending is not one of `COMPRESSED`."""
+    match ending:
+        case ".gz":
+            return zlib.compressobj(wbits=31)
+        case ".xz":
+            return importlib.import_module("lzma").LZMACompressor()
+        case ".bz2":
+            return importlib.import_module("bz2").BZ2Compressor()
+    return None
 
 
 def _write(descriptor: int, content: bytes, name: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nmt_cli.errors import DataError
-from nmt_cli.files.opening import Input, open_input
+from nmt_cli.files.opening import COMPRESSED, Input, open_input
 
 LONGEST_LINE = 1 << 26
 """Bytes. A longer line is an error: the file is not text."""
@@ -29,12 +29,13 @@ ALL_LINES = range(1, sys.maxsize)
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REPLACEMENT = "\ufffd"
+_CONVERT = "Correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
 
 
 def read_lines(
     path: Path | None, consumed: Callable[[int], None] | None = None, *, keep_mark: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or gzip; of standard input where `path` is None.
+    """Yield the lines of a UTF-8 file, plain or compressed; of standard input where `path` is None.
 
     A byte-order mark at the start and a carriage return at the end of a line are removed.
 
@@ -42,7 +43,7 @@ def read_lines(
         keep_mark: keep a byte-order mark.
 
     Raises:
-        DataError: the file cannot be read, is not UTF-8, is damaged gzip data, or has a line of more than
+        DataError: the file cannot be read, is not UTF-8, is damaged compressed data, or has a line of more than
             `LONGEST_LINE` bytes. The message names the file and the line.
     """
     with open_input(path, consumed) as stream:
@@ -126,10 +127,8 @@ def decoded_line(line: bytes, place: str, limit: int = LONGEST_LINE, warn: Calla
     except UnicodeDecodeError as error:
         problem = f"{place}: not valid UTF-8: byte 0x{line[error.start]:02x} at position {error.start + 1}"
         if warn is None:
-            raise DataError(
-                f"{problem}; correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
-            ) from error
-        warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD)")
+            raise DataError(f"{problem}. {_CONVERT}") from error
+        warn(f"{problem}; each invalid byte is read as {_REPLACEMENT} (U+FFFD). {_CONVERT}")
         return line.decode("utf-8", "replace")
 
 
@@ -139,7 +138,7 @@ def too_long(place: str) -> DataError:
 
 
 def count_lines(path: Path) -> int:
-    """Return the number of lines of a file, plain or gzip, as `decoded_lines` counts them.
+    """Return the number of lines of a file, plain or compressed, as `decoded_lines` counts them.
 
     Raises:
         DataError: the file cannot be read.
@@ -153,44 +152,75 @@ def count_lines(path: Path) -> int:
 
 
 def find_file(prefix: str, ending: str) -> Path:
-    """Return the path `PREFIX.ENDING`, or else `PREFIX.ENDING.gz`.
+    """Return the path `PREFIX.ENDING`, or else that of the compressed file.
 
     Raises:
-        DataError: neither exists (the message suggests others), or it is not a regular file.
+        DataError: there is none (the message suggests others), or it is not a regular file.
     """
-    plain = Path(f"{prefix}.{ending}")
-    for path in (plain, Path(f"{plain}.gz")):
-        if path.exists():
-            check_regular(path)
-            return path
-    name, directory = Path(prefix).name.removesuffix(".gz"), plain.parent
-    others = {p.name.removesuffix(".gz").removesuffix(f".{ending}") for p in directory.glob(f"*.{ending}*")}
-    close = [Path(name).stem] if Path(name).stem in others else difflib.get_close_matches(name, others, n=1)
-    beside = sorted(p.name for p in directory.glob("*") if p.name.startswith(f"{name}."))
-    if close:
+    path, given = Path(f"{prefix}.{ending}"), Path(prefix)
+    if found := plain_or_compressed(path):
+        return found
+    directory = given if given.is_dir() else path.parent
+    names = sorted(os.listdir(directory)) if directory.is_dir() else []
+    prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name}
+    beginning = without_compression(given.name)
+    close = [Path(beginning).stem] if Path(beginning).stem in prefixes else None
+    close = close or difflib.get_close_matches(beginning, prefixes, n=1)
+    beside = [name for name in names if name.startswith(f"{beginning}.")]
+    if given.is_dir():
+        example = directory / min(prefixes, default="train")
+        hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
+    elif close:
         hint = f"Did you mean the prefix {directory / close[0]}?"
+    elif given.is_file():
+        hint = (
+            f"{prefix} is a file, not the beginning of the names of two. Columns separated by tabs become two files "
+            f"with: cut -f 1 {prefix} > NAME.{ending}, and so on."
+        )
     else:
         hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
-    raise DataError(f"{plain}: no such file, nor {plain}.gz. {hint}")
+    raise DataError(f"{path}: no such file, nor a compressed one, as {path}.gz. {hint}")
 
 
-def check_regular(path: Path) -> None:
-    """Raise DataError if `path` is missing, a directory, a pipe or a device."""
+def plain_or_compressed(path: Path) -> Path | None:
+    """Return `path`, or else the file with one of `COMPRESSED` after its name; None if there is neither.
+
+    Raises:
+        DataError: it is not a regular file.
+    """
+    for ending in ("", *COMPRESSED):
+        candidate = Path(f"{path}{ending}")
+        if candidate.exists():
+            check_regular(candidate)
+            return candidate
+    return None
+
+
+def without_compression(name: str) -> str:
+    """Return a file's name without the ending that says that it is compressed."""
+    return name.removesuffix(next(filter(name.endswith, COMPRESSED), ""))
+
+
+def check_regular(path: Path, largest: int = sys.maxsize) -> None:
+    """Raise DataError if `path` is missing, a directory, a pipe, a device, or has more than `largest` bytes."""
     try:
-        mode = os.stat(path).st_mode
+        status = os.stat(path)
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-    if not stat.S_ISREG(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
         raise DataError(f"{path}: this is {kind}; expected a regular file")
+    if status.st_size > largest:
+        raise DataError(f"{path}: {status.st_size:,} bytes; expected at most {largest:,}: is this the right file?")
 
 
 def fingerprint(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or is not a regular file.
     """
+    check_regular(path)
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

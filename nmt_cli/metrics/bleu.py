@@ -276,10 +276,10 @@ def _corpus_score(metric: Any, hypotheses: Lines, references: Sequence[Lines]) -
     return metric._aggregate_and_compute(statistics)
 
 
-def signature_of(measure: Measure, metric: Any, target_language: str) -> str:
+def signature_of(measure: Measure, metric: Any, target_language: str, of_test: Mapping[str, str] | None = None) -> str:
     """Return sacreBLEU's signature of a metric that has been used, completed by how the lines were prepared."""
     signature = metric.get_signature()
-    for key, value in measure.signature.items():
+    for key, value in {**(of_test or {}), **measure.signature}.items():
         signature.update(key, value.format(language=target_language))
     if "moses" in measure.hypothesis:
         signature.update("moses", f"sacremoses-{version('sacremoses')}")

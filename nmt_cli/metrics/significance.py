@@ -74,8 +74,8 @@ def paired_test(
         _, columns = paired()
         results: list[Any] = next(column for name, column in columns.items() if name != "System")
         name = measure.name.format(language=target_language)
-        signature = signature_of(measure, metric, target_language)
-        signature += f"|{TESTS[test]}:{paired.n_samples}|seed:{str(paired._seed).lower()}"
+        of_test = {TESTS[test]: str(paired.n_samples), "seed": str(paired._seed).lower()}
+        signature = signature_of(measure, metric, target_language, of_test)
         for (system, _), result in zip(systems, results, strict=True):
             values = (result.p_value, result.mean, result.ci)
             p_value, mean, interval = (None if value is None else float(value) for value in values)

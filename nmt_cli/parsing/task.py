@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
-from nmt_cli.data.subwords import LearningOptions
+from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.interfaces import SPECIAL_SYMBOLS, Example
 from nmt_cli.parsing.evalb import score_brackets
@@ -35,7 +35,9 @@ class ParsingConfig:
 
     linearisation: str = option("vinyals", "Form of the trees: (NP XX )NP or NP NN /NP.", choices=LINEARISATIONS)
     subwords: str = option("bpe", "Kind of vocabulary of the words; none: whole words.", choices=subwords.KINDS)
-    vocab_size: int = option(16000, "Size of the words' vocabulary, the 4 special symbols included.", minimum=5)
+    vocab_size: int = option(
+        16000, "Size of the words' vocabulary, the 4 special symbols included.", minimum=5, maximum=LARGEST
+    )
     joint_vocabulary: bool = option(False, "One vocabulary, and one embedding, for words and tree symbols.")
     byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
     character_coverage: float = option(
@@ -59,7 +61,7 @@ class ParsingTask(VocabularyTask):
     trees: TreeSymbols
 
     def files(self, prefix: str) -> list[Path]:
-        """Return the file PREFIX, plain or .gz, or all treebank files in the directory PREFIX."""
+        """Return the file PREFIX, plain or compressed, or all treebank files in the directory PREFIX."""
         return treebank_files(prefix)
 
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:

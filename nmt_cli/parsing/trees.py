@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt_cli.errors import DataError
-from nmt_cli.files.text import check_regular, read_lines
+from nmt_cli.files.text import plain_or_compressed, read_lines, without_compression
 
 TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
-"""Endings of treebank files, with or without `.gz` after them; other files in a treebank's directories are ignored."""
+"""Endings of treebank files, compressed or not; other files in a treebank's directories are ignored."""
 
 ROOT_LABEL = "TOP"
 """The label of the root of every cleaned tree."""
@@ -91,7 +91,7 @@ class PlacedTree(NamedTuple):
 
 
 def treebank_files(name: str) -> list[Path]:
-    """Return the file `name` or `name.gz`, or all treebank files in the directory `name` and below, sorted by path.
+    """Return the file `name`, plain or compressed, or all treebank files below the directory `name`, sorted by path.
 
     Raises:
         DataError: there is no such file or directory, or the directory has no treebank file.
@@ -99,15 +99,15 @@ def treebank_files(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         files = (p for p in path.rglob("*") if p.is_file())
-        found = sorted(p for p in files if p.name.removesuffix(".gz").endswith(TREEBANK_ENDINGS))
+        found = sorted(p for p in files if without_compression(p.name).endswith(TREEBANK_ENDINGS))
         if not found:
-            raise DataError(f"{path}: no file in this directory or below ends in {', '.join(TREEBANK_ENDINGS)}[.gz]")
+            raise DataError(
+                f"{path}: no file in this directory or below ends in {', '.join(TREEBANK_ENDINGS)}, compressed or not"
+            )
         return found
-    for candidate in (path, Path(f"{path}.gz")):
-        if candidate.exists():
-            check_regular(candidate)
-            return [candidate]
-    raise DataError(f"{path}: there is no such file or directory of trees, nor {path}.gz")
+    if file := plain_or_compressed(path):
+        return [file]
+    raise DataError(f"{path}: there is no such file or directory of trees, nor a compressed file, as {path}.gz")
 
 
 def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
@@ -172,7 +172,7 @@ def clean(tree: Tree) -> Tree | None:
 
 
 def read_clean_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
-    """Yield the cleaned trees of a file, plain or `.gz`.
+    """Yield the cleaned trees of a file, plain or compressed.
 
     Args:
         consumed: as in `read_lines`.

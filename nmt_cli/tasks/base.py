@@ -32,6 +32,8 @@ class VocabularyTask(Task):
     config_type: ClassVar[type[Any]]
     vocabulary_settings: ClassVar[Sequence[str]]
     """Settings that determine the ids of a text; they are adopted together with the vocabularies."""
+    settings_before: ClassVar[Mapping[str, Any]] = {}
+    """Settings that tasks saved before they existed do not have, with the values that those tasks follow."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -103,7 +105,7 @@ class VocabularyTask(Task):
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["schema"] != SCHEMA:
                 raise DataError(f"{path}: its schema is {content['schema']!r}; this version reads {SCHEMA}")
-            task = cls(restored(cls.config_type, content["config"], str(path)))
+            task = cls(restored(cls.config_type, {**cls.settings_before, **content["config"]}, str(path)))
             task.load_vocabularies(folder, content)
             libraries, probe = dict(content["libraries"]), content["probe"]
         except OSError as error:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from nmt_cli.data import marian, subwords
+from nmt_cli.data import marian, subwords, unicode
 from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
-from nmt_cli.data.subwords import LearningOptions
+from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, read_parallel
@@ -46,13 +46,18 @@ class TranslationConfig:
         "Kind of vocabulary; none: whole tokens between spaces; marian: that of `nmt import`, with --subwords-from.",
         choices=(*subwords.KINDS, marian.KIND),
     )
-    vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5)
+    vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5, maximum=LARGEST)
     separate_vocabularies: bool = option(False, "One vocabulary for each language instead of a joint one.")
     byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
     character_coverage: float = option(
         1.0, "Share of the text's characters that the vocabulary must cover.", minimum=0.9, maximum=1.0
     )
     sample_pairs: int = option(1_000_000, "Maximum number of pairs to learn subwords from, evenly spaced.", minimum=1)
+    normalization: str = option(
+        "nmt_nfkc",
+        "Unicode normalisation of source and target, in training and translation; nmt_nfkc: SentencePiece's default.",
+        choices=unicode.RULES,
+    )
     moses: bool = option(False, "Normalise punctuation and tokenise as Moses does; outputs are detokenised.")
     moses_escape: bool = option(False, "With --moses: escape characters (&apos;) as Moses' own scripts do.")
     lowercase: bool = option(False, "Lower-case source and target.")
@@ -73,9 +78,10 @@ class TranslationTask(VocabularyTask):
     config_type = TranslationConfig
     measures = ("bleu",)
     vocabulary_settings = (
-        *("moses", "moses_escape", "lowercase"),
+        *("normalization", "moses", "moses_escape", "lowercase"),
         *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies"),
     )
+    settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE}
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
@@ -87,7 +93,7 @@ class TranslationTask(VocabularyTask):
         return self.config.source_lang, self.config.target_lang
 
     def files(self, prefix: str) -> list[Path]:
-        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or .gz.
+        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or compressed.
 
         Raises:
             UsageError: a language is missing, or both are the same.
@@ -115,7 +121,7 @@ class TranslationTask(VocabularyTask):
         return rejection(example.source, example.target, self._limits)
 
     def normalise(self, example: Example) -> tuple[str, str]:
-        return self._normalised(example.source, 0), self._normalised(example.target, 1)
+        return self._normalised([example.source], 0)[0], self._normalised([example.target], 1)[0]
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
         c = self.config
@@ -158,7 +164,9 @@ class TranslationTask(VocabularyTask):
         return self._vocabularies
 
     def libraries(self) -> list[str]:
-        return [*super().libraries(), *(["sacremoses"] if self.config.moses else [])]
+        c = self.config
+        pieces = c.subwords != "none" or c.normalization not in (unicode.NONE, "nfc")
+        return [*(["sentencepiece"] if pieces else []), *(["sacremoses"] if c.moses else [])]
 
     def probe(self) -> str:
         ids = [(self.encode_source(line), self.encode_target(line)) for line in _PROBES]
@@ -181,21 +189,21 @@ class TranslationTask(VocabularyTask):
         return str(self.config.source_lang)
 
     def encode_source(self, line: str) -> list[int]:
-        return self.vocabularies()[0].encode(self._normalised(line, 0))
+        return self.vocabularies()[0].encode(self._normalised([line], 0)[0])
 
     def encode_target(self, line: str) -> list[int]:
-        return self.vocabularies()[1].encode(self._normalised(line, 1))
+        return self.vocabularies()[1].encode(self._normalised([line], 1)[0])
 
     def encode_sources(self, lines: Sequence[str]) -> Sentences:
-        return self.vocabularies()[0].encode_lines([self._normalised(line, 0) for line in lines])
+        return self.vocabularies()[0].encode_lines(self._normalised(lines, 0))
 
     def encode_targets(self, lines: Sequence[str]) -> Sentences:
-        return self.vocabularies()[1].encode_lines([self._normalised(line, 1) for line in lines])
+        return self.vocabularies()[1].encode_lines(self._normalised(lines, 1))
 
     def encode_prefix(self, line: str) -> Prefix:
         """Return how an output begins that must begin with `line`; a space at its end ends its last word."""
-        text = self._normalised(line.lstrip(), 1)
-        if self.config.moses and line.endswith(" "):  # the tokeniser strips lines
+        text = self._normalised([line], 1)[0].lstrip()
+        if self.config.moses and line[-1:].isspace():  # the tokeniser strips lines
             text += " "
         return self.vocabularies()[1].encode_prefix(text)
 
@@ -212,8 +220,7 @@ class TranslationTask(VocabularyTask):
         """Return the words as written, also with --lowercase; None unless the vocabulary is of whole tokens."""
         if self.config.subwords != "none":
             return None
-        text = self._tokenisers[0].tokenise(line) if self.config.moses else line
-        return [word for word in text.split(" ") if word]
+        return [word for word in self._tokenised([line], 0)[0].split(" ") if word]
 
     def join_words(self, words: Sequence[str]) -> str:
         return self._finished(" ".join(words))
@@ -244,6 +251,10 @@ class TranslationTask(VocabularyTask):
         source, target = self.languages
         return Moses(source, self.config.moses_escape), Moses(target, self.config.moses_escape)
 
-    def _normalised(self, line: str, side: int) -> str:
-        text = self._tokenisers[side].tokenise(line) if self.config.moses else line
-        return text.lower() if self.config.lowercase else text
+    def _normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        texts = self._tokenised(lines, side)
+        return [text.lower() for text in texts] if self.config.lowercase else texts
+
+    def _tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        texts = unicode.normalised(lines, self.config.normalization)
+        return list(map(self._tokenisers[side].tokenise, texts)) if self.config.moses else texts

@@ -39,6 +39,7 @@ def test_version_and_the_arguments_of_the_process(
 def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """It fits the terminal, shows each flag once and each type in our words, and ends with examples."""
     code, out, _ = nmt(command, "--help")
+    assert nmt(command, "-h")[:2] == (code, out)
     assert code == 0
     assert nmt(command)[2] == out
     monkeypatch.setenv("COLUMNS", "80")
@@ -82,6 +83,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         (["train", "--dry-run", "--vocab-size", "50", "--preset", "transfomer_base"], "transformer_base"),
         (["train", "--dry-run", "--vocab-size", "50", "--optimizer", "adm"], "adam"),
         (["train", "--dry-run", "--vocab-size", "50", "--config", "c.yaml"], "TOML or JSON"),
+        (["prepare", "--train", "a", "b", "--out", "y"], "--train A --train B"),
     ],
 )
 def test_the_message_for_an_unknown_name_offers_a_known_one(nmt: Nmt, arguments: list[str], offered: str) -> None:

@@ -160,6 +160,24 @@ def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
     assert task.decode_target(corpus.target(100), "") == target[100]
 
 
+@pytest.mark.parametrize(
+    ("mark", "advice"), [("Ka@@ ter", "join"), ("▁Ka ter", "join"), ("it &apos;s", "detokenize"), ("a @-@ b", "detok")]
+)
+def test_marks_of_other_programs_are_warned_about_once_a_file(
+    text: Path, capfd: pytest.CaptureFixture[str], mark: str, advice: str
+) -> None:
+    source, target = sentences(300)
+    target = [f"{line} {mark}" if number % 3 == 1 else line for number, line in enumerate(target)]
+    write(text, "train", [*source[:299], f"one {mark}"], target)
+    write(text, "valid", source[:5], target[:5])
+    flags = arguments(text, "--keep-duplicates", "--workers", "2")
+    assert run(flags) == 0
+    warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ") and ":2" in line]
+    assert [line for line in warnings if advice in line] == warnings
+    assert [line.split(":")[1].split("/")[-1] for line in warnings] == ["valid.de", "train.de"]
+    assert "2: this and 99 more of 300 lines" in warnings[1]
+
+
 def test_validation_lines_all_stay(text: Path) -> None:
     source = ["", "same\x85line\u2028here", "same\x85line\u2028here", "dog " * 300, "Жук dog"]
     target = ["leer", "x", "x", "", "Hund"]
@@ -170,7 +188,7 @@ def test_validation_lines_all_stay(text: Path) -> None:
     assert len(corpus.source(0)) == 0
     valid = manifest_of(text / "data")["splits"]["valid"]
     assert valid["dropped"] == {}
-    assert valid["source"]["unknown"] == 2 * 2 + 1  # U+0085, U+2028; a run of letters
+    assert valid["source"]["unknown"] == 2 + 1  # U+0085; a run of letters
 
 
 @pytest.mark.timeout(60)  # long lines must not be tokenised
@@ -261,6 +279,8 @@ def test_validation_lines_in_the_training_text_are_reported(text: Path, capsys: 
         (["--task", "translatoin"], "translation?"),
         (["--target-lang", "en"], "--target-lang"),
         (["--workers", "0"], "--workers"),
+        (["--workers", "9" * 18], "--workers must be at most"),
+        (["--vocab-size", "9" * 18], "--vocab-size must be at most"),
         (["--train", "x*0"], "the weight must be from 1 to 1000, not 0"),
         (["--joint-vocabulary"], "--joint-vocabulary"),  # of another task
         (["--vocabsize", "10"], "--vocab"),
@@ -399,7 +419,7 @@ def test_real_text_with_odd_line_ends_inside_sentences(shared_data: Path, tmp_pa
     folder = shared_data / "wmt" / "en-de"
     given = ["prepare", "--source-lang", "en", "--target-lang", "de", "--out", str(tmp_path / "data")]
     splits = ["--train", f"{folder}/newstest2009", "--valid", f"{folder}/newstest2009"]
-    assert run([*given, *splits, "--vocab-size", "1000"]) == 0
+    assert run([*given, *splits, "--vocab-size", "1000", "--normalization", "none"]) == 0
     corpus = Corpus.open(tmp_path / "data", "valid")
     raw = corpus.raw_target()
     assert (len(raw), len("\n".join(raw).splitlines())) == (2525, 2533)

@@ -168,6 +168,27 @@ def test_tokenized_text_and_trees_are_noted(nmt_score: Score) -> None:
     assert "score-trees" in err
 
 
+@pytest.mark.parametrize(
+    ("line", "metric", "noted"),
+    [("der hund", "bleu", True), ("der hund", "bleu-lc", False), ("Der hund", "bleu", False), ("...", "bleu", False)],
+)
+def test_lower_case_where_the_reference_is_cased_is_noted(
+    nmt_score: Score, line: str, metric: str, noted: bool
+) -> None:
+    write("good", [line] * 3)
+    code, _, err = nmt_score("good", "--ref", "reference", "--metric", metric)
+    assert code == 0
+    assert ("note: good has no upper case" in err) is noted
+
+
+@pytest.mark.parametrize(("line", "metric", "noted"), [("漢字", "paper", 1), ("漢字", "bleu", 0), ("äß", "paper", 0)])
+def test_scripts_that_sacremoses_splits_differently_are_noted(
+    nmt_score: Score, line: str, metric: str, noted: int
+) -> None:
+    write("reference", ["A", line, "B"])
+    assert nmt_score("good", "--ref", "reference", "--metric", metric)[2].count("reference has characters") == noted
+
+
 @pytest.mark.parametrize("line", ["Das ist ein Ka@@ ter", "am En@@", "\u2581Das \u2581ist"])
 @pytest.mark.parametrize("file", ["good", "reference"])
 def test_subword_marks_are_rejected_by_file_and_line(line: str, file: str, nmt_score: Score) -> None:

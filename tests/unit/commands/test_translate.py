@@ -75,6 +75,22 @@ def test_warnings_name_the_line(settings: TranslateCommandOptions, capfd: pytest
     assert "--max-source-length" in warnings[1]
 
 
+def test_warnings_of_a_kind_are_counted(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
+    limited = replace(settings, chosen={**settings.chosen, "max_source_length": 4})
+    text = b"a\xffb\n" * 1200 + b"abcdefgh\n" * 4
+    run(limited, text)
+    warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
+    assert [sum(word in line for line in warnings) for word in ("0xff", "iconv", "1,197 more", "1 more")] == [
+        4,
+        3,
+        1,
+        1,
+    ]
+    assert len(warnings) == 8
+    run(replace(limited, quiet=True), text)
+    assert capfd.readouterr().err == ""
+
+
 def test_n_best_and_scores(settings: TranslateCommandOptions) -> None:
     best = run(settings, b"abc\n\nhg")
     scored = run(replace(settings, scores=True), b"abc\n\nhg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,19 @@ def test_verify_finds_a_flipped_bit(tmp_path: Path, name: str) -> None:
     path.write_bytes(content)
     with pytest.raises(DataError, match=rf"valid\.{name}: has changed"):
         corpus.verify()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["source.ids", "target.offsets", "source.txt"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_pipes_and_devices_are_not_read(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
+    path = tmp_path / f"valid.{name}"
+    path.unlink()
+    make(path)
+    for use in (corpus.verify, *([corpus.raw_source] if name == "source.txt" else [])):
+        with pytest.raises(DataError, match=rf"{name}: this is a pipe or a device"):
+            use()
 
 
 @pytest.mark.parametrize("content", [b"one\ntwo\n", b"\xff\n\n\n"])

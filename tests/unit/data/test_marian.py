@@ -12,6 +12,7 @@ import sentencepiece
 from nmt_cli.data import subwords
 from nmt_cli.data.marian import MarianPieces
 from nmt_cli.errors import DataError
+from nmt_cli.files.text import fingerprint
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -100,6 +101,6 @@ def test_it_is_saved_copied_and_loaded(vocabulary: MarianPieces, tmp_path: Path)
 def test_damaged_files_are_named(vocabulary: MarianPieces, tmp_path: Path, content: bytes) -> None:
     saved = subwords.save(vocabulary, tmp_path, "source")
     (tmp_path / saved["file"]).write_bytes(content)
-    saved["sha256"] = subwords.fingerprint(tmp_path / saved["file"])
+    saved["sha256"] = fingerprint(tmp_path / saved["file"])
     with pytest.raises(DataError):
         subwords.load(tmp_path, saved)

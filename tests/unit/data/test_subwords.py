@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -88,6 +89,9 @@ def test_changed_or_missing_file_is_refused(lossless: Vocabulary, tmp_path: Path
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match="has changed"):
+        subwords.load(tmp_path, description)
+    os.truncate(path, 6 << 30)
+    with pytest.raises(DataError, match="6,442,450,944 bytes"):
         subwords.load(tmp_path, description)
     path.unlink()
     with pytest.raises(DataError, match="cannot read"):

@@ -187,4 +187,6 @@ def test_a_missing_extra_is_named(stub: Stub, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_not_text_is_refused(stub: Stub) -> None:
     with pytest.raises(UsageError, match="expected lines of text, not int"):
         stub.translate([1])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="one line, not several"):
+        stub.translate(["A.\nB."])
     assert stub.translate(["Half a pair: \ud800. Done."]) == ["HALF A PAIR: ?. DONE."]

@@ -28,6 +28,7 @@ ODD = [
     "</s> a <pad> symbol <unk> <s> in the text",
     "one \u2581 block, >>deu<< in the middle",
     "ﬁne ligatures, ① and full-width ＡＢＣ",
+    "NFD: scho\u0308n, cafe\u0301; \ufeffa mark, a \x01 control, e\x01\u0301; \u3000a wide space",
 ]
 """Lines with characters that no vocabulary here has, and with what a tokenizer may take for something else."""
 

@@ -94,11 +94,13 @@ def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text, 
     assert [ours[i].strip() for i in ended] == [expected[i] for i in ended]
 
 
-@pytest.mark.parametrize("subwords", ["unigram", "character"])
+@pytest.mark.parametrize(
+    ("subwords", "normalization"), [("unigram", "nmt_nfkc"), ("character", "nfkc"), ("character", "none")]
+)
 def test_other_sentencepiece_vocabularies(
-    made: Made, text: Text, odd_lines: list[str], tmp_path: Path, subwords: str
+    made: Made, text: Text, odd_lines: list[str], tmp_path: Path, subwords: str, normalization: str
 ) -> None:
-    model, task = made({"subwords": subwords, "vocab_size": 60})
+    model, task = made({"subwords": subwords, "vocab_size": 60, "normalization": normalization})
     huggingface.export(model, task, [text[0][0]], tmp_path)
     ids = AutoTokenizer.from_pretrained(tmp_path)(odd_lines)["input_ids"]
     assert ids == [[*task.encode_source(line), EOS] for line in odd_lines]
@@ -109,6 +111,7 @@ def test_other_sentencepiece_vocabularies(
     [
         ({"moses": True}, {}, "--moses"),
         ({"lowercase": True}, {}, "--lowercase"),
+        ({"normalization": "nfc"}, {}, "--normalization nfc"),
         ({"subwords": "none"}, {}, "--subwords none"),
         ({"subwords": "wordpiece"}, {}, "--subwords wordpiece"),
         ({}, {"attention": "restricted"}, "--attention restricted"),

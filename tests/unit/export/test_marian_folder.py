@@ -134,6 +134,7 @@ def their_ids(task: Any, marian: Path, side: str) -> Tensor:
 def test_the_ids_are_those_of_the_tokenizer(marian: Path, imported: Path, odd_lines: list[str]) -> None:
     task: Any = checkpoint.load_task(imported / "task")
     assert task.languages == ("eng", "deu")
+    assert task.config.normalization == "none"  # that of its SentencePiece models is enough
     tokenizer = AutoTokenizer.from_pretrained(marian, split_special_tokens=True)
     lines = [*odd_lines, ">>deu<< A dog.", ">>xyz<< A dog.", ">>a b<<c<<", ">>open", " >>deu<< Not first."]
     for side, theirs in (("source", tokenizer(lines)), ("target", tokenizer(text_target=lines))):

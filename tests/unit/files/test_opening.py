@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,21 +21,31 @@ def content(path: Path) -> bytes:
         return b"".join(iter(stream.read, b""))
 
 
+FORMS = {"gzip": gzip.compress, "xz": lzma.compress, "bzip2": bz2.compress}
+
+
 @pytest.mark.parametrize("name", ["plain", "named.gz"])
-@pytest.mark.parametrize("zipped", [True, False])
-def test_gzip_is_recognised_by_content(tmp_path: Path, name: str, zipped: bool) -> None:
+@pytest.mark.parametrize("form", [None, *FORMS])
+def test_compression_is_recognised_by_content(tmp_path: Path, name: str, form: str | None) -> None:
     text = b"some words\n" * 100_000
     path = tmp_path / name
-    path.write_bytes(gzip.compress(text[:5000]) + gzip.compress(text[5000:]) if zipped else text)
+    path.write_bytes(b"".join(map(FORMS[form], (text[:5000], text[5000:]))) if form else text)
     assert content(path) == text
 
 
-@pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: c[:-6] + b"x" + c[-5:], lambda c: c[:2]])
-def test_damaged_gzip_is_an_error(tmp_path: Path, damage: object) -> None:
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("damage", [lambda c: c[: len(c) // 2], lambda c: c[:500] + b"x" * 50 + c[550:]])
+def test_damaged_compressed_data_is_an_error(tmp_path: Path, form: str, damage: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "bad"
-    path.write_bytes(damage(gzip.compress(os.urandom(1000))))  # type: ignore[operator]
-    with pytest.raises(DataError, match=r"bad: .*gzip"):
+    path.write_bytes(damage(FORMS[form](os.urandom(1000))))
+    with pytest.raises(DataError, match=rf"bad: .*{form} data"):
         content(path)
+
+
+def test_zstandard_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\x28\xb5\x2f\xfd\x04\x58")
+    with pytest.raises(DataError, match=r"zstd -dc .*a"):
+        content(tmp_path / "a")
 
 
 def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
@@ -74,7 +87,7 @@ def test_a_pipe_is_read_as_it_comes() -> None:
         assert stream.read() == b""
 
 
-@pytest.mark.parametrize("name", ["out", "out.gz"])
+@pytest.mark.parametrize("name", ["out", "out.gz", "out.xz", "out.bz2"])
 def test_output_is_written_as_its_name_says(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"former content, longer than the new one")
@@ -83,7 +96,8 @@ def test_output_is_written_as_its_name_says(tmp_path: Path, name: str) -> None:
         write(b"new\n")
         write(b"lines\n")
     written = path.read_bytes()
-    assert (gzip.decompress(written) if name.endswith(".gz") else written) == b"new\nlines\n"
+    unpacked = {".gz": gzip.decompress, ".xz": lzma.decompress, ".bz2": bz2.decompress}.get(path.suffix, bytes)
+    assert unpacked(written) == b"new\nlines\n"
     with open_output(path):
         pass
     assert content(path) == b""

@@ -209,8 +209,9 @@ def test_only_regular_files_can_be_read_twice(tmp_path: Path) -> None:
 
 def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
     prefix = str(tmp_path / "train")
-    zipped = written(tmp_path, b"", "train.en.gz")
-    assert find_file(prefix, "en") == zipped
+    for ending in (".bz2", ".xz", ".gz"):
+        zipped = written(tmp_path, b"", f"train.en{ending}")
+        assert find_file(prefix, "en") == zipped
     plain = written(tmp_path, b"", "train.en")
     assert find_file(prefix, "en") == plain
 
@@ -221,11 +222,15 @@ def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
         ("train[1]", r"train\[1\]\.fr"),
         ("valid", "No file"),
         ("no/such/directory", "No file"),
+        ("**x", "No file"),
+        ("sub", "sub is a directory; .*sub/all"),
+        ("pairs.tsv", r"pairs.tsv is a file, .*: cut -f 1 .*pairs.tsv > NAME.en"),
         *((name, r"Did you mean .*/test\?") for name in ("test.en", "test.en.gz", "test.de.gz", "tset")),
     ],
 )
 def test_a_missing_file_is_an_error_with_suggestions(tmp_path: Path, prefix: str, hint: str) -> None:
-    for name in ("train[1].fr", "test.en", "test.de.gz"):
+    (tmp_path / "sub").mkdir()
+    for name in ("train[1].fr", "test.en", "test.de.gz", "pairs.tsv", "sub/all.en.zst"):
         written(tmp_path, b"", name)
     with pytest.raises(DataError, match=hint):
         find_file(str(tmp_path / prefix), "en")
