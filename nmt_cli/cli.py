@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from nmt_cli import __version__
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, near
 from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
 from nmt_cli.streams import safe_streams, silence
 
@@ -131,10 +131,13 @@ def out_of_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def usage_message(error: Any) -> str:
-    """Return typer's message in the form of ours, with the nearest flags."""
-    near = [name for name in getattr(error, "possibilities", None) or () if "." not in name]
-    message = error.message if hasattr(error, "possibilities") else error.format_message()
-    message = f"{message}. Did you mean {' or '.join(near)}?" if near else message
+    """Return typer's message in the form of ours, with the flags near an unknown one."""
+    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        flags = (name.lstrip("-") for param in error.ctx.command.params for name in param.opts if "." not in name)
+        close = near(error.option_name.lstrip("-"), flags)
+        message = f"{error.message}. Did you mean --{' or --'.join(close)}?" if close else error.message
+    else:
+        message = error.format_message()
     called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
     return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.errors import UsageError, nearest
+from nmt_cli.errors import UsageError, near, nearest
 from nmt_cli.presets import PRESETS
 
 DEFAULT_COMPONENTS = {
@@ -133,9 +133,11 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Coll
             if kind in later:
                 return None
             selected = next(name for name, config in configs.items() if config is classes[kind])
+            similar = [known for known, _ in fields(classes[kind]) if known.name in near(field, [known.name])]
             raise UsageError(
                 f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}; leave it out, "
                 f"or add --{kind} {' or '.join(owners)}"
+                + "".join(f". {selected} has {flag(known)}: {known.metadata['help']}" for known in similar)
             )
     known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
     raise UsageError(f"{origin}there is no setting called {name!r}. {nearest(field, known or classes)}")
