@@ -28,8 +28,3 @@ class InverseSqrt:
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""
         return self.scale * min(step**-0.5, step * self.warmup_steps**-1.5)
-
-    @property
-    def peak(self) -> float:
-        """The highest learning rate, at step `warmup_steps`."""
-        return self(self.warmup_steps)
