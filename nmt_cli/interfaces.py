@@ -217,7 +217,7 @@ class Compiles(Protocol):
 
 
 class Schedule(Protocol):
-    """The learning rate as a pure function of the step. Optional: `warmup_steps`, of the highest rate; `decay_steps`."""
+    """The learning rate, a pure function of the step. Optional: `warmup_steps`, of the highest rate; `decay_steps`."""
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""

@@ -128,7 +128,10 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
-    say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out} --out RUN")
+    source = options.subwords_from
+    adapts = source is not None and not (source / MANIFEST).exists()
+    start = f" --init-from {source} --schedule constant --learning-rate 0.0001" if adapts else ""
+    say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out}{start} --out RUN")
 
 
 def _saved_task(path: Path, name: str) -> Task:
