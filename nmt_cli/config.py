@@ -36,6 +36,10 @@ COMMAND_LINE = ""
 """The origin of flags: messages name a preset or a file before a setting, and nothing before a flag."""
 
 
+LARGEST_INTEGER = 2**31 - 1
+"""The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the product of three."""
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """The configuration of a run: the settings of the training loop, and those of a component of each kind."""
@@ -260,6 +264,8 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
     value = _typed(hint, value, place)
     choices = field.metadata.get("choices", ())
     minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
+    if isinstance(value, int) and maximum is None:
+        maximum = LARGEST_INTEGER
     if choices and value not in choices:
         raise UsageError(f"{place} cannot be {value!r}. {nearest(str(value), choices)}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -268,8 +274,6 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
         raise UsageError(f"{place} must be at least {minimum:,}, not {value!r}")
     if value is not None and maximum is not None and not value <= maximum:
         raise UsageError(f"{place} must be at most {maximum:,}, not {value!r}")
-    if isinstance(value, int) and value > sys.maxsize:  # what PyTorch takes
-        raise UsageError(f"{place} must be at most {sys.maxsize:,}, not {value!r}")
     return value
 
 

@@ -29,7 +29,7 @@ from nmt_cli.config import COMMAND_LINE, configure
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import Overlap
-from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS
+from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint
@@ -40,7 +40,6 @@ from nmt_cli.streams import say, warn
 
 TASK = "task"
 DEFAULT_TASK = "translation"
-_LARGEST_WEIGHT = 1000
 _OURS = (
     MANIFEST,
     TASK,
@@ -89,8 +88,8 @@ def _part(text: str) -> Part:
     prefix, star, weight = text.rpartition("*")
     if not star or not weight.isdecimal():
         return Part(text)
-    if not 1 <= int(weight) <= _LARGEST_WEIGHT:
-        raise UsageError(f"--train {text}: the weight must be from 1 to {_LARGEST_WEIGHT}, not {weight}")
+    if not 1 <= int(weight) <= LARGEST_WEIGHT:
+        raise UsageError(f"--train {text}: the weight must be from 1 to {LARGEST_WEIGHT}, not {weight}")
     return Part(prefix, int(weight))
 
 
