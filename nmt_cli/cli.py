@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import importlib.metadata
-import itertools
 import keyword
 import os
 import sys
@@ -56,7 +55,7 @@ def application(words: Sequence[str]) -> typer.Typer:
     for name in command_names():
         if name == called or (called is None and name not in COMMANDS):  # `nmt --help` shows a line about each
             command = load(name)
-            function = exit_codes()(function_of(command, imports_of(words)))
+            function = exit_codes()(function_of(command, words))
             app.command(name, cls=CommandWithSections, no_args_is_help=True, epilog=epilog(command))(function)
         else:
             app.command(name, help=COMMANDS.get(name))(lambda: None)
@@ -82,12 +81,6 @@ def completed_words() -> list[str]:
     """Return the words before the one that the shell wants completed."""
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")  # zsh and fish; bash
     return line.split()[1:-1]
-
-
-def imports_of(words: Sequence[str]) -> list[str]:
-    """Return the modules of `--import MODULE`, which add flags and are therefore imported before flags are read."""
-    modules = [following for word, following in itertools.pairwise(words) if word == "--import"]
-    return modules + [word.removeprefix("--import=") for word in words if word.startswith("--import=")]
 
 
 @contextmanager

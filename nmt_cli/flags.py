@@ -38,12 +38,19 @@ class MoreFlags(NamedTuple):
     """The flags of components: their panels, and the names that each kind of component may have.
 
     Args:
+        selected: the component of each kind that is used if no flag selects one. The help shows the flags of selected
+            components only.
         without: fields of the panels that are no flags of this command.
     """
 
     panels: Sequence[Panel]
     choices: Mapping[str, Sequence[str]] = {}
+    selected: Mapping[str, str] = {}
     without: Collection[str] = ()
+
+    def shows(self, panel: Panel) -> bool:
+        """Return whether the help shows the flags of `panel`."""
+        return panel.section not in self.selected or panel.title == f"{panel.section} {self.selected[panel.section]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Command:
         options: a dataclass; its fields are the command's own arguments and flags, its docstring is the help.
         run: called with an instance of `options` and, if the command has more flags, with the values of those that were
             given, by field name.
-        more_flags: takes the modules of `--import`; returns the flags of components.
+        more_flags: takes the words of the command line; returns the flags of components.
         examples: command lines shown at the end of the help.
     """
 
@@ -104,11 +111,20 @@ def epilog(command: Command) -> str | None:
     return "\n  ".join(["\b\nExamples:", *command.examples]) if command.examples else None
 
 
-def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]:
+def values_of(words: Sequence[str], name: str) -> list[str]:
+    """Return the values of the flag `name` among the words of a command line, which select other flags."""
+    values = [following for word, following in itertools.pairwise(words) if word == name]
+    return values + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+
+
+def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     """Return a function whose signature typer reads as the command's arguments and flags, and that runs the command."""
     own = list(_own_parameters(command.options))
     names = {parameter.name for parameter in own}
-    more = command.more_flags(imports) if command.more_flags else MoreFlags(())
+    more = command.more_flags(words) if command.more_flags else MoreFlags(())
+    more = more._replace(
+        selected={kind: [default, *values_of(words, flag(kind))][-1] for kind, default in more.selected.items()}
+    )
     taken = names.union(more.without)
     parameters = [*own, *_more_parameters(more, taken), *_dotted_parameters(more.panels)]
 
@@ -143,7 +159,8 @@ def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
 def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Parameter]:
     """Yield the flags of the panels. Panels that have a field in common share its flag.
 
-    The flags that choose components follow those of panels that are not components'.
+    The flags that choose components follow those of panels that are not components'. The help describes a flag as the
+    panels that it shows do, and leaves out the flags that none of them has.
     """
     owners: dict[str, list[tuple[Panel, dataclasses.Field[Any], Any]]] = {}
     for panel in more.panels:
@@ -152,13 +169,17 @@ def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Param
                 owners.setdefault(field.name, []).append((panel, field, hint))
     flags: dict[bool, list[inspect.Parameter]] = {False: [], True: []}
     for name, owned in owners.items():
-        panels, same, hints = zip(*owned, strict=True)
+        shown = [owner for owner in owned if more.shows(owner[0])]
+        panels, same, hints = zip(*(shown or owned), strict=True)
         titles = [panel.title for panel in panels]
         default = _default([field.default for field in same], titles)
-        info = _option(same[0], hints[0], [_switch(name, hints[0])], default, rich_help_panel=_joined(titles))
+        more_info = {"rich_help_panel": _joined(titles), "hidden": not shown}
+        info = _option(same[0], hints[0], [_switch(name, hints[0])], default, **more_info)
         flags[panels[0].section in more.choices].append(_parameter(name, hints[0], info))
     yield from flags[False]
-    yield from (_parameter(kind, str, _choice(kind, names)) for kind, names in more.choices.items())
+    others = (f"--{kind} {name}" for kind, used in more.selected.items() for name in more.choices[kind] if name != used)
+    title = " ".join(["components", *(f"({other} --help shows its flags)" for other in itertools.islice(others, 1))])
+    yield from (_parameter(kind, str, _choice(kind, names, title)) for kind, names in more.choices.items())
     yield from flags[True]
 
 
@@ -184,12 +205,12 @@ def _switch(name: str, hint: Any) -> str:
     return f"{flag(name)}/--no-{flag(name).removeprefix('--')}" if hint is bool else flag(name)
 
 
-def _choice(kind: str, names: Sequence[str]) -> Any:
+def _choice(kind: str, names: Sequence[str], title: str) -> Any:
     return typer.Option(
         flag(kind),
         help=f"{kind.capitalize()}: {', '.join(names)}.",
         metavar="NAME",
-        rich_help_panel="components",
+        rich_help_panel=title,
         autocompletion=lambda incomplete: [name for name in names if name.startswith(incomplete)],
     )
 

@@ -33,7 +33,7 @@ from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
+from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel, values_of
 from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
 from nmt_cli.streams import say, warn
@@ -243,12 +243,12 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _task_flags(imports: Sequence[str]) -> MoreFlags:
+def _task_flags(words: Sequence[str]) -> MoreFlags:
     """Return the flags of every registered task. Models are not discovered, as they need torch."""
-    registry.discover(imports, homes=("tasks",))
+    registry.discover(values_of(words, "--import"), homes=("tasks",))
     tasks = sorted(registry.components("task"), key=lambda component: component.name != DEFAULT_TASK)
     panels = [Panel(f"task {component.name}", component.config, "task") for component in tasks]
-    return MoreFlags(panels, {"task": registry.names("task")})
+    return MoreFlags(panels, {"task": registry.names("task")}, {"task": DEFAULT_TASK})
 
 
 command = Command(

@@ -21,7 +21,7 @@ from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag
 from nmt_cli.device import join_world, prepare_cpu
 from nmt_cli.errors import UsageError, counted, main_rank_reports
-from nmt_cli.flags import Command, MoreFlags, Panel
+from nmt_cli.flags import Command, MoreFlags, Panel, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.length import highest_rate
@@ -226,13 +226,16 @@ def show_presets(as_json: bool) -> None:
     Console().print(table)
 
 
-def _component_flags(imports: Sequence[str]) -> MoreFlags:
-    registry.discover(imports)
+def _component_flags(words: Sequence[str]) -> MoreFlags:
+    """Return the flags of the training loop and of all components; a preset selects components, too."""
+    registry.discover(values_of(words, "--import"))
+    presets = [PRESETS[name].differs for name in values_of(words, "--preset") if name in PRESETS]
+    selected = {kind: str(preset[kind]) for preset in presets for kind in DEFAULT_COMPONENTS if kind in preset}
     panels = [Panel("training", TrainingConfig, "training")]
     for kind, default in DEFAULT_COMPONENTS.items():
         names = [default, *(name for name in registry.names(kind) if name != default)]
         panels += [Panel(f"{kind} {name}", registry.find(kind, name).config, kind) for name in names]
-    return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS})
+    return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS}, DEFAULT_COMPONENTS | selected)
 
 
 command = Command(

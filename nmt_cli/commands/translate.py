@@ -222,7 +222,7 @@ def _attention_page(translator: Translator, options: TranslateCommandOptions) ->
 command = Command(
     TranslateCommandOptions,
     lambda options, chosen: translate(dataclasses.replace(options, chosen=chosen)),
-    lambda imports: MoreFlags(
+    lambda _: MoreFlags(
         [
             Panel("search", SearchOptions),
             Panel("sampling", SamplingOptions),

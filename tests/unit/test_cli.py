@@ -15,8 +15,9 @@ import torch
 import typer
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, application, exit_codes, imports_of, main
+from nmt_cli.cli import COMMANDS, application, exit_codes, main
 from nmt_cli.errors import CheckpointError, Interrupted, NmtError, UsageError
+from nmt_cli.flags import values_of
 from nmt_cli.foreign_flags import FOREIGN_FLAGS, NOT_IMPLEMENTED
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -161,9 +162,18 @@ def test_errors_of_a_command_reach_the_exit_code(nmt: Nmt, tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("words", [["--model", "gnmt"], ["--preset", "gnmt_small"]])
+def test_the_help_of_a_model_has_its_flags(nmt: Nmt, words: list[str]) -> None:
+    """As docs/models.md says, with its own help and defaults."""
+    shown = " ".join(nmt("train", *words, "--help")[1].split())
+    assert "--init-range X" in shown
+    assert "Layers of the encoder, and of the decoder. [default: 8]" in shown
+    assert "--num-heads N" not in shown
+
+
 def test_imports_are_found_among_the_arguments() -> None:
     words = ["train", "--import", "a", "--import=b.c", "--seed", "1", "--important", "d", "--import"]
-    assert imports_of(words) == ["a", "b.c"]
+    assert values_of(words, "--import") == ["a", "b.c"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +234,7 @@ def test_a_plug_in_brings_its_own_flags(nmt: Nmt, plugin: tuple[str, ...]) -> No
     assert code == 0
     assert '"heavy_ball": 0.5' in out
     assert '"lr": 2.0' in out
-    assert "--heavy-ball X" in nmt("train", "--import=descent_plugin", "--help")[1]
+    assert "--heavy-ball X" in nmt("train", *plugin, "--help")[1]
     code, _, err = nmt("train", *plugin, "--heavy-ball", "0.95", *DRY)
     assert (code, "--heavy-ball must be at most 0.9" in err) == (2, True)
 

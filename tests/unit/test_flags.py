@@ -146,3 +146,29 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
     assert output.count("--salt-grams") == output.count("--quiet") == 1
     titles = re.findall(r"^(\w.*):$", output, re.MULTILINE)
     assert titles == ["Arguments", "Options", "Components", "Dish soup, stew", "Dish soup", "Dish stew"]
+
+
+@pytest.mark.parametrize(
+    ("words", "shown", "hidden"),
+    [
+        ([], "Dish soup", "--beef"),
+        (["--dish", "stew"], "Dish stew", "--servings"),
+        (["--dish=soup", "--dish=stew"], "Dish stew", "--servings"),
+    ],
+)
+def test_the_help_is_about_the_selected_component(taken: list[Any], words: list[str], shown: str, hidden: str) -> None:
+    """Flags of others are hidden and can be given; a shared flag is described as the selected component does."""
+    panels = [Panel("dish soup", SoupConfig, "dish"), Panel("dish stew", StewConfig, "dish")]
+    more = MoreFlags(panels, {"dish": ["soup", "stew"]}, {"dish": "soup"})
+    command = Command(CookOptions, lambda options, flags: taken.append(flags), lambda _: more)
+    application = typer.Typer(rich_markup_mode=None)
+    application.command(cls=CommandWithSections)(function_of(command, words))
+    output = call(application, *words, "--help")[1]
+    titles = re.findall(r"^(\w.*):$", output, re.MULTILINE)
+    assert titles[2].startswith("Components (--dish ")
+    assert titles[3:] == [shown]
+    assert hidden not in output
+    salt = "1.5" if shown == "Dish soup" else "2.5"
+    assert f"How much salt [grams]. [default: {salt}]" in " ".join(output.split())
+    assert call(application, "anne", "--table", "x", hidden, "3")[0] == 0
+    assert taken == [{hidden.removeprefix("--"): 3}]
