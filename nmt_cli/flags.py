@@ -157,36 +157,24 @@ def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Parameter]:
-    """Yield the flags of the panels. Panels that have a field in common share its flag.
+    """Yield the flags of the panels. A field of several panels has one flag, described as a panel in the help has it.
 
-    The flags that choose components follow those of panels that are not components'. The help describes a flag as the
-    panels that it shows do, and leaves out the flags that none of them has.
+    The flags that choose components follow those of panels that are not components'.
     """
-    owners: dict[str, list[tuple[Panel, dataclasses.Field[Any], Any]]] = {}
-    for panel in more.panels:
+    owners: dict[str, tuple[Panel, dataclasses.Field[Any], Any]] = {}
+    for panel in sorted(more.panels, key=more.shows, reverse=True):
         for field, hint in fields(panel.config):
             if field.name not in taken | more.choices.keys():
-                owners.setdefault(field.name, []).append((panel, field, hint))
+                owners.setdefault(field.name, (panel, field, hint))
     flags: dict[bool, list[inspect.Parameter]] = {False: [], True: []}
-    for name, owned in owners.items():
-        shown = [owner for owner in owned if more.shows(owner[0])]
-        panels, same, hints = zip(*(shown or owned), strict=True)
-        titles = [panel.title for panel in panels]
-        default = _default([field.default for field in same], titles)
-        more_info = {"rich_help_panel": _joined(titles), "hidden": not shown}
-        info = _option(same[0], hints[0], [_switch(name, hints[0])], default, **more_info)
-        flags[panels[0].section in more.choices].append(_parameter(name, hints[0], info))
+    for name, (panel, field, hint) in owners.items():
+        info = _option(field, hint, [_switch(name, hint)], rich_help_panel=panel.title, hidden=not more.shows(panel))
+        flags[panel.section in more.choices].append(_parameter(name, hint, info))
     yield from flags[False]
     others = (f"--{kind} {name}" for kind, used in more.selected.items() for name in more.choices[kind] if name != used)
     title = " ".join(["components", *(f"({other} --help shows its flags)" for other in itertools.islice(others, 1))])
     yield from (_parameter(kind, str, _choice(kind, names, title)) for kind, names in more.choices.items())
     yield from flags[True]
-
-
-def _joined(titles: Sequence[str]) -> str:
-    """Join the titles of panels: "model a", "model b" -> "model a, b"."""
-    kind = titles[0].partition(" ")[0]
-    return ", ".join([titles[0], *(title.removeprefix(f"{kind} ") for title in titles[1:])])
 
 
 def _dotted_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
@@ -215,9 +203,7 @@ def _choice(kind: str, names: Sequence[str], title: str) -> Any:
     )
 
 
-def _option(
-    field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: str | None = None, **more: Any
-) -> Any:
+def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], **more: Any) -> Any:
     kind, choices = _kind(hint), field.metadata["choices"]
 
     def number(text: str) -> Any:
@@ -228,10 +214,9 @@ def _option(
             raise UsageError(f"{names[0]} must be {wanted}, not {text!r}") from None
 
     metavar = next((_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME")
-    shown = _default([field.default], [""]) if default is None else default
     return typer.Option(
         *names,
-        help=f"{field.metadata['help']} {shown}".rstrip(),
+        help=f"{field.metadata['help']} {_default(field.default)}".rstrip(),
         metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or metavar,
         show_default=False,
         parser=number if kind in (int, float) else None,
@@ -249,15 +234,11 @@ def _kind(hint: Any) -> type[Any]:
     return kinds[0] if len(kinds) == 1 else str
 
 
-def _default(values: Sequence[Any], titles: Sequence[str]) -> str:
-    """Return `[default: 4]`, or each component's own: `[default: task a 16000, task b 10000]`; None is left out."""
-    if all(value is None or value is False or value in ("", (), dataclasses.MISSING) for value in values):
+def _default(value: Any) -> str:
+    """Return `[default: 4]`, or nothing."""
+    if value is None or value is False or value in ("", (), dataclasses.MISSING):
         return ""
-    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    if len(set(shown)) == 1:
-        return f"[default: {shown[0]}]"
-    own = [f"{title} {text}" for title, text, value in zip(titles, shown, values, strict=True) if value is not None]
-    return f"[default: {', '.join(own)}]"
+    return f"[default: {value:g}]" if isinstance(value, float) else f"[default: {value}]"
 
 
 def _parameter(name: str, hint: Any, info: Any, required: bool = False) -> inspect.Parameter:
