@@ -62,17 +62,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def near(name: str, known: Iterable[str]) -> list[str]:
+def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
     """Return up to three of the known names: those like `name`, and those that have all its words."""
     names = sorted(known)
     words = set(re.split("[-_]", name))
     whole = [each for each in names if words.issubset(re.split("[-_]", each))]
-    return list(dict.fromkeys([*difflib.get_close_matches(name, names, cutoff=0.7), *whole]))[:3]
+    return list(dict.fromkeys([*difflib.get_close_matches(name, names, cutoff=cutoff), *whole]))[:3]
 
 
 def nearest(name: str, known: Iterable[str], listing: str = "") -> str:
     """Return a sentence with the known names near `name`, and `listing`; if none is near and no listing, all."""
     names = sorted(known)
-    if close := near(name, names):
+    if close := near(name, names, cutoff=0.5):
         return f"Did you mean {' or '.join(close)}? {listing}".rstrip()
     return listing or (f"Known: {', '.join(names)}." if names else "None is registered.")

@@ -95,7 +95,7 @@ _TABLES = {
         "--score-target FILE": "score-reference",
         "--shard I/N": "shard-id num-shards",
         "the text as it is: its words are whole": "remove-bpe post-process",
-        "--dtype": "fp16 bf16 amp precision compute-type",
+        "--dtype": "fp16 bf16 amp precision compute-type quantization",
         "--workers": "threads cpu-threads inter-threads intra-threads num-workers",
         "--batch-tokens": "max-tokens batch-size max-sentences",
         "--read-ahead": "buffer-size chunk-size shard-size",
