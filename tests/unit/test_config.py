@@ -103,6 +103,7 @@ def test_data_is_not_a_setting(tmp_path: Path) -> None:
         *[({"d_model": value}, "--d-model .* int") for value in ("wide", 2.0, True, None)],
         ({"d_model": 1}, "--d-model .* 2"),
         ({"d_ff": 1 << 63}, "--d-ff must be at most 2,147,483,647"),
+        ({"model": "bytenet", "length_ratio": 1e308}, "--length-ratio must be at most 1,000"),
         ({"validation_bleu": 1}, "--validation-bleu .* bool"),
         ({"freeze": "encoder"}, "--freeze must be a list, such as .'encoder'., not 'encoder'"),
         ({"freeze": 1}, "--freeze must be of type list, not 1"),
