@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from sphinx.application import Sphinx
 
-from nmt_cli import __version__
+from nmt_cli import __version__, registry
 from nmt_cli.cli import application, command_names
 
 project = "nmt"
@@ -38,17 +38,32 @@ def command_reference() -> Iterator[str]:
     """The lines of the page."""
     yield "# Commands\n\nThis page is made from the code. `nmt COMMAND --help` shows the same.\n"
     for name in command_names():
-        command = typer.main.get_command(application([name])).commands[name]  # type: ignore[attr-defined]
-        yield f"## nmt {name}\n\n{command.help}\n"
-        panels: dict[str, list[Any]] = {}
-        for parameter in command.params:
-            if getattr(parameter, "hidden", False):
-                continue
-            panels.setdefault(getattr(parameter, "rich_help_panel", None) or "", []).append(parameter)
-        for panel, parameters in panels.items():
-            yield f"### nmt {name}: {panel}\n" if panel else ""
+        yield f"## nmt {name}\n\n{command(name).help}\n"
+        sections = panels(name)
+        kinds = {opt.lstrip("-") for parameter in command(name).params for opt in parameter.opts} & set(registry.KINDS)
+        for kind in sorted(kinds, key=registry.KINDS.index):
+            for component in registry.names(kind):  # the help shows the flags of selected components only
+                sections |= panels(name, f"--{kind}", component)
+        for title, parameters in sections.items():
+            yield f"### nmt {name}: {title}\n" if title else ""
             for parameter in parameters:
                 yield f"`{written(parameter)}`\n: {parameter.help}\n"
+
+
+def command(*words: str) -> Any:
+    """The command that `words` call."""
+    return typer.main.get_command(application(words)).commands[words[0]]  # type: ignore[attr-defined]
+
+
+def panels(*words: str) -> dict[str, list[Any]]:
+    """The arguments and flags that the help shows, by panel."""
+    found: dict[str, list[Any]] = {}
+    for parameter in command(*words).params:
+        if not getattr(parameter, "hidden", False):
+            found.setdefault((getattr(parameter, "rich_help_panel", None) or "").partition(" (")[0], []).append(
+                parameter
+            )
+    return found
 
 
 def written(parameter: Any) -> str:

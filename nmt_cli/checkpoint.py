@@ -131,13 +131,16 @@ def read_contents(folder: Path) -> Contents:
     return contents
 
 
-def verify(folder: Path) -> None:
-    """Compare every file with its checksum."""
+def verify(folder: Path, training: bool = True) -> None:
+    """Compare every file with its checksum; without `training`, those for resuming may be damaged or deleted."""
     recorded = _read_json(folder / CHECKSUMS)
-    for name in (CONFIG, WEIGHTS, TRAINING_JSON, TRAINING_TENSORS):
-        if name not in recorded and (name in (CONFIG, WEIGHTS) or (folder / name).exists()):
+    of_training = (TRAINING_JSON, TRAINING_TENSORS)
+    for name in (CONFIG, WEIGHTS, *(of_training if training else ())):
+        if name not in recorded and (name not in of_training or (folder / name).exists()):
             raise CheckpointError(f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}")
     for name, expected in recorded.items():
+        if name in of_training and not training:
+            continue
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CheckpointError(f"{folder / CHECKSUMS}: names {name!r}, which is outside the checkpoint")
@@ -159,8 +162,8 @@ def load_task(folder: Path, module: str = "") -> Task:
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the checkpoint's weights by parameter name, after `verify`."""
-    verify(folder)
+    """Return the checkpoint's weights by parameter name, after `verify` without the files for resuming."""
+    verify(folder, training=False)
     return _load_tensors(folder / WEIGHTS)
 
 

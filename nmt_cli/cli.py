@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import importlib.metadata
-import itertools
 import keyword
 import os
 import sys
@@ -16,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from nmt_cli import __version__
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, near
 from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
 from nmt_cli.streams import safe_streams, silence
 
@@ -56,7 +55,7 @@ def application(words: Sequence[str]) -> typer.Typer:
     for name in command_names():
         if name == called or (called is None and name not in COMMANDS):  # `nmt --help` shows a line about each
             command = load(name)
-            function = exit_codes()(function_of(command, imports_of(words)))
+            function = exit_codes()(function_of(command, words))
             app.command(name, cls=CommandWithSections, no_args_is_help=True, epilog=epilog(command))(function)
         else:
             app.command(name, help=COMMANDS.get(name))(lambda: None)
@@ -82,12 +81,6 @@ def completed_words() -> list[str]:
     """Return the words before the one that the shell wants completed."""
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")  # zsh and fish; bash
     return line.split()[1:-1]
-
-
-def imports_of(words: Sequence[str]) -> list[str]:
-    """Return the modules of `--import MODULE`, which add flags and are therefore imported before flags are read."""
-    modules = [following for word, following in itertools.pairwise(words) if word == "--import"]
-    return modules + [word.removeprefix("--import=") for word in words if word.startswith("--import=")]
 
 
 @contextmanager
@@ -131,10 +124,13 @@ def out_of_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def usage_message(error: Any) -> str:
-    """Return typer's message in the form of ours, with the nearest flags."""
-    near = [name for name in getattr(error, "possibilities", None) or () if "." not in name]
-    message = error.message if hasattr(error, "possibilities") else error.format_message()
-    message = f"{message}. Did you mean {' or '.join(near)}?" if near else message
+    """Return typer's message in the form of ours, with the flags near an unknown one."""
+    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        flags = (name.lstrip("-") for param in error.ctx.command.params for name in param.opts if "." not in name)
+        close = near(error.option_name.lstrip("-"), flags)
+        message = f"{error.message}. Did you mean --{' or --'.join(close)}?" if close else error.message
+    else:
+        message = error.format_message()
     if error.ctx and "unexpected extra argument" in message:
         params = [param for param in error.ctx.command.params if getattr(param, "multiple", False)]
         for name in [param.opts[0] for param in params if error.ctx.params.get(param.name)][:1]:

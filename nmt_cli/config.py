@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.errors import UsageError, nearest
+from nmt_cli.errors import UsageError, near, nearest
 from nmt_cli.presets import PRESETS
 
 DEFAULT_COMPONENTS = {
@@ -34,6 +34,10 @@ ABOUT_RUN = ("data", "imports", "origin")
 """The entries of a run's config.json that are not settings."""
 COMMAND_LINE = ""
 """The origin of flags: messages name a preset or a file before a setting, and nothing before a flag."""
+
+
+LARGEST_INTEGER = 2**31 - 1
+"""The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the product of three."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +137,11 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Coll
             if kind in later:
                 return None
             selected = next(name for name, config in configs.items() if config is classes[kind])
+            similar = [known for known, _ in fields(classes[kind]) if known.name in near(field, [known.name])]
             raise UsageError(
                 f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}; leave it out, "
                 f"or add --{kind} {' or '.join(owners)}"
+                + "".join(f". {selected} has {flag(known)}: {known.metadata['help']}" for known in similar)
             )
     known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
     raise UsageError(f"{origin}there is no setting called {name!r}. {nearest(field, known or classes)}")
@@ -258,6 +264,8 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
     value = _typed(hint, value, place)
     choices = field.metadata.get("choices", ())
     minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
+    if isinstance(value, int) and maximum is None:
+        maximum = LARGEST_INTEGER
     if choices and value not in choices:
         raise UsageError(f"{place} cannot be {value!r}. {nearest(str(value), choices)}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -266,8 +274,6 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
         raise UsageError(f"{place} must be at least {minimum:,}, not {value!r}")
     if value is not None and maximum is not None and not value <= maximum:
         raise UsageError(f"{place} must be at most {maximum:,}, not {value!r}")
-    if isinstance(value, int) and value > sys.maxsize:  # what PyTorch takes
-        raise UsageError(f"{place} must be at most {sys.maxsize:,}, not {value!r}")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -61,10 +62,17 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def nearest(name: str, known: Iterable[str], listing: str = "") -> str:
-    """Return a sentence with the known names nearest to `name`, and `listing`; if none is near and no listing, all."""
+def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
+    """Return up to three of the known names: those like `name`, and those that have all its words."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
+    words = set(re.split("[-_]", name))
+    whole = [each for each in names if words.issubset(re.split("[-_]", each))]
+    return list(dict.fromkeys([*difflib.get_close_matches(name, names, cutoff=cutoff), *whole]))[:3]
+
+
+def nearest(name: str, known: Iterable[str], listing: str = "") -> str:
+    """Return a sentence with the known names near `name`, and `listing`; if none is near and no listing, all."""
+    names = sorted(known)
+    if close := near(name, names, cutoff=0.5):
         return f"Did you mean {' or '.join(close)}? {listing}".rstrip()
     return listing or (f"Known: {', '.join(names)}." if names else "None is registered.")

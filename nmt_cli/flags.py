@@ -38,12 +38,19 @@ class MoreFlags(NamedTuple):
     """The flags of components: their panels, and the names that each kind of component may have.
 
     Args:
+        selected: the component of each kind that is used if no flag selects one. The help shows the flags of selected
+            components only.
         without: fields of the panels that are no flags of this command.
     """
 
     panels: Sequence[Panel]
     choices: Mapping[str, Sequence[str]] = {}
+    selected: Mapping[str, str] = {}
     without: Collection[str] = ()
+
+    def shows(self, panel: Panel) -> bool:
+        """Return whether the help shows the flags of `panel`."""
+        return panel.section not in self.selected or panel.title == f"{panel.section} {self.selected[panel.section]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Command:
         options: a dataclass; its fields are the command's own arguments and flags, its docstring is the help.
         run: called with an instance of `options` and, if the command has more flags, with the values of those that were
             given, by field name.
-        more_flags: takes the modules of `--import`; returns the flags of components.
+        more_flags: takes the words of the command line; returns the flags of components.
         examples: command lines shown at the end of the help.
     """
 
@@ -104,11 +111,20 @@ def epilog(command: Command) -> str | None:
     return "\n  ".join(["\b\nExamples:", *command.examples]) if command.examples else None
 
 
-def function_of(command: Command, imports: Sequence[str]) -> Callable[..., None]:
+def values_of(words: Sequence[str], name: str) -> list[str]:
+    """Return the values of the flag `name` among the words of a command line, which select other flags."""
+    values = [following for word, following in itertools.pairwise(words) if word == name]
+    return values + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+
+
+def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     """Return a function whose signature typer reads as the command's arguments and flags, and that runs the command."""
     own = list(_own_parameters(command.options))
     names = {parameter.name for parameter in own}
-    more = command.more_flags(imports) if command.more_flags else MoreFlags(())
+    more = command.more_flags(words) if command.more_flags else MoreFlags(())
+    more = more._replace(
+        selected={kind: [default, *values_of(words, flag(kind))][-1] for kind, default in more.selected.items()}
+    )
     taken = names.union(more.without)
     parameters = [*own, *_more_parameters(more, taken), *_dotted_parameters(more.panels)]
 
@@ -141,31 +157,24 @@ def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Parameter]:
-    """Yield the flags of the panels. Panels that have a field in common share its flag.
+    """Yield the flags of the panels. A field of several panels has one flag, described as a panel in the help has it.
 
     The flags that choose components follow those of panels that are not components'.
     """
-    owners: dict[str, list[tuple[Panel, dataclasses.Field[Any], Any]]] = {}
-    for panel in more.panels:
+    owners: dict[str, tuple[Panel, dataclasses.Field[Any], Any]] = {}
+    for panel in sorted(more.panels, key=more.shows, reverse=True):
         for field, hint in fields(panel.config):
             if field.name not in taken | more.choices.keys():
-                owners.setdefault(field.name, []).append((panel, field, hint))
+                owners.setdefault(field.name, (panel, field, hint))
     flags: dict[bool, list[inspect.Parameter]] = {False: [], True: []}
-    for name, owned in owners.items():
-        panels, same, hints = zip(*owned, strict=True)
-        titles = [panel.title for panel in panels]
-        default = _default([field.default for field in same], titles)
-        info = _option(same[0], hints[0], [_switch(name, hints[0])], default, rich_help_panel=_joined(titles))
-        flags[panels[0].section in more.choices].append(_parameter(name, hints[0], info))
+    for name, (panel, field, hint) in owners.items():
+        info = _option(field, hint, [_switch(name, hint)], rich_help_panel=panel.title, hidden=not more.shows(panel))
+        flags[panel.section in more.choices].append(_parameter(name, hint, info))
     yield from flags[False]
-    yield from (_parameter(kind, str, _choice(kind, names)) for kind, names in more.choices.items())
+    others = (f"--{kind} {name}" for kind, used in more.selected.items() for name in more.choices[kind] if name != used)
+    title = " ".join(["components", *(f"({other} --help shows its flags)" for other in itertools.islice(others, 1))])
+    yield from (_parameter(kind, str, _choice(kind, names, title)) for kind, names in more.choices.items())
     yield from flags[True]
-
-
-def _joined(titles: Sequence[str]) -> str:
-    """Join the titles of panels: "model a", "model b" -> "model a, b"."""
-    kind = titles[0].partition(" ")[0]
-    return ", ".join([titles[0], *(title.removeprefix(f"{kind} ") for title in titles[1:])])
 
 
 def _dotted_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
@@ -184,19 +193,17 @@ def _switch(name: str, hint: Any) -> str:
     return f"{flag(name)}/--no-{flag(name).removeprefix('--')}" if hint is bool else flag(name)
 
 
-def _choice(kind: str, names: Sequence[str]) -> Any:
+def _choice(kind: str, names: Sequence[str], title: str) -> Any:
     return typer.Option(
         flag(kind),
         help=f"{kind.capitalize()}: {', '.join(names)}.",
         metavar="NAME",
-        rich_help_panel="components",
+        rich_help_panel=title,
         autocompletion=lambda incomplete: [name for name in names if name.startswith(incomplete)],
     )
 
 
-def _option(
-    field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: str | None = None, **more: Any
-) -> Any:
+def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], **more: Any) -> Any:
     kind, choices = _kind(hint), field.metadata["choices"]
 
     def number(text: str) -> Any:
@@ -207,10 +214,9 @@ def _option(
             raise UsageError(f"{names[0]} must be {wanted}, not {text!r}") from None
 
     metavar = next((_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME")
-    shown = _default([field.default], [""]) if default is None else default
     return typer.Option(
         *names,
-        help=f"{field.metadata['help']} {shown}".rstrip(),
+        help=f"{field.metadata['help']} {_default(field.default)}".rstrip(),
         metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or metavar,
         show_default=False,
         parser=number if kind in (int, float) else None,
@@ -228,15 +234,11 @@ def _kind(hint: Any) -> type[Any]:
     return kinds[0] if len(kinds) == 1 else str
 
 
-def _default(values: Sequence[Any], titles: Sequence[str]) -> str:
-    """Return `[default: 4]`, or each component's own: `[default: task a 16000, task b 10000]`; None is left out."""
-    if all(value is None or value is False or value in ("", (), dataclasses.MISSING) for value in values):
+def _default(value: Any) -> str:
+    """Return `[default: 4]`, or nothing."""
+    if value is None or value is False or value in ("", (), dataclasses.MISSING):
         return ""
-    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    if len(set(shown)) == 1:
-        return f"[default: {shown[0]}]"
-    own = [f"{title} {text}" for title, text, value in zip(titles, shown, values, strict=True) if value is not None]
-    return f"[default: {', '.join(own)}]"
+    return f"[default: {value:g}]" if isinstance(value, float) else f"[default: {value}]"
 
 
 def _parameter(name: str, hint: Any, info: Any, required: bool = False) -> inspect.Parameter:

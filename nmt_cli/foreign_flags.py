@@ -1,4 +1,4 @@
-"""Flags of fairseq, OpenNMT-py and Sockeye, and the flags to use instead, for messages about unknown flags."""
+"""Flags of fairseq, OpenNMT-py, Sockeye and others, and what to use instead, for messages about unknown flags."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ _LANGUAGES = "`nmt prepare --source-lang L --target-lang L`: prepared data and c
 
 _TABLES = {
     "prepare": {
+        "--task": "",
         "--source-lang": "src-lang source-language s src",
         "--target-lang": "tgt-lang trg-lang target-language t tgt",
         "--train PREFIX": "trainpref train-src train-source",
@@ -20,12 +21,16 @@ _TABLES = {
         "share-vocab shared-vocab",
     },
     "train": {
-        "--learning-rate-scale, a factor on the schedule of section 5.3, or --schedule constant --learning-rate": "lr "
-        "initial-learning-rate",
+        "--learning-rate-scale, which is the peak rate x sqrt(d_model x warmup steps), or --schedule constant "
+        "--learning-rate": "lr initial-learning-rate",
         "--warmup-steps": "warmup-updates warmup-init-lr learning-rate-warmup",
         "--schedule": "lr-scheduler decay-method learning-rate-scheduler-type",
-        "--batch-tokens, the tokens of an update over all devices": "max-tokens batch-size max-sentences batch-type",
-        "--micro-batches": "update-freq accum-count update-interval gradient-accumulation-steps",
+        # One answer for both: there, the batch of a device is accumulated; here, an update is cut.
+        "--batch-tokens, the tokens of a whole update: max-tokens x update-freq x GPUs (--micro-batches only cuts an "
+        "update into parts)": "max-tokens batch-size max-sentences batch-type update-freq accum-count update-interval "
+        "gradient-accumulation-steps per-device-train-batch-size",
+        "`torchrun --nproc-per-node N -m nmt_cli train`, a process for each GPU": "world-size gpu-ranks num-gpus "
+        "n-gpus distributed-world-size nproc-per-node num-processes local-rank",
         "--max-steps": "max-update max-updates train-steps",
         "--max-epochs": "max-epoch epochs num-epochs max-num-epochs",
         "--preset": "arch a",
@@ -39,7 +44,8 @@ _TABLES = {
         "--init-from": "finetune-from-model",
         "--freeze": "freeze-encoder freeze-decoder freeze-word-vecs-enc fixed-param-names fixed-param-strategy",
         "--patience": "early-stopping max-num-checkpoint-not-improved",
-        "RUN/metrics.jsonl, which has the figures of every log line": "tensorboard tensorboard-logdir wandb-project",
+        "RUN/metrics.jsonl, which has the figures of every log line": "tensorboard tensorboard-logdir wandb-project "
+        "report-to",
         "--log-every": "log-interval report-every logging-steps",
         "--clip-norm": "max-grad-norm gradient-clipping-threshold",
         "--precision bfloat16": "fp16 bf16 amp dtype model-dtype",
@@ -50,6 +56,12 @@ _TABLES = {
         "--d-model": "encoder-embed-dim decoder-embed-dim hidden-size rnn-size word-vec-size transformer-model-size",
         "--d-ff": "encoder-ffn-embed-dim decoder-ffn-embed-dim transformer-ff transformer-feed-forward-num-hidden",
         "--num-heads": "encoder-attention-heads decoder-attention-heads heads transformer-attention-heads",
+        "--feed-forward-dropout": "activation-dropout relu-dropout transformer-dropout-act",
+        "--activation": "activation-fn pos-ffn-activation-fn transformer-activation-type",
+        "--norm pre": "encoder-normalize-before decoder-normalize-before",
+        "--positions learned": "encoder-learned-pos decoder-learned-pos",
+        "--attention relative --clipping-distance": "max-relative-positions",
+        "--import MODULE": "user-dir",
         "--beta1 and --beta2": "adam-betas adam-beta1 adam-beta2 optimizer-betas",
         "--epsilon": "adam-eps optimizer-eps",
         _LANGUAGES: "source-lang target-lang src-lang tgt-lang src tgt s t",
@@ -72,6 +84,7 @@ _TABLES = {
         "--top-k": "sampling-topk random-sampling-topk",
         "--top-p": "sampling-topp random-sampling-topp",
         "--temperature": "random-sampling-temp softmax-temperature",
+        "--attention FILE.html": "print-alignment report-align return-attention",
         "--replace-unknown, and --dictionary FILE for a dictionary": "replace-unk phrase-table",
         "--prefix FILE": "prefix-size tgt-prefix tgt-file-prefix target-prefix",
         "--min-length": "min-len",
@@ -82,7 +95,7 @@ _TABLES = {
         "--score-target FILE": "score-reference",
         "--shard I/N": "shard-id num-shards",
         "the text as it is: its words are whole": "remove-bpe post-process",
-        "--dtype": "fp16 bf16 amp precision compute-type",
+        "--dtype": "fp16 bf16 amp precision compute-type quantization",
         "--workers": "threads cpu-threads inter-threads intra-threads num-workers",
         "--batch-tokens": "max-tokens batch-size max-sentences",
         "--read-ahead": "buffer-size chunk-size shard-size",
@@ -102,6 +115,13 @@ _TABLES = {
     },
 }
 
+NOT_IMPLEMENTED = frozenset(
+    "bpe-dropout constraints coverage-penalty decoder-layerdrop diverse-beam-groups diverse-beam-strength ema-decay "
+    "encoder-embed-path encoder-layerdrop layerdrop min-lr pre-word-vecs-dec pre-word-vecs-enc tf32 unkpen "
+    "weight-decay".split()
+)
+"""Flags without a counterpart in any command."""
+
 FOREIGN_FLAGS = {
     command: {name: ours for ours, names in table.items() for name in names.split()}
     for command, table in _TABLES.items()
@@ -111,6 +131,8 @@ FOREIGN_FLAGS = {
 
 def instead_of(name: str, command: str) -> str:
     """Return what to use instead of the flag `name` of another toolkit or of another command, or ""."""
+    if name in NOT_IMPLEMENTED:
+        return "it is not implemented"
     if name in FOREIGN_FLAGS.get(command, {}):
         return f"use {FOREIGN_FLAGS[command][name]}"
     for other, table in _TABLES.items() if len(name) > 1 else ():

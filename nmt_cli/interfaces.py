@@ -200,7 +200,7 @@ class AddsLoss(Protocol):
 
 
 class Criterion(Protocol):
-    """The training loss."""
+    """The training loss. An attribute `refines` is optional: True if only a trained model learns from it."""
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """Return the sums over the target tokens of `batch`, without padding."""
@@ -217,7 +217,7 @@ class Compiles(Protocol):
 
 
 class Schedule(Protocol):
-    """The learning rate as a pure function of the step. An attribute `peak`, the highest rate, is optional."""
+    """The learning rate, a pure function of the step. Optional: `warmup_steps`, of the highest rate; `decay_steps`."""
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""

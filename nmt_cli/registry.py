@@ -15,9 +15,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
+import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt_cli.errors import UsageError, nearest
@@ -110,6 +112,12 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     plugins = importlib.metadata.entry_points(group="nmt.components")
     modules = [(f"entry point {entry.name} = {entry.value}", entry.module) for entry in plugins]
     for origin, module in [*modules, *((f"--import {name}", name) for name in imports)]:
+        if not module or module.startswith(".") or "/" in module or module.endswith(".py"):
+            name = Path(module).stem if Path(module).stem.isidentifier() else "my_module"
+            raise UsageError(
+                f"{origin}: not the name of a module. Give its name without .py, and its directory on PYTHONPATH: "
+                f"PYTHONPATH={Path(module).parent} nmt ... --import {name}"
+            )
         try:
             importlib.import_module(module)
         except ImportError as error:
@@ -131,9 +139,9 @@ def names(kind: str) -> list[str]:
 def find(kind: str, name: str) -> Component:
     """Return the component registered as `kind` and `name`; the UsageError if there is none has the nearest names."""
     if name not in _components[kind]:
-        near = nearest(name, _components[kind])
-        own = "" if near.startswith("Did") else " A component of your own is loaded with --import MODULE."
-        raise UsageError(f"there is no {kind} called {name!r}. {near}{own}")
+        known = nearest(name, _components[kind], f"Known: {', '.join(names(kind))}.")
+        own = "" if known.startswith("Did") else " A component of your own is loaded with --import MODULE."
+        raise UsageError(f"there is no {kind} called {name!r}. {known}{own}")
     return _components[kind][name]
 
 
@@ -147,5 +155,21 @@ def component_of(config: Any) -> Component:
 
 
 def build(config: Any, **runtime: Any) -> Any:
-    """Build the component that `config` configures; `runtime` are values that are known at run time only."""
-    return component_of(config).build(config, **runtime)
+    """Build the component that `config` configures; `runtime` are values that are known at run time only.
+
+    Errors within the builder are the component's own, and keep their traceback.
+
+    Raises:
+        UsageError: the builder does not take these arguments, or returns nothing.
+    """
+    component = component_of(config)
+    origin = f"the {component.kind} {component.name!r} of the module {component.module}"
+    try:
+        inspect.signature(component.build).bind(config, **runtime)
+    except TypeError as error:
+        taken = ", ".join(["config", *(["*", *runtime] if runtime else [])])
+        raise UsageError(f"{origin}: its builder is not a function of ({taken}): {error}") from error
+    built = component.build(config, **runtime)
+    if built is None:
+        raise UsageError(f"{origin}: its builder returned None")
+    return built

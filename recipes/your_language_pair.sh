@@ -12,10 +12,14 @@ reference=corpus/test.de
 vocabulary=32000               # subwords; fewer for a small corpus, see docs/own-data.md
 preset=transformer_base        # all of them: nmt train --list-presets
 steps=100000
-save_every=1500                # steps between checkpoints; steps / save_every must be at least `last`
+save_every=1500                # steps between checkpoints
 last=5                         # number of checkpoints to average
 out=runs/$source-$target       # directory for all results
 
+if (( (steps + save_every - 1) / save_every < last )); then
+  echo "$steps steps, saved every $save_every, give fewer than $last checkpoints: lower save_every or last" >&2
+  exit 2
+fi
 [[ -e $out/data ]] || nmt prepare --source-lang "$source" --target-lang "$target" \
   --train "$train" --valid "$valid" --vocab-size "$vocabulary" --out "$out/data"
 # On a machine with 8 GPUs: torchrun --standalone --nproc-per-node 8 -m nmt_cli train ...

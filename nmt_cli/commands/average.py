@@ -50,7 +50,9 @@ def average(options: AverageOptions) -> None:
     task = checkpoint.load_task(folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", ""))
     checkpoint.save(out, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
-    say(f"averaged {counted(len(folders), 'checkpoint')} (step{'s' * (len(folders) > 1)} {steps}) into {options.out}")
+    single = f"wrote the checkpoint of step {steps} without the state of its training to {options.out}"
+    several = f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}"
+    say(several if len(folders) > 1 else single)
 
 
 def check_output(out: Path, overwrite: bool) -> None:
@@ -71,8 +73,8 @@ def check_output(out: Path, overwrite: bool) -> None:
 def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
     """Return the last `last` checkpoints of the run in `paths`, or else `paths`, with a run's newest checkpoint."""
     if last is None:
-        if len(paths) == 1:
-            raise UsageError(f"{paths[0]}: give --last N with a run, or several checkpoints")
+        if len(paths) == 1 and checkpoint.resumable_of(paths[0]):
+            raise UsageError(f"{paths[0]}: give --last N with a run")
         folders = [checkpoint.locate(path) for path in paths]
         if len({folder.resolve() for folder in folders}) < len(folders):
             raise UsageError("a checkpoint is given twice; a run stands for its newest checkpoint")

@@ -22,15 +22,18 @@ from nmt_cli.commands.train_parts import (
     open_data,
     vocabulary_of,
 )
-from nmt_cli.commands.train_plan import warning
+from nmt_cli.commands.train_plan import schedule_warnings, warnings
+from nmt_cli.config import RunConfig
 from nmt_cli.device import World, choose_device
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import CountsFlops
 from nmt_cli.streams import say
 from nmt_cli.training.freezing import freeze, trained
+from nmt_cli.training.length import highest_rate
+from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.origin import load
 from nmt_cli.training.reporter import figures_table, readable
-from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.trainer import Trainer
 
 TYPICAL_LENGTH = 27
@@ -49,7 +52,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     device = choose_device(settings.device)
     schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
-    figures["peak_learning_rate"] = getattr(schedule, "peak", None)
+    steps, notes = settings.max_steps, schedule_warnings(schedule, settings.max_steps)
     if options.data is not None:
         task, corpus, _ = open_data(options.data)
         origin = None if options.init_from is None else load(options.init_from, config, task)
@@ -60,9 +63,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         trainer = Trainer(parts, settings, world)
         trainer.try_largest()
         model, plan, length = parts.model, parts.plan, parts.length
-        size = sum(parameter.numel() for parameter in model.parameters())
-        if origin is None and (text := warning(task, size, length)):
-            say(text)
+        steps, notes = length.steps, warnings(parts, origin is not None)
         first = next(plan.epoch(0))
         source, target = plan.source_lengths[first], plan.target_lengths[first]
         figures |= {
@@ -70,7 +71,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
             "updates_per_epoch": length.updates_per_epoch,
             "target_tokens_per_update": length.target_tokens_per_update,
             "micro_batches": trainer.micro_batches,
-            "steps": length.steps,
+            "steps": steps,
             "epochs": length.epochs,
             "device": str(device),
             "peak_memory_bytes": peak_memory(device),
@@ -83,12 +84,38 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     else:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
     figures |= vocabulary
-    figures["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    figures["trained_parameters"] = sum(parameter.numel() for parameter in trained(model))
+    figures["peak_learning_rate"] = highest_rate(schedule, steps)
+    figures["parameters"], figures["trained_parameters"] = parameters_of(model)
+    size = checkpoint_bytes(config, *parameters_of(model))
+    figures |= {"checkpoint_bytes": size, "disk_bytes": size * checkpoints_on_disk(settings, steps)}
+    for note in notes:
+        say(note)
     if isinstance(model, CountsFlops) and not settings.freeze:
         by_part = model.training_flops(source, target)
         figures["training_step_flops"] = {"total": sum(by_part.values()), "by_part": by_part}
     return figures
+
+
+def parameters_of(model: Any) -> tuple[int, int]:
+    """Return the number of parameters, and of those that are trained."""
+    return sum(p.numel() for p in model.parameters()), sum(p.numel() for p in trained(model))
+
+
+def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
+    """Return the size of a checkpoint: the float32 weights, and the optimizer's state, tried on a few parameters."""
+    sample = torch.nn.Parameter(torch.zeros(1000))
+    sample.grad = torch.zeros_like(sample)
+    optimizer = registry.build(config["optimizer"], parameters=[sample])
+    optimizer.step()
+    state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
+    return sample.element_size() * parameters + state * learning // sample.numel()
+
+
+def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
+    """Return the largest number of checkpoints at once: those kept, the one being written, and the best."""
+    every = Interval(settings.save_every, "--save-every")
+    written = settings.keep_last + 1 if every.is_minutes else -(-steps // every.number)
+    return min(settings.keep_last + 1, written) + 1
 
 
 def peak_memory(device: torch.device) -> int:
@@ -115,4 +142,6 @@ def show(figures: Mapping[str, Any], as_json: bool) -> None:
     if "peak_memory_bytes" in shown:
         of = "" if shown["device"].startswith("cuda") else " (of the whole process)"
         shown["peak_memory"] = f"{shown.pop('peak_memory_bytes') / 1e9:.2f} GB{of}"
+    each, disk = (shown.pop(name) / 1e9 for name in ("checkpoint_bytes", "disk_bytes"))
+    shown["disk_space"] = f"at most {disk:.2g} GB (a checkpoint: {each:.2g} GB)"
     console.print(figures_table("the training", shown))

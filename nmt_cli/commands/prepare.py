@@ -29,19 +29,18 @@ from nmt_cli.config import COMMAND_LINE, configure
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import Overlap
-from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS
+from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
 from nmt_cli.data.marks import MarkedLines
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel
+from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel, values_of
 from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
 from nmt_cli.streams import say, warn
 
 TASK = "task"
 DEFAULT_TASK = "translation"
-_LARGEST_WEIGHT = 1000
 _OURS = (
     MANIFEST,
     TASK,
@@ -93,8 +92,8 @@ def _part(text: str) -> Part:
     prefix, star, weight = text.rpartition("*")
     if not star or not weight.isdecimal():
         return Part(text)
-    if not 1 <= int(weight) <= _LARGEST_WEIGHT:
-        raise UsageError(f"--train {text}: the weight must be from 1 to {_LARGEST_WEIGHT}, not {weight}")
+    if not 1 <= int(weight) <= LARGEST_WEIGHT:
+        raise UsageError(f"--train {text}: the weight must be from 1 to {LARGEST_WEIGHT}, not {weight}")
     return Part(prefix, int(weight))
 
 
@@ -132,7 +131,10 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
-    say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out} --out RUN")
+    source = options.subwords_from
+    adapts = source is not None and not (source / MANIFEST).exists()
+    start = f" --init-from {source} --schedule constant --learning-rate 0.0001" if adapts else ""
+    say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out}{start} --out RUN")
 
 
 def _saved_task(path: Path, name: str) -> Task:
@@ -246,12 +248,12 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _task_flags(imports: Sequence[str]) -> MoreFlags:
+def _task_flags(words: Sequence[str]) -> MoreFlags:
     """Return the flags of every registered task. Models are not discovered, as they need torch."""
-    registry.discover(imports, homes=("tasks",))
+    registry.discover(values_of(words, "--import"), homes=("tasks",))
     tasks = sorted(registry.components("task"), key=lambda component: component.name != DEFAULT_TASK)
     panels = [Panel(f"task {component.name}", component.config, "task") for component in tasks]
-    return MoreFlags(panels, {"task": registry.names("task")})
+    return MoreFlags(panels, {"task": registry.names("task")}, {"task": DEFAULT_TASK})
 
 
 command = Command(

@@ -88,7 +88,7 @@ def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
 command = Command(
     ServeOptions,
     lambda options, chosen: serve(dataclasses.replace(options, chosen=chosen)),
-    lambda imports: MoreFlags(
+    lambda _: MoreFlags(
         [Panel("limits", Limits), Panel("search", SearchOptions), Panel("batches and limits", TranslateOptions)],
         without=("nbest", "read_ahead"),  # the best output is the answer, and the queue makes the batches
     ),

@@ -21,9 +21,10 @@ from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag
 from nmt_cli.device import join_world, prepare_cpu
 from nmt_cli.errors import UsageError, counted, main_rank_reports
-from nmt_cli.flags import Command, MoreFlags, Panel
+from nmt_cli.flags import Command, MoreFlags, Panel, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import utilisation
+from nmt_cli.training.length import highest_rate
 from nmt_cli.training.origin import origin_of
 from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
@@ -167,7 +168,7 @@ def summary(run: Run) -> dict[str, Any]:
         "target_tokens": total.target_tokens,
         "training_hours": total.seconds / 3600,
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
-        "peak_learning_rate": getattr(run.parts.schedule, "peak", None),
+        "peak_learning_rate": highest_rate(run.parts.schedule, state.step),
         f"best_validation_{run.config.best_by}": state.best,
         "best_step": state.best_step,
         "skipped_updates": state.skipped,
@@ -198,7 +199,7 @@ def closing_line(run: Run) -> str:
 
 
 def next_command(run: Run) -> str:
-    """Return the command that averages the checkpoints of the last tenth of the run, or translates with the best one.
+    """Return the command that averages the checkpoints of the last tenth of the run, or those for the best one.
 
     The mean with earlier ones is worse than the last; after --patience, the last ones are past the best.
     """
@@ -207,7 +208,10 @@ def next_command(run: Run) -> str:
     settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
     if len(settled) > 1 and not run.out_of_patience:
         return f"average {path} --last {len(settled)} --out {path / 'averaged'}"
-    return f"translate {path if state.best is None else path / 'best'}"
+    chosen, one = (path, " --last 1") if state.best is None else (path / "best", "")
+    return (
+        f"translate {chosen}\nto copy it elsewhere, without its training state: nmt average {chosen}{one} --out MODEL"
+    )
 
 
 def show_presets(as_json: bool) -> None:
@@ -222,13 +226,16 @@ def show_presets(as_json: bool) -> None:
     Console().print(table)
 
 
-def _component_flags(imports: Sequence[str]) -> MoreFlags:
-    registry.discover(imports)
+def _component_flags(words: Sequence[str]) -> MoreFlags:
+    """Return the flags of the training loop and of all components; a preset selects components, too."""
+    registry.discover(values_of(words, "--import"))
+    presets = [PRESETS[name].differs for name in values_of(words, "--preset") if name in PRESETS]
+    selected = {kind: str(preset[kind]) for preset in presets for kind in DEFAULT_COMPONENTS if kind in preset}
     panels = [Panel("training", TrainingConfig, "training")]
     for kind, default in DEFAULT_COMPONENTS.items():
         names = [default, *(name for name in registry.names(kind) if name != default)]
         panels += [Panel(f"{kind} {name}", registry.find(kind, name).config, kind) for name in names]
-    return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS})
+    return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS}, DEFAULT_COMPONENTS | selected)
 
 
 command = Command(

@@ -8,7 +8,7 @@ from nmt_cli.commands.train_parts import model_without_weights, vocabulary_of
 from nmt_cli.config import resolve
 from nmt_cli.device import World
 from nmt_cli.errors import counted
-from nmt_cli.interfaces import Task
+from nmt_cli.interfaces import Schedule, Task
 from nmt_cli.presets import BY_SIZE
 from nmt_cli.training.freezing import trained
 from nmt_cli.training.length import Length
@@ -32,12 +32,39 @@ def plan_lines(parts: Parts, world: World, adapts: bool) -> str:
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
         f"{plan.batch_tokens:,} tokens an update; micro-batches: {parts.micro_batches}{packed}; "
         f"processes: {world.size} ({world.device.type}); precision: {parts.precision}",
-        "" if adapts else warning(parts.task, count, length),
+        *warnings(parts, adapts),
     ]
-    return "\n".join(filter(None, lines))
+    return "\n".join(lines)
 
 
-def warning(task: Task, count: int, length: Length) -> str:
+def warnings(parts: Parts, adapts: bool) -> list[str]:
+    """Return lines about settings that do not suit this training; see `plan_lines`."""
+    lines = schedule_warnings(parts.schedule, parts.length.steps)
+    if adapts:
+        return lines
+    if getattr(parts.criterion, "refines", False):
+        lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
+    count = sum(parameter.numel() for parameter in parts.model.parameters())
+    return [*lines, *filter(None, [size_warning(parts.task, count, parts.length)])]
+
+
+def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
+    """Return lines about a warm-up or a decay that is not that of a training of so many steps."""
+    lines = []
+    warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
+    if warmup > steps:
+        lines.append(
+            f"warning: the run has {counted(steps, 'step')}, and the learning rate rises for --warmup-steps {warmup:,}"
+        )
+    if decay and not 0.9 <= steps / decay <= 1.1:
+        lines.append(
+            f"warning: the run has {counted(steps, 'step')}, and the learning rate falls to zero at --decay-steps "
+            f"{decay:,}; give --decay-steps {steps}"
+        )
+    return lines
+
+
+def size_warning(task: Task, count: int, length: Length) -> str:
     """Return a line if a model of `count` parameters is far too large for the data of the task, else nothing.
 
     It names the largest preset that suits the data, or else the smallest one, if there is a smaller one.

@@ -227,7 +227,7 @@ def _attention_page(
 command = Command(
     TranslateCommandOptions,
     lambda options, chosen: translate(dataclasses.replace(options, chosen=chosen)),
-    lambda imports: MoreFlags(
+    lambda _: MoreFlags(
         [
             Panel("search", SearchOptions),
             Panel("sampling", SamplingOptions),

@@ -62,6 +62,8 @@ class ExpectedReward:
     In evaluation mode it is the negative log-likelihood, and nothing is drawn.
     """
 
+    refines = True  # samples of an untrained model have no reward
+
     def __init__(self, config: ExpectedRewardConfig) -> None:
         self.config = config
         self.likelihood = LabelSmoothedCrossEntropy(LabelSmoothingConfig(label_smoothing=0.0))

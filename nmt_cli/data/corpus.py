@@ -32,6 +32,9 @@ SPLITS = ("train", "valid", "test")
 RAW_SPLITS = ("valid", "test")
 """The splits whose raw lines are kept in `valid.source.txt` and so on, for validation scores."""
 
+LARGEST_WEIGHT = 1000
+"""How often at most an epoch has the sentences of a part of the training text."""
+
 _OFFSET = np.dtype("<i8")
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 _AGAIN = "run nmt prepare again"
@@ -185,7 +188,9 @@ class Corpus:
                 end = first + operator.index(part["sentences"])
                 weights.append((first, end, operator.index(part["weight"])))
                 first = end
-            if first != self._sentences or any(end < first or weight < 1 for first, end, weight in weights):
+            if first != self._sentences or any(
+                end < first or not 1 <= weight <= LARGEST_WEIGHT for first, end, weight in weights
+            ):
                 raise ValueError
         except (TypeError, KeyError, ValueError) as error:
             raise DataError(f"{self._data / MANIFEST}: damaged: {self.split}.parts is {parts!r}; {_AGAIN}") from error

@@ -61,11 +61,11 @@ class Translator:
     """
 
     task: Task
-    model: Decodable | Engine
+    model: Decodable | Engine = field(repr=False)  # pages long
     device: torch.device
     options: TranslateOptions = field(default_factory=TranslateOptions)
-    models: Sequence[Model] = ()
-    dictionary: Mapping[str, str] = field(default_factory=dict)
+    models: Sequence[Model] = field(default=(), repr=False)
+    dictionary: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Raise UsageError if an option is set that task, model or program does not have, or that needs an extra."""

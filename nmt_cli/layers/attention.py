@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.errors import UsageError
 from nmt_cli.layers import packed_attention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.packing import Packing
@@ -186,6 +187,9 @@ class MultiHeadAttention(nn.Module):
         if mask.recorded is not None:
             mask.recorded.append(weights_of(self.kernel, query, key, mask))
         heads = self.kernel(query, key, value, mask)  # [B, H, T, d_v]
+        if heads.shape != (expected := (*query.shape[:3], value.size(3))):
+            name = getattr(self.kernel, "__qualname__", type(self.kernel).__qualname__)
+            raise UsageError(f"the attention kernel {name} returned {list(heads.shape)}, expected {list(expected)}")
         concatenated = heads.transpose(1, 2).flatten(2)
         return self.w_o(concatenated if mask.queries is None else mask.queries.pack(concatenated))
 

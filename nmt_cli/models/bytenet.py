@@ -52,7 +52,9 @@ class ByteNetConfig:
     kernel: int = option(3, "k: inputs of a convolution, an odd number.", minimum=1)
     max_dilation: int = option(16, "r: dilation doubles from block to block, from 1 to r, and again.", minimum=1)
     block: str = option("relu", "Residual blocks of figure 3, left or right.", choices=("relu", "multiplicative"))
-    length_ratio: float = option(1.2, "a: a source of n tokens has a n + b columns for the target.", minimum=1.0)
+    length_ratio: float = option(
+        1.2, "a: a source of n tokens has a n + b columns for the target.", minimum=1.0, maximum=1000.0
+    )
     length_offset: int = option(0, "b: see --length-ratio.", minimum=0)
     dropout: float = option(0.0, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99)
     tie_embeddings: bool = option(False, "One matrix for the embeddings and the softmax layer.")

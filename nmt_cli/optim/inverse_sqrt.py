@@ -12,7 +12,9 @@ class InverseSqrtConfig:
     """Settings of `InverseSqrt` (section 5.3)."""
 
     warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
-    learning_rate_scale: float = option(1.0, "Factor of the learning rate; 1 in the paper.", minimum=0.0)
+    learning_rate_scale: float = option(
+        1.0, "Factor of the learning rate: the peak x sqrt(d_model x warmup steps); 1 in the paper.", minimum=0.0
+    )
 
 
 @register("schedule", "inverse_sqrt", InverseSqrtConfig)
@@ -26,8 +28,3 @@ class InverseSqrt:
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""
         return self.scale * min(step**-0.5, step * self.warmup_steps**-1.5)
-
-    @property
-    def peak(self) -> float:
-        """The highest learning rate, at step `warmup_steps`."""
-        return self(self.warmup_steps)

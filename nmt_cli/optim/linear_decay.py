@@ -13,7 +13,9 @@ class LinearDecayConfig:
     """Settings of `LinearDecay`."""
 
     warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
-    learning_rate_scale: float = option(1.0, "Factor of the learning rate.", minimum=0.0)
+    learning_rate_scale: float = option(
+        1.0, "Factor of the learning rate: the peak x sqrt(d_model x warmup steps).", minimum=0.0
+    )
     decay_steps: int = option(100_000, "The last step of the fall to zero; usually --max-steps.", minimum=1)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from nmt_cli.data.batching import BatchPlan
+from nmt_cli.interfaces import Schedule
 from nmt_cli.training.settings import TrainingConfig
 
 SAMPLED_UPDATES = 1000
@@ -61,3 +62,9 @@ def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
     epochs = settings.max_epochs
     steps = settings.max_steps if epochs is None else min(settings.max_steps, round(epochs * updates))
     return Length(updates, sum(map(plan.target_tokens, sample)) / len(sample), max(1, steps))
+
+
+def highest_rate(schedule: Schedule, steps: int) -> float | None:
+    """Return the highest learning rate in so many steps, or None if the schedule has no `warmup_steps`."""
+    warmup: int | None = getattr(schedule, "warmup_steps", None)
+    return None if warmup is None else schedule(min(warmup, steps))

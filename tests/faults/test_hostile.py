@@ -307,6 +307,8 @@ def test_mangled_weights_and_vocabularies(one_checkpoint: Path, tmp_path: Path, 
         ({"num_layers": 10**9}, None),
         ({"positions": "learned", "max_positions": 10**15}, None),
         ({"d_model": 2**62}, None),
+        ({"d_v": 2**63 - 1}, None),
+        ({"num_heads": 2**31 - 1, "d_k": 2**31 - 1, "d_v": 2**31 - 1}, None),
         ({}, 10**13),
     ],
 )

@@ -90,6 +90,9 @@ def test_your_language_pair_is_copied_and_edited(tmp_path: Path) -> None:
         script, found = re.subn(rf"^{name}=\S*", f"{name}={value}", script, flags=re.MULTILINE)
         assert found == 1
     script = script.replace("nmt train ", "nmt train --d-model 16 --d-ff 16 ")
+    (tmp_path / "mine.sh").write_text(script.replace("last=2", "last=4"), encoding="utf-8")
+    assert "fewer than 4 checkpoints" in bash("mine.sh", code=2, cwd=tmp_path).stderr
+    assert not (tmp_path / "runs").exists()
     (tmp_path / "mine.sh").write_text(script, encoding="utf-8")
     assert "BLEU" in bash("mine.sh", cwd=tmp_path).stdout
     assert len((tmp_path / "runs/de-fr/test.fr").read_text(encoding="utf-8").split("\n")) == 21

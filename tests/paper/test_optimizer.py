@@ -56,7 +56,7 @@ def test_peaks_at_step_4000(preset: str, peak: float) -> None:
     rates = [schedule(step) for step in range(1, 20_001)]
     assert max(rates) == pytest.approx(peak, abs=0.05e-4)
     assert rates.index(max(rates)) + 1 == 4000
-    assert schedule.peak == max(rates)
+    assert schedule(schedule.warmup_steps) == max(rates)
 
 
 def test_it_rises_linearly_and_falls_with_the_root() -> None:

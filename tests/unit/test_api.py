@@ -32,6 +32,11 @@ def test_options_of_load_are_defaults(translator: nmt_cli.Translator, tiny_check
         nmt_cli.load(tiny_checkpoint, beam=0)
 
 
+def test_a_translator_is_shown_in_short(translator: nmt_cli.Translator) -> None:
+    assert len(repr(translator)) < 1000
+    assert "beam=" in repr(translator)
+
+
 def test_threads_may_share_a_translator(translator: nmt_cli.Translator) -> None:
     expected = {beam: translator.translate(LINES * 4, beam=beam) for beam in (1, 2, 4)}
     results: list[bool] = []

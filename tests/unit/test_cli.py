@@ -8,14 +8,17 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import typer
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, exit_codes, imports_of, main
+from nmt_cli.cli import COMMANDS, application, exit_codes, main
 from nmt_cli.errors import CheckpointError, Interrupted, NmtError, UsageError
-from nmt_cli.foreign_flags import FOREIGN_FLAGS
+from nmt_cli.flags import values_of
+from nmt_cli.foreign_flags import FOREIGN_FLAGS, NOT_IMPLEMENTED
 
 Nmt = Callable[..., tuple[int, str, str]]
 
@@ -65,7 +68,15 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         (["train", "--dropout=x"], "--dropout must be a number, not 'x'"),
         (["score", "a", "--ref", "b", "--metric", "brackets"], "nmt score-trees"),
         (["train", "--lr=0.1"], "--learning-rate-scale"),
-        (["train", "--max_tokens", "4096"], "--batch-tokens"),
+        (["train", "--learning-rate", "1", "--dry-run", "--vocab-size", "50"], "peak x sqrt(d_model x warmup steps)"),
+        (["train", "--max_tokens", "4096"], "max-tokens x update-freq x GPUs"),
+        (["train", "--accum_count", "4"], "max-tokens x update-freq x GPUs"),
+        (["train", "--world-size", "8"], "torchrun --nproc-per-node N -m nmt_cli train"),
+        (["train", "--weight-decay", "0.1"], "not implemented"),
+        (["train", "--task", "translation"], "nmt prepare: --task"),
+        (["train", "--encoder-normalize-before"], "use --norm pre"),
+        (["train", "--smoothing", "0.1"], "--label-smoothing"),
+        (["train", "--steps", "100"], "--max-steps"),
         (["train", "-train_steps", "4096"], "--max-steps"),
         (["train", "--source-lang", "en"], "nmt prepare"),
         (["translate", "run", "-src", "test.en"], "--input"),
@@ -81,7 +92,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         (["average", "x", "--lats", "3"], "--last"),
         (["average", "x", "--last"], "--last"),
         (["train", "--dry-run", "--vocab-size", "50", "--preset", "transfomer_base"], "transformer_base"),
-        (["train", "--dry-run", "--vocab-size", "50", "--optimizer", "adm"], "adam"),
+        (["train", "--dry-run", "--vocab-size", "50", "--optimizer", "adm"], "adam? Known: adam, sgd."),
         (["train", "--dry-run", "--vocab-size", "50", "--config", "c.yaml"], "TOML or JSON"),
         (["prepare", "--train", "a", "b", "--out", "y"], "--train A --train B"),
     ],
@@ -93,14 +104,26 @@ def test_the_message_for_an_unknown_name_offers_a_known_one(nmt: Nmt, arguments:
     assert not re.search(r"--\w+\.\w|--import", err)
 
 
+@pytest.mark.parametrize("name", ["--tf32", "--foo-bar", "--ema"])
+def test_a_name_that_is_like_no_other_is_not_compared(nmt: Nmt, name: str) -> None:
+    code, _, err = nmt("train", name, "3")
+    assert (code, "Did you mean" in err) == (2, False)
+
+
 @pytest.mark.parametrize("command", FOREIGN_FLAGS)
-def test_the_flags_offered_for_those_of_other_toolkits_exist(nmt: Nmt, command: str) -> None:
-    known = set(re.findall(r"(--[a-z0-9-]+)", nmt(command, "--help")[1]))
-    other = set(re.findall(r"(--[a-z0-9-]+)", nmt("prepare", "--help")[1]))
+def test_the_flags_offered_for_those_of_other_toolkits_exist(command: str) -> None:
+    known, other = ({name for param in parameters(each) for name in param.opts} for each in (command, "prepare"))
     for foreign, ours in FOREIGN_FLAGS[command].items():
-        offered = set(re.findall(r"--[a-z][a-z0-9-]+", ours))
+        offered = set(re.findall(r"--[a-z][a-z0-9-]+", re.sub(r"`torchrun [^`]*`", "", ours)))
         assert offered <= (other if "nmt prepare" in ours else known)
         assert f"--{foreign}" not in known
+    assert not known & {f"--{name}" for name in NOT_IMPLEMENTED}
+
+
+def parameters(command: str) -> list[Any]:
+    """Return the arguments and flags of a command, hidden ones too."""
+    found: list[Any] = typer.main.get_command(application([command])).commands[command].params  # type: ignore[attr-defined]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -141,9 +164,18 @@ def test_errors_of_a_command_reach_the_exit_code(nmt: Nmt, tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("words", [["--model", "gnmt"], ["--preset", "gnmt_small"]])
+def test_the_help_of_a_model_has_its_flags(nmt: Nmt, words: list[str]) -> None:
+    """As docs/models.md says, with its own help and defaults."""
+    shown = " ".join(nmt("train", *words, "--help")[1].split())
+    assert "--init-range X" in shown
+    assert "Layers of the encoder, and of the decoder. [default: 8]" in shown
+    assert "--num-heads N" not in shown
+
+
 def test_imports_are_found_among_the_arguments() -> None:
     words = ["train", "--import", "a", "--import=b.c", "--seed", "1", "--important", "d", "--import"]
-    assert imports_of(words) == ["a", "b.c"]
+    assert values_of(words, "--import") == ["a", "b.c"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +236,7 @@ def test_a_plug_in_brings_its_own_flags(nmt: Nmt, plugin: tuple[str, ...]) -> No
     assert code == 0
     assert '"heavy_ball": 0.5' in out
     assert '"lr": 2.0' in out
-    assert "--heavy-ball X" in nmt("train", "--import=descent_plugin", "--help")[1]
+    assert "--heavy-ball X" in nmt("train", *plugin, "--help")[1]
     code, _, err = nmt("train", *plugin, "--heavy-ball", "0.95", *DRY)
     assert (code, "--heavy-ball must be at most 0.9" in err) == (2, True)
 

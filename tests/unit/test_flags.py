@@ -54,16 +54,20 @@ def taken() -> list[tuple[Any, dict[str, Any]]]:
 
 
 @pytest.fixture
-def app(taken: list[Any]) -> typer.Typer:
+def cook(taken: list[Any]) -> Command:
     panels = [Panel("dish soup", SoupConfig, "dish"), Panel("dish stew", StewConfig, "dish")]
-    command = Command(
+    return Command(
         CookOptions,
         lambda options, flags: taken.append((options, flags)),
-        lambda imports: MoreFlags(panels, {"dish": ["soup", "stew"]}),
+        lambda words: MoreFlags(panels, {"dish": ["soup", "stew"]}, {"dish": "soup"}),
         ["cook anne", "cook bob --stir"],
     )
+
+
+@pytest.fixture
+def app(cook: Command) -> typer.Typer:
     application = typer.Typer(rich_markup_mode=None)
-    application.command(cls=CommandWithSections, epilog=epilog(command))(function_of(command, []))
+    application.command(cls=CommandWithSections, epilog=epilog(cook))(function_of(cook, []))
     return application
 
 
@@ -134,9 +138,9 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
         "\n --hours X Time to cook.\n",
         "\n --quiet Say nothing.\n",
         "\n --heat low|high The heat. [default: low]\n",
-        "\n --salt-grams X How much salt [grams]. [default: dish soup 1.5, dish stew 2.5]\n",
-        "\n --spice N Which spice. [default: dish stew 2]\n",
+        "\n --salt-grams X How much salt [grams]. [default: 1.5]\n",
         "\n --servings N Number of eaters. [default: 4]\n",
+        "\n --spice N Which spice.\n",
         "\n --simmer N Minutes, or a word. [default: 10]\n",
         "\n --stir / --no-stir Stir.\n",
         "\n --dish NAME Dish: soup, stew.\n",
@@ -145,4 +149,17 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
         assert expected in words
     assert output.count("--salt-grams") == output.count("--quiet") == 1
     titles = re.findall(r"^(\w.*):$", output, re.MULTILINE)
-    assert titles == ["Arguments", "Options", "Components", "Dish soup, stew", "Dish soup", "Dish stew"]
+    assert titles == ["Arguments", "Options", "Components (--dish stew --help shows its flags)", "Dish soup"]
+
+
+@pytest.mark.parametrize("words", [["--dish", "stew"], ["--dish=soup", "--dish=stew"]])
+def test_the_help_is_about_the_selected_component(cook: Command, taken: list[Any], words: list[str]) -> None:
+    """A shared flag is described as the selected component does. Flags of others are hidden, and can be given."""
+    application = typer.Typer(rich_markup_mode=None)
+    application.command(cls=CommandWithSections)(function_of(cook, words))
+    output = call(application, *words, "--help")[1]
+    assert re.findall(r"^(\w.*):$", output, re.MULTILINE)[3:] == ["Dish stew"]
+    assert "--servings" not in output
+    assert "How much salt [grams]. [default: 2.5]" in " ".join(output.split())
+    assert call(application, "anne", "--table", "x", "--servings", "3")[0] == 0
+    assert taken[0][1] == {"servings": 3}

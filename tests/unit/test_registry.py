@@ -60,6 +60,27 @@ def test_unknown_names() -> None:
         build(Other())
 
 
+def test_a_builder_with_other_arguments_is_named_and_an_error_inside_it_is_not_hidden() -> None:
+    def faulty(config: Other, *, radius: float) -> None:
+        if radius:
+            wheel(WheelConfig(), raduis=radius)  # type: ignore[call-arg]
+
+    register("model", "faulty", Other)(faulty)
+    for runtime, words in (({}, "radius"), ({"radius": 1, "width": 2}, "width"), ({"radius": 0}, "None")):
+        with pytest.raises(UsageError, match=rf"model 'faulty' of the module {__name__}.*{words}"):
+            build(Other(), **runtime)
+    with pytest.raises(TypeError, match="raduis"):
+        build(Other(), radius=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "./", "./plugin", "plugin.py", "./plugin.py", "/tmp/plugin", "a/plugin"]
+)
+def test_a_path_is_not_a_module(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"--import {re.escape(name)}: .*PYTHONPATH=\S+ nmt .*--import \w+$"):
+        discover([name])
+
+
 def test_a_config_must_be_a_dataclass() -> None:
     with pytest.raises(TypeError, match="dataclass"):
         register("model", "wheel", dict)

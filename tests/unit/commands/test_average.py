@@ -71,11 +71,22 @@ def test_the_last_of_a_run(average: Run, run: Path, tiny_checkpoint: Path) -> No
     checkpoint.load_model(run / "averaged")
 
 
-def test_one_checkpoint(average: Run, run: Path, tiny_checkpoint: Path) -> None:
-    code, _, err = average(run, "--last", 1, "--out", run / "averaged")
-    assert code == 0
-    assert "averaged 1 checkpoint (step 50) " in err
-    assert times(run / "averaged", tiny_checkpoint) == 50
+@pytest.mark.parametrize("deleted", [False, True])
+def test_one_checkpoint_loses_its_training_state(
+    average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path, deleted: bool
+) -> None:
+    """With --last 1 or by its name; also where its training state was deleted by hand."""
+    one = run / "checkpoints" / "step-00000050"
+    contents, weights = checkpoint.read_contents(one), checkpoint.load_weights(one)
+    state = checkpoint.TrainingState({"state": {}, "optimizer": {}}, {"0.moment": torch.ones(100_000)})
+    checkpoint.save(one, contents, weights, checkpoint.load_task(one / "task"), state)
+    if deleted:
+        (one / "training.safetensors").unlink()
+    for name, arguments in (("a", (run, "--last", 1)), ("b", (one,))):
+        code, _, err = average(*arguments, "--out", tmp_path / name)
+        assert (code, "checkpoint of step 50 without" in err) == (0, True)
+        assert times(tmp_path / name, tiny_checkpoint) == 50
+        assert sum(path.stat().st_size for path in (tmp_path / name).rglob("*") if path.is_file()) < 100_000
 
 
 @pytest.mark.parametrize("newest", ["run", "run/checkpoints/step-00000050"])
@@ -133,7 +144,6 @@ def test_different_models_are_always_refused(
     [
         (["{run}", "--last", "5"], 2, "--last 4"),
         (["{run}"], 2, "--last N"),
-        (["{run}/checkpoints/step-00000010"], 2, "several checkpoints"),
         (["{run}", "{run}", "--last", "2"], 2, "exactly one RUN"),
         (["{tmp}/absent", "--last", "2"], 2, "absent"),
         (["{run}/checkpoints/step-00000010", "--last", "1"], 2, "step-00000010"),

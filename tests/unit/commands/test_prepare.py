@@ -321,7 +321,10 @@ def test_vocabularies_of_other_data_stay_with_their_languages(text: Path, capsys
         assert swapped.target(i).tolist() == first.source(i).tolist()
 
 
-def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(text: Path, make_checkpoint: Callable[..., Path]) -> None:
+def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(
+    text: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next command starts from its weights, unlike with the vocabulary of prepared data."""
     use = [argument for argument in arguments(text) if argument not in ("--vocab-size", "100")]
     assert run([*use, "--subwords-from", str(text)]) == 1
     (text / "run" / "checkpoints").mkdir(parents=True)
@@ -330,6 +333,9 @@ def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(text: Path, make_c
         make_checkpoint(text / "run" / "checkpoints" / f"step-{step:08d}", letters=letters)
     assert run([*use, "--subwords-from", str(text / "run")]) == 0
     assert TranslationTask.load(text / "data" / "task").source_vocabulary_size == 5 + len("abcdefgh")
+    assert f"next: nmt train {text / 'data'} --init-from {text / 'run'} " in capsys.readouterr().err
+    assert run([*use, "--subwords-from", str(text / "data"), "--overwrite"]) == 0
+    assert f"next: nmt train {text / 'data'} --out RUN" in capsys.readouterr().err
 
 
 def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,7 +288,14 @@ def test_a_summary_of_an_earlier_end_is_written_again(train: Run, tiny_data: Pat
 
 
 @pytest.mark.parametrize(
-    ("steps", "following"), [(9, "translate {run}/best"), (10, "average {run} --last 2 --out {run}/")]
+    ("steps", "following"),
+    [
+        (
+            9,
+            "translate {run}/best\nto copy it elsewhere, without its training state: nmt average {run}/best --out",
+        ),
+        (10, "average {run} --last 2 --out {run}/"),
+    ],
 )
 def test_the_next_command_averages_the_last_tenth_of_a_run(
     train: Run, tiny_data: Path, tmp_path: Path, steps: int, following: str

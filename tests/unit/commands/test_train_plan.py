@@ -28,7 +28,7 @@ WORLD = World(0, 1, torch.device("cpu"))
 def parts(tiny_data: Path) -> Any:
     """Those of a tiny model."""
     registry.discover()
-    config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "device": "cpu"})
+    config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "warmup_steps": 1, "device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
     return build_parts(config, task, corpus, valid, WORLD)
 
@@ -81,3 +81,55 @@ def test_a_dry_run_warns_too(nmt: Nmt, tiny_data: Path, monkeypatch: pytest.Monk
     for steps, warned in ((100_000, True), (10, False)):
         code, out, err = nmt("train", tiny_data, *flags, "--max-steps", steps, "--device", "cpu", "--dry-run", "--json")
         assert (code, json.loads(out)["steps"], "the model will overfit" in err) == (0, steps, warned)
+
+
+@pytest.mark.parametrize(
+    ("flags", "rate", "words"),
+    [
+        ({"warmup_steps": 50}, (16 * 50) ** -0.5, []),
+        ({"warmup_steps": 400}, 100 * 400**-1.5 / 4, ["--warmup-steps 400"]),
+        ({"schedule": "linear_decay", "warmup_steps": 50}, (16 * 50) ** -0.5, ["give --decay-steps 100"]),
+        ({"schedule": "linear_decay", "warmup_steps": 50, "decay_steps": 100}, (16 * 50) ** -0.5, []),
+        ({"schedule": "constant", "warmup_steps": 400}, 0.001 / 4, ["--warmup-steps 400"]),
+        ({"criterion": "expected_reward", "warmup_steps": 50}, (16 * 50) ** -0.5, ["--init-from"]),
+    ],
+)
+def test_settings_that_do_not_suit_the_run(
+    nmt: Nmt, tiny_data: Path, flags: dict[str, Any], rate: float, words: list[str]
+) -> None:
+    """There is a warning before the first step and in a dry run, with the rate that such a run reaches."""
+    settings = {**TINY, "max_epochs": 100, "max_steps": 100, **flags}
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    code, out, err = nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)
+    assert code == 0
+    assert json.loads(out)["peak_learning_rate"] == pytest.approx(rate)
+    assert err.count("warning") == len(words)
+    config = configuration(TrainOptions(), settings | {"device": "cpu"})
+    task, corpus, valid = open_data(tiny_data)
+    lines = plan_lines(build_parts(config, task, corpus, valid, WORLD), WORLD, adapts=False)
+    assert all(word in err and word in lines for word in words)
+    adapted = plan_lines(build_parts(config, task, corpus, valid, WORLD), WORLD, adapts=True)
+    assert "--init-from" not in adapted
+
+
+def test_the_disk_space_of_a_dry_run_is_that_of_the_run(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
+    """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam is 12 bytes each."""
+    settings = {
+        **TINY,
+        "d_model": 128,
+        "num_heads": 4,
+        "max_epochs": 100,
+        "max_steps": 6,
+        "save_every": 2,
+        "keep_last": 1,
+    }
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    found = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
+    assert found["checkpoint_bytes"] == 12 * found["parameters"]
+    assert found["disk_bytes"] == 3 * found["checkpoint_bytes"]
+    assert nmt("train", tiny_data, "--device=cpu", *given, "--validate-every=5", "--out", tmp_path / "run")[0] == 0
+    folders = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert [folder.name for folder in folders] == ["best-00000005", "step-00000006"]
+    for folder in folders:
+        size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+        assert size == pytest.approx(found["checkpoint_bytes"], rel=0.05)

@@ -126,6 +126,8 @@ def test_weights_of_the_parts(tmp_path: Path) -> None:
         [7],
         [{"sentences": 3}],
         [{"sentences": 3, "weight": 0}],
+        [{"sentences": 3, "weight": 1001}],
+        [{"sentences": 3, "weight": 10**30}],
         [{"sentences": 3, "weight": 1.5}],
         [{"sentences": 2, "weight": 1}],
         [{"sentences": 4, "weight": 1}, {"sentences": -1, "weight": 1}],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
+from nmt_cli.errors import UsageError
 from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
 
 B, H, WIDTH = 3, 2, 4
@@ -68,3 +71,14 @@ def test_allowed_combines_padding_and_position() -> None:
     assert allowed is not None
     for b, t, s in ((b, t, s) for b in range(B) for t in range(3) for s in range(8)):
         assert allowed[b, 0, t, s] == (not PADDING[b, s] and s <= 5 + t)
+
+
+def test_a_kernel_whose_output_has_another_shape_is_named() -> None:
+    class Summing(FullAttention):
+        def forward(self, *inputs: Any) -> torch.Tensor:
+            return super().forward(*inputs).sum(2)
+
+    attention = MultiHeadAttention(8, 2, 4, 4, Summing())
+    x = torch.zeros(2, 3, 8)
+    with pytest.raises(UsageError, match=r"Summing returned \[2, 2, 4\], expected \[2, 2, 3, 4\]"):
+        attention(x, x, AttentionMask())

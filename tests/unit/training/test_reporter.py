@@ -58,6 +58,7 @@ def test_the_progress_bar_labels_its_times_and_fits_80_columns(monkeypatch: pyte
     assert "…" not in screen.getvalue()
     assert screen.getvalue().count("word") == 30
     assert all(line.count("word") <= 80 // len("word ") for line in screen.getvalue().split("\n"))
+    assert screen.getvalue().endswith("\x1b[2K")  # the bar is erased at the end
 
 
 def test_the_hours_to_come_are_measured_over_the_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
