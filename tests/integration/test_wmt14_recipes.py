@@ -61,7 +61,7 @@ def test_english_german_from_archives_to_the_table_through_a_stop_and_damage(tmp
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=100) == 128 + signal.SIGTERM
+    assert process.wait(timeout=300) == 128 + signal.SIGTERM
 
     continued = recipe(*command)
     assert stages_run(continued) == ["train-base", "average-base", "translate-base", "score-base", "table-base"]

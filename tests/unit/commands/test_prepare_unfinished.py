@@ -169,7 +169,7 @@ def test_killed_and_started_again(text: Path, capsys: pytest.CaptureFixture[str]
         *again.train,
         str(again.valid),
     ]
-    killed = subprocess.run(command, capture_output=True, timeout=60)
+    killed = subprocess.run(command, capture_output=True, timeout=300)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     offsets = text / ".data.unfinished" / "train.source.offsets"
     assert os.path.getsize(offsets) > 8 * 4
