@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import importlib
 import importlib.metadata
 import keyword
@@ -37,6 +39,7 @@ WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `nmt`. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
+    atexit.register(gc.freeze)  # with torch loaded, Python's last search for garbage takes half a second
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # our own message reports a broken connection
     words = list(sys.argv[1:] if arguments is None else arguments)
     with safe_streams(), exit_codes():
