@@ -401,15 +401,15 @@ class Task(ABC):
     def target_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the written form of each target id."""
 
-    def differing_vocabulary(self, other: Task) -> str | None:
-        """Return the side, source or target, whose ids mean something else in `other`, or None."""
+    def difference(self, other: Task) -> str | None:
+        """Return what gives a text other ids in `other`, such as "source vocabulary", or None."""
         for side in ("source", "target"):
             ours, theirs = (
                 (task.name, getattr(task, f"{side}_tokens")(range(getattr(task, f"{side}_vocabulary_size"))))
                 for task in (self, other)
             )
             if ours != theirs:
-                return side
+                return f"{side} vocabulary"
         return None
 
     def source_words(self, line: str) -> list[str] | None:

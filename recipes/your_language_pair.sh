@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A model for your own language pair, from text to BLEU. Copy this file, change the settings, run it with bash.
-# After a stop, the same command continues the training.
+# After a stop, the same command continues the training. Other data or settings need another `out`.
 set -euo pipefail
 
 source=en

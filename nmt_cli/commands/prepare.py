@@ -119,7 +119,8 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
     if options.subwords_from is not None:
         chosen = {name.removeprefix("task.") for name in flags}
-        task.adopt(_saved_task(options.subwords_from, task.name), chosen)
+        saved = _saved_task(options.subwords_from, task.name)
+        task.adopt(saved, chosen)
     unfinished = Unfinished(cache(partial(_identity, task, config, options, files)))
     place = staging.staged(
         options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST, resumable=unfinished.found
@@ -132,7 +133,7 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
     source = options.subwords_from
-    adapts = source is not None and not (source / MANIFEST).exists()
+    adapts = source and not (source / MANIFEST).exists() and saved.source_language == task.source_language
     start = f" --init-from {source} --schedule constant --learning-rate 0.0001" if adapts else ""
     say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out}{start} --out RUN")
 

@@ -296,6 +296,7 @@ def _explained(message: str, options: LearningOptions, lines: int) -> Exception:
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UsageError(
             f"--vocab-size {options.size} is too small for the text's characters: use at least "
-            f"--vocab-size {found[1]}, or lower --character-coverage (now {options.character_coverage:g})"
+            f"--vocab-size {found[1]}, or lower --character-coverage (now {options.character_coverage:g}). Where a "
+            "side has too little text for it, use a joint vocabulary, or --subwords character"
         )
     return DataError(f"SentencePiece cannot learn a vocabulary ({options.kind}, {options.size}): {message}")

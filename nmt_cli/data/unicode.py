@@ -15,7 +15,11 @@ _unchanged = re.compile("[ -~À-ÖØ-öø-ıĴ-ľŁ-ňŊ-ž–—‘-„]*").ful
 
 
 def normalised(lines: Sequence[str], rule: str) -> Sequence[str]:
-    """Return the lines, each normalised by one of `RULES`. No rule strips a line or joins its spaces."""
+    """Return the lines, each normalised by one of `RULES`.
+
+    The spaces of a line stay, but a character at its beginning or end that becomes a space, as U+200B does, is removed:
+    nobody sees it, and `str.strip` does not remove it.
+    """
     if rule == NONE:
         return lines
     normalise = _normaliser(rule)
@@ -46,4 +50,10 @@ def _normaliser(rule: str) -> Callable[[str], str]:
     normaliser = sentencepiece.SentencePieceNormalizer(
         rule_name=rule, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
     )
-    return lambda line: str(normaliser.Normalize(line))
+
+    def normalise(line: str) -> str:
+        text = str(normaliser.Normalize(line))
+        text = text if line[:1].isspace() else text.lstrip(" ")
+        return text if line[-1:].isspace() else text.rstrip(" ")
+
+    return normalise

@@ -70,11 +70,10 @@ def task_options(task: Task, chosen: Mapping[str, Any]) -> TranslateOptions:
 
 
 def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:
-    """Raise CheckpointError unless ids mean the same in both tasks."""
-    side = first_task.differing_vocabulary(other_task)
-    if side is not None:
-        sizes = [getattr(task, f"{side}_vocabulary_size") for task in (other_task, first_task)]
+    """Raise CheckpointError unless a text has the same ids in both tasks."""
+    difference = first_task.difference(other_task)
+    if difference is not None:
         raise CheckpointError(
-            f"{other} and {first} cannot be an ensemble: their {side} vocabularies differ ({sizes[0]} and {sizes[1]} "
-            "entries). Train the models on the same prepared data, or on data prepared with the same subwords."
+            f"{other} and {first} cannot be an ensemble: they differ in the {difference}. Train the models on the same "
+            "prepared data, or on data prepared with the same subwords."
         )

@@ -145,14 +145,14 @@ def _joined(line: str, sentences: Sequence[str], translations: Sequence[Translat
 
 
 def _space_between(sentence: str, output: str) -> str:
-    """Return what follows a sentence's output: the white space after the sentence, or a space if there is none.
+    """Return what follows a sentence's output: the tabs and spaces after the sentence, or a space if there are none.
 
     After the full-width punctuation of Chinese and Japanese comes none.
     """
     if not output:
         return ""
     space, last = sentence[len(sentence.rstrip()) :], output[-1]
-    if space not in ("", " "):
+    if space != " " and space.strip("\t ") == "" != space:
         return space
     full_width = unicodedata.category(last).startswith("P") and unicodedata.east_asian_width(last) in "WF"
     return "" if full_width else " "

@@ -87,7 +87,7 @@ class Input:
         if self._form is None:
             return plain
         if self._form not in _READERS:
-            raise DataError(f"{self.name}: {self._form} data; decompress it first: zstd -dc {self.name}")
+            raise DataError(f"{self.name}: {self._form} data; decompress it first, with zstd -dc")
         opened: io.BufferedIOBase = importlib.import_module(_READERS[self._form]).open(plain)
         return opened
 

@@ -162,7 +162,7 @@ def find_file(prefix: str, ending: str) -> Path:
         return found
     directory = given if given.is_dir() else path.parent
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
-    prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name}
+    prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name} - {given.name}
     beginning = without_compression(given.name)
     close = [Path(beginning).stem] if Path(beginning).stem in prefixes else None
     close = close or difflib.get_close_matches(beginning, prefixes, n=1)
@@ -178,7 +178,8 @@ def find_file(prefix: str, ending: str) -> Path:
             f"with: cut -f 1 {prefix} > NAME.{ending}, and so on."
         )
     else:
-        hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
+        zstandard = " Decompress .zst with zstd -d." if any(name.endswith(".zst") for name in beside) else ""
+        hint = f"Found: {', '.join(beside[:8])}.{zstandard}" if beside else f"No file name starts with {prefix}."
     raise DataError(f"{path}: no such file, nor a compressed one, as {path}.gz. {hint}")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from nmt_cli.config import restored, with_settings_of
+from nmt_cli.config import flag, restored, with_settings_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import TASK_FILE, Task
@@ -32,6 +32,8 @@ class VocabularyTask(Task):
     config_type: ClassVar[type[Any]]
     vocabulary_settings: ClassVar[Sequence[str]]
     """Settings that determine the ids of a text; they are adopted together with the vocabularies."""
+    text_settings: ClassVar[Sequence[str]] = ()
+    """Those of them that change the text before it is split."""
     settings_before: ClassVar[Mapping[str, Any]] = {}
     """Settings that tasks saved before they existed do not have, with the values that those tasks follow."""
 
@@ -69,6 +71,12 @@ class VocabularyTask(Task):
     def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
         self.config = with_settings_of(self.config, saved.config, self.vocabulary_settings, chosen, "--subwords-from")
         self.adopt_vocabularies(saved)
+
+    def difference(self, other: Any) -> str | None:
+        if found := super().difference(other):
+            return found
+        different = (name for name in self.text_settings if getattr(self.config, name) != getattr(other.config, name))
+        return next(map(flag, different), None)
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -77,8 +77,9 @@ class TranslationTask(VocabularyTask):
     name = "translation"
     config_type = TranslationConfig
     measures = ("bleu",)
+    text_settings = ("normalization", "moses", "moses_escape", "lowercase")
     vocabulary_settings = (
-        *("normalization", "moses", "moses_escape", "lowercase"),
+        *text_settings,
         *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies"),
     )
     settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE}

@@ -83,10 +83,10 @@ def load(path: Path, config: RunConfig, task: Task) -> Origin:
     """
     folder = checkpoint.locate(path)
     contents = checkpoint.read_contents(folder)
-    side = task.differing_vocabulary(checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", "")))
-    if side is not None:
+    difference = task.difference(checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", "")))
+    if difference is not None:
         raise CheckpointError(
-            f"--init-from {folder}: its {side} vocabulary is not that of the data. Prepare them with its vocabularies: "
+            f"--init-from {folder}: its {difference} is not that of the data. Prepare them with its vocabularies: "
             f"nmt prepare --subwords-from {folder}"
         )
     for kind in KINDS:

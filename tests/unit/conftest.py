@@ -42,14 +42,14 @@ def make_checkpoint() -> Callable[..., Path]:
         model: Mapping[str, Any] | None = None,
         attention: str = "full",
         separate: bool = False,
+        normalization: str = "nmt_nfkc",
         ends: bool = False,
         noise: float = 0.0,
     ) -> Path:
         registry.discover()
         size = 5 + len(letters)
-        task = TranslationTask(
-            TranslationConfig(source_lang="en", target_lang="de", vocab_size=size, separate_vocabularies=separate)
-        )
+        settings = {"vocab_size": size, "separate_vocabularies": separate, "normalization": normalization}
+        task = TranslationTask(TranslationConfig("en", "de", **settings))
         task.learn([(letters, letters[::-1])])
         vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
         sections = {"model": {**MODEL, **(model or {})}, "attention": {"name": attention}}

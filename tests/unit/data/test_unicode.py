@@ -21,7 +21,9 @@ def reference(rule: str, line: str) -> str:
     if rule == "nfc":
         return unicodedata.normalize("NFC", line)
     kept = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
-    return str(sentencepiece.SentencePieceNormalizer(rule_name=rule, **kept).Normalize(line))
+    text = str(sentencepiece.SentencePieceNormalizer(rule_name=rule, **kept).Normalize(line))
+    text = text if line[:1].isspace() else text.lstrip(" ")  # spaces that were another character
+    return text if line[-1:].isspace() else text.rstrip(" ")
 
 
 @pytest.mark.parametrize("rule", unicode.RULES)

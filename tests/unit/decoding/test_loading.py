@@ -48,7 +48,16 @@ def test_different_vocabularies_are_no_ensemble(
     make_checkpoint: Callable[..., Path], tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     other = make_checkpoint(tmp_path / "other", letters="ijklmnop")  # of the same size
-    with pytest.raises(CheckpointError, match=rf"{other}.*source vocabularies differ"):
+    with pytest.raises(CheckpointError, match=rf"{other}.*source vocabulary"):
+        load_translator([tiny_checkpoint, other], "cpu")
+
+
+def test_models_of_differently_normalised_text_are_no_ensemble(
+    make_checkpoint: Callable[..., Path], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Though their vocabularies are equal, a line would have other ids."""
+    other = make_checkpoint(tmp_path / "other", normalization="nfc")
+    with pytest.raises(CheckpointError, match=rf"{other}.*--normalization"):
         load_translator([tiny_checkpoint, other], "cpu")
 
 

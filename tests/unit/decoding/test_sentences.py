@@ -141,6 +141,7 @@ def test_progress_counts_a_line_once_all_its_sentences_are_done(stub: Stub) -> N
         ("I like you. How are you?", ["我喜欢你。", "你好吗？"], "我喜欢你。你好吗？"),
         ("One.\t\tTwo. Three.", ["A.", "", "C."], "A.\t\tC."),
         ("One. Two.", ["A.", ""], "A."),
+        ("One.\u00a0Two.\u2028 Three.", ["A.", "B.", "C."], "A. B. C."),
     ],
 )  # fmt: skip
 def test_the_space_between_sentences(

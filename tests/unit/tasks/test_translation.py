@@ -95,6 +95,8 @@ def test_every_form_of_a_character_has_the_same_ids(settings: dict[str, Any]) ->
         assert task.encode_prefix(f"\u200b{line}\u00a0") == task.encode_prefix(f"{expected} ")
         assert task.source_words(line) == task.source_words(expected)
         assert raw.encode_source(expected) == task.encode_source(expected)
+    assert task.encode_source("\ufeff\u200b\u200e") == []
+    assert task.encode_source("\u200bzwei Hunde\u200b") == task.encode_source("zwei Hunde")
     for encode in (task.encode_sources, task.encode_targets):
         assert [part.tolist() for part in encode(odd)] == [part.tolist() for part in encode(plain)]
     assert raw.encode_source("Ｚｗｅｉ Ｈｕｎｄｅ") != raw.encode_source("Zwei Hunde")
