@@ -15,7 +15,7 @@ from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError, counted, nearest
 from nmt_cli.metrics.preparation import PreparedLines, check_language
 
-DEFAULT = ("bleu", "chrf", "ter")
+DEFAULT = ("bleu", "chrf")
 
 _DIGITS = 10  # decimals of a score: 100 for identical text, not 100.00000000000004
 
@@ -259,10 +259,6 @@ def measured(
 def _sacrebleu_metric(measure: Measure) -> Any:
     import sacrebleu.metrics
 
-    from nmt_cli.metrics.ter import FastTER
-
-    if measure.kind == "TER":
-        return FastTER()
     # force: no warning about tokenized input; the command itself looks for that, once.
     settings = {**measure.settings, "force": True} if measure.kind == "BLEU" else measure.settings
     return getattr(sacrebleu.metrics, measure.kind)(**settings)
