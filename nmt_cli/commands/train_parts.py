@@ -13,13 +13,13 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig, resolve
-from nmt_cli.data.batching import BatchPlan, default_pieces, load_batch
+from nmt_cli.data.batching import BatchPlan, default_pieces
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.interfaces import Batch, Compiles, ComputesRows, CountsFlops, Criterion, Task
+from nmt_cli.interfaces import Compiles, ComputesRows, CountsFlops, Criterion, Task
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter
@@ -109,17 +109,9 @@ def build_parts(
     criterion = registry.build(config["criterion"])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
 
-    def micro_batches(packed: bool) -> int:
-        default = default_pieces(settings.batch_tokens, world.size, world.device.type, packed)
-        return settings.micro_batches or default
-
-    def half_a_piece() -> Batch:
-        # In float32, a whole one may need more memory than training.
-        return load_batch(corpus, max(plan.pieces(next(plan.epoch(0)), 2 * micro_batches(False)), key=len))
-
     precision = settings.precision
     if precision == "auto":
-        precision = choose_precision(run, model, criterion, half_a_piece, world, settings.deterministic)
+        precision = choose_precision(run, model, world, settings.deterministic)
     layers = packed_layers(model, world.device, precision)
     packed = layers is not None
     if settings.compile and layers is not None:
@@ -141,7 +133,8 @@ def build_parts(
         task=task,
         corpus=corpus,
         plan=replace(plan, packed=packed),
-        micro_batches=micro_batches(packed),
+        micro_batches=settings.micro_batches
+        or default_pieces(settings.batch_tokens, world.size, world.device.type, packed),
         costs=CostMeter(
             device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
