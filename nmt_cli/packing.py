@@ -71,13 +71,14 @@ class Packing:
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, width] -> [N, width], with zeros as filler."""
-        rows: Tensor = _Pack.apply(padded.flatten(0, 1), self.places, len(self.positions))  # type: ignore[no-untyped-call]
+        arguments = padded.flatten(0, 1), self.places, len(self.positions), _packed, _unpacked
+        rows: Tensor = _Move.apply(*arguments)  # type: ignore[no-untyped-call]
         return rows
 
     def unpack(self, rows: Tensor) -> Tensor:
         """[N, width] -> [B, T, width], with zeros for padding."""
         B, T = self.shape
-        padded: Tensor = _Unpack.apply(rows, self.places, B * T)  # type: ignore[no-untyped-call]
+        padded: Tensor = _Move.apply(rows, self.places, B * T, _unpacked, _packed)  # type: ignore[no-untyped-call]
         return padded.view(B, T, -1)
 
 
@@ -89,28 +90,19 @@ def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structur
     return replace(structure, **tensors, **packings)  # type: ignore[type-var]
 
 
-class _Pack(torch.autograd.Function):
+class _Move(torch.autograd.Function):
+    """Packing or unpacking, whichever `move` does; the gradient of each is moved by the other, `back`."""
+
     @staticmethod
-    def forward(ctx: Any, padded: Tensor, places: Tensor, rows: int) -> Tensor:
+    def forward(ctx: Any, values: Tensor, places: Tensor, count: int, move: Any, back: Any) -> Tensor:
         ctx.save_for_backward(places)
-        ctx.places = len(padded)
-        return _packed(padded, places, rows)
+        ctx.count, ctx.back = len(values), back
+        moved: Tensor = move(values, places, count)
+        return moved
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _unpacked(gradients[0], ctx.saved_tensors[0], ctx.places), None, None
-
-
-class _Unpack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, places: Tensor, count: int) -> Tensor:
-        ctx.save_for_backward(places)
-        ctx.rows = len(rows)
-        return _unpacked(rows, places, count)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _packed(gradients[0], ctx.saved_tensors[0], ctx.rows), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return ctx.back(gradients[0], ctx.saved_tensors[0], ctx.count), None, None, None, None
 
 
 def _packed(padded: Tensor, places: Tensor, count: int) -> Tensor:
