@@ -102,14 +102,10 @@ class NoRepeatedNgrams:
 
 @dataclass(frozen=True)
 class BeginsWith:
-    """Each output begins with its prefix; the constraint `then` holds after it, and knows the tokens of the prefix.
-
-    Args:
-        continuations: as `Task.continuations`.
-    """
+    """Each output begins with its prefix; the constraint `then` holds after it, and knows the tokens of the prefix."""
 
     prefixes: Sequence[Prefix]  # what is left of each row's
-    continuations: Callable[[str], Mapping[int, str]]
+    continuations: Callable[[str], Mapping[int, str]]  # as `Task.continuations`
     then: Constraint
 
     def restrict(self, scores: Tensor) -> None:

@@ -62,11 +62,7 @@ def load_engine(
         raise UsageError(f"--dtype {dtype}: CTranslate2 computes on this {device.type} in {' or '.join(ours)}")
     try:
         translator = ctranslate2.Translator(
-            str(folder),
-            **place,
-            compute_type=dtype,
-            inter_threads=threads,
-            intra_threads=1,
+            str(folder), **place, compute_type=dtype, inter_threads=threads, intra_threads=1
         )
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
@@ -85,15 +81,12 @@ class _Found(NamedTuple):
 class CTranslate2Engine:
     """An `Engine`.
 
-    Args:
-        translator: of an export.
-        source_tokens, target_tokens: as `tokens_of`.
-        scores: whether to compute the scores of outputs, and of their tokens, in another pass over them. If not, there
-            are no token scores, and the scores leave out what the search did not allow, such as the unknown word.
+    With `scores`, the scores of outputs and of their tokens are computed in another pass over them. Without, there are
+    no token scores, and the scores leave out what the search did not allow, such as the unknown word.
     """
 
-    translator: ctranslate2.Translator
-    source_tokens: Sequence[str]
+    translator: ctranslate2.Translator  # of an export
+    source_tokens: Sequence[str]  # as `tokens_of`
     target_tokens: Sequence[str]
     scores: bool = True
 

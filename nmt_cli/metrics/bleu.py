@@ -24,25 +24,15 @@ Lines = Sequence[str]
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the table `MEASURES`.
+    """A row of the table `MEASURES`."""
 
-    Args:
-        metric: the short name.
-        name: the full name; "{language}" stands for the target language.
-        kind: BLEU, CHRF or TER.
-        settings: arguments of sacreBLEU's class for this kind.
-        hypothesis: the steps that prepare a hypothesis line, names of `preparation.STEPS`.
-        reference: the same for a reference line.
-        signature: entries added to sacreBLEU's signature.
-    """
-
-    metric: str
-    name: str
-    kind: str = "BLEU"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    hypothesis: tuple[str, ...] = ()
-    reference: tuple[str, ...] = ()
-    signature: Mapping[str, str] = field(default_factory=dict)
+    metric: str  # the short name
+    name: str  # the full name; "{language}" stands for the target language
+    kind: str = "BLEU"  # or CHRF or TER
+    settings: Mapping[str, Any] = field(default_factory=dict)  # arguments of sacreBLEU's class for this kind
+    hypothesis: tuple[str, ...] = ()  # the steps that prepare a hypothesis line, names of `preparation.STEPS`
+    reference: tuple[str, ...] = ()  # the same for a reference line
+    signature: Mapping[str, str] = field(default_factory=dict)  # entries added to sacreBLEU's signature
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,9 @@ class Vinyals(Linearisation):
 
 @dataclass(frozen=True)
 class Authors(Linearisation):
-    """`NP NN /NP`.
+    """`NP NN /NP`."""
 
-    Args:
-        labels: the labels of the treebank's constituents.
-    """
-
-    labels: frozenset[str]
+    labels: frozenset[str]  # of the treebank's constituents
 
     def symbol(self, event: Event) -> str:
         match event:

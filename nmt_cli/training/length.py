@@ -23,17 +23,11 @@ parser of section 6.3, on the 40,000 sentences of the WSJ alone, has 36, and wit
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a training.
+    """The length of a training."""
 
-    Args:
-        updates_per_epoch: estimated where an epoch has more than `SAMPLED_UPDATES`.
-        target_tokens_per_update: on average.
-        steps: updates from the first to the last one, if validation does not end the run earlier.
-    """
-
-    updates_per_epoch: float
-    target_tokens_per_update: float
-    steps: int
+    updates_per_epoch: float  # estimated where an epoch has more than `SAMPLED_UPDATES`
+    target_tokens_per_update: float  # on average
+    steps: int  # updates from the first to the last one, if validation does not end the run earlier
 
     @property
     def epochs(self) -> float:
