@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.criteria.gleu import gleu, ngrams
+from nmt_cli.criteria.expected_reward import gleu, ngrams
 
 NLTK = [
     ([4, 5, 6, 7], [4, 5, 6, 7], 1.0),
