@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
-from nmt_cli.decoding.probabilities import check_probabilities
+from nmt_cli.decoding.beam_search import check_probabilities
 from nmt_cli.device import in_halves
 from nmt_cli.interfaces import PAD, Batch, Model, output_bias_of
 
