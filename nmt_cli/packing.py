@@ -29,20 +29,14 @@ GPU_MULTIPLE = 128
 class Packing:
     """Where the n real tokens of a batch [B, T] are: among its places, and as N rows.
 
-    Args:
-        places: [n] the place of each real token among all B * T.
-        positions: [N] the position of each row in its sentence, and 0 in the filler.
-        shape: B and T.
-        starts: [B + 2] int32, the first row of each sentence and of the filler, and N; or None. Attention by
-            variable-length kernels needs it. There the filler is a sentence, of at least one row.
-        longest: no sentence has more rows, nor the filler.
+    Attention by variable-length kernels needs `starts`. There the filler is a sentence, of at least one row.
     """
 
-    places: Tensor
-    positions: Tensor
-    shape: tuple[int, int]
-    starts: Tensor | None = None
-    longest: int = 0
+    places: Tensor  # [n] the place of each real token among all B * T
+    positions: Tensor  # [N] the position of each row in its sentence, and 0 in the filler
+    shape: tuple[int, int]  # B and T
+    starts: Tensor | None = None  # [B + 2] int32, the first row of each sentence and of the filler, and N
+    longest: int = 0  # no sentence has more rows, nor the filler
 
     @classmethod
     def of(cls, real: Tensor) -> Packing:

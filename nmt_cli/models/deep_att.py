@@ -99,12 +99,7 @@ class FirstStep(NamedTuple):
 
 @register("model", "deep_att", DeepAttConfig)
 class DeepAtt(EncoderDecoder):
-    """The model of Figure 2.
-
-    Args:
-        config: size and regularisation.
-        runtime: as `EncoderDecoder`.
-    """
+    """The model of Figure 2."""
 
     def __init__(self, config: DeepAttConfig, **runtime: Any) -> None:
         super().__init__(config.d_model, config.tie_embeddings, d_embedding=config.d_embedding, **runtime)
