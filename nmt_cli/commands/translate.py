@@ -43,15 +43,16 @@ def translate(options: TranslateCommandOptions) -> None:
     """
     from nmt_cli import registry
     from nmt_cli.decoding.workers import translation_workers
-    from nmt_cli.export.loading import load_chosen
+    from nmt_cli.export.loading import load_with
 
     registry.discover(options.imports)
     check(options)
-    search = {**options.chosen, "beam": 1} if options.greedy else options.chosen
+    if options.greedy:
+        options = dataclasses.replace(options, chosen={**options.chosen, "beam": 1})
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return load_chosen(options, search, scores=not _plain(options), say=note)
+        return load_with(options, scores=not _plain(options), say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse
