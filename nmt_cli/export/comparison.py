@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.data.batching import pad
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.decoding.scoring import token_log_probabilities
-from nmt_cli.errors import CheckpointError
+from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import EOS, Task
+from nmt_cli.models.transformer import Transformer
+from nmt_cli.registry import component_of
 
 TOLERANCE = 1e-3
 """The one for float32 products in different orders."""
@@ -24,6 +26,30 @@ _BATCH_TOKENS = 4096
 _ROUNDING = 10
 
 Ids = Sequence[int]
+
+
+def expressible(model: nn.Module, program: str) -> Transformer:
+    """Return the model; raise UsageError unless it is a Transformer with the paper's attention."""
+    if not isinstance(model, Transformer):
+        raise UsageError(f"{program} has no model like this one, a {type(model).__name__}: --model transformer only")
+    config, attention = model.config, component_of(model.attention).name
+    width = config.d_model / config.num_heads
+    refuse(
+        program,
+        {
+            f"--attention {attention}": attention != "full",
+            "--experts": config.experts,
+            "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
+        },
+    )
+    return model
+
+
+def refuse(program: str, needed: Mapping[str, Any]) -> None:
+    """Raise UsageError if the model needs one of these flags, of which `program` has no counterpart."""
+    for name, there in needed.items():
+        if there:
+            raise UsageError(f"{program} has no {name}: this model cannot be exported to it")
 
 
 class Comparison:

@@ -12,7 +12,6 @@ import transformers
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
-from nmt_cli import registry
 from nmt_cli.checkpoint import weights_of
 from nmt_cli.config import flag
 from nmt_cli.data.marian import MarianPieces
@@ -20,7 +19,7 @@ from nmt_cli.data.subwords import SentencePieces
 from nmt_cli.data.unicode import with_rule
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.export.comparison import Comparison
+from nmt_cli.export.comparison import Comparison, expressible, refuse
 from nmt_cli.export.marian import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
 from nmt_cli.models.transformer import Transformer
@@ -65,28 +64,21 @@ def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
 
 def check(model: nn.Module, task: Any) -> Transformer:
     """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does not have."""
-    if not isinstance(model, Transformer):
-        raise UsageError(
-            f"a MarianMTModel is no model like this one, a {type(model).__name__}: --model transformer only"
-        )
+    transformer = expressible(model, "a MarianMTModel")
     if task.name != "translation":
         raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
-    config, attention = model.config, registry.component_of(model.attention).name
-    width = config.d_model / config.num_heads
-    present = {
-        f"--attention {attention}": attention != "full",
-        f"--norm {config.norm}": config.norm != "post",
-        f"--positions {config.positions}": config.positions != "sinusoidal",
-        "--gated-feed-forward": config.gated_feed_forward,
-        "--experts": config.experts,
-        "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
-        **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
-        "--normalization nfc": task.config.normalization == "nfc",
-    }
-    for name, there in present.items():
-        if there:
-            raise UsageError(f"a MarianMTModel has no {name}: this model cannot be exported as one")
-    return model
+    config = transformer.config
+    refuse(
+        "a MarianMTModel",
+        {
+            f"--norm {config.norm}": config.norm != "post",
+            f"--positions {config.positions}": config.positions != "sinusoidal",
+            "--gated-feed-forward": config.gated_feed_forward,
+            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
+            "--normalization nfc": task.config.normalization == "nfc",
+        },
+    )
+    return transformer
 
 
 def sentencepiece_model(vocabulary: Vocabulary) -> bytes:

@@ -82,8 +82,8 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: P
 @pytest.mark.parametrize(
     ("model", "attention", "reason"),
     [
-        ({"d_k": 5}, "full", "--d-k is 5"),
-        ({"d_v": 7}, "full", "--d-v 7"),
+        ({"d_k": 5}, "full", "--d-k"),
+        ({"d_v": 7}, "full", "--d-v"),
         ({"experts": 4}, "full", "experts"),
         *(({}, name, name) for name in ("restricted", "relative", "rotary", "alibi")),
     ],
