@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import shutil
 import time
 from collections import Counter
@@ -33,7 +32,7 @@ from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
 from nmt_cli.data.marks import MarkedLines
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
-from nmt_cli.files.text import fingerprint
+from nmt_cli.files.text import fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel, values_of
 from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
@@ -204,7 +203,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfi
         "inputs": identity["inputs"],
         "splits": splits,
     }
-    (directory / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_object(directory / MANIFEST, manifest)
     unfinished.remove()
     return splits
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.comparison import Comparison, expressible, refuse
 from nmt_cli.export.marian import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
+from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
 from nmt_cli.models.transformer import Transformer
 
@@ -39,8 +39,8 @@ def export(
         raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
     transformer = check(model, task)
     write_tokenizer(task, folder)
-    _write_json(folder / "config.json", model_config(transformer, task))
-    _write_json(folder / "generation_config.json", generation_config())
+    write_object(folder / "config.json", model_config(transformer, task))
+    write_object(folder / "generation_config.json", generation_config())
     (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
     return compare(transformer, task, samples, folder)
 
@@ -51,10 +51,10 @@ def write_tokenizer(task: Any, folder: Path) -> None:
     for side, vocabulary in (("source", source), ("target", target)):
         model = with_rule(sentencepiece_model(vocabulary), task.config.normalization)
         (folder / f"{side}.spm").write_bytes(model)
-    _write_json(folder / "vocab.json", ids_of(source))
+    write_object(folder / "vocab.json", ids_of(source))
     if not task.shared_vocabulary:
-        _write_json(folder / "target_vocab.json", ids_of(target))
-    _write_json(folder / "tokenizer_config.json", tokenizer_config(task))
+        write_object(folder / "target_vocab.json", ids_of(target))
+    write_object(folder / "tokenizer_config.json", tokenizer_config(task))
 
 
 def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
@@ -190,7 +190,3 @@ def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Seq
         generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
         outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
     return [f"ids: those of {len(samples)} lines are equal", *comparison.report(log_probabilities, outputs)]
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
-from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.files.text import fingerprint, read_object, write_object
 
 RECORD = "export.json"
 """The file in every export that says what it is, of which checkpoint, and names its files."""
@@ -47,7 +46,7 @@ def write_export(
             "checkpoint": fingerprint_of(folder),
             "files": sorted({path.name for path in aside.iterdir() if not path.name.startswith(".")} | {RECORD}),
         }
-        (aside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_object(aside / RECORD, record)
     say(f"checked on {len(samples)} {origin}:")
     for line in report:
         say(f"  {line}")
@@ -69,11 +68,9 @@ def fingerprint_of(folder: Path) -> str:
 def record_of(out: Path) -> dict[str, Any]:
     """Return the record of the export `out`; empty if it is no export."""
     try:
-        check_regular(out / RECORD)
-        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-    except (DataError, OSError, ValueError, RecursionError):
+        return read_object(out / RECORD, DataError, "")
+    except DataError:
         return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _files_of(out: Path) -> list[str]:
