@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import sys
 import time
@@ -14,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import format_named
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check, identity
-from nmt_cli.commands.translate_streams import part_of, progress
+from nmt_cli.commands.translate_streams import check_line_counts, parallel_windows, part_of, progress
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import counted
@@ -30,6 +30,10 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translator
+
+
+_BEGINNING = "the beginning of the output"
+"""The relation of a line of --prefix to its line of the input."""
 
 
 def translate(options: TranslateCommandOptions) -> None:
@@ -59,12 +63,15 @@ def translate(options: TranslateCommandOptions) -> None:
 
         converse(load())
         return
+    for other, relation in ((options.score_target, "the translation"), (options.prefix, _BEGINNING)):
+        if options.input and other and identity(options.input) and identity(other):
+            check_line_counts(options.input, other, relation)  # before the work; pipes are compared at their end
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
         warn = stack.enter_context(Warnings(options.quiet))
         source = stack.enter_context(open_input(options.input))
         target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
-        prefixes = stack.enter_context(open_prefixes(options.prefix))
+        prefixes = stack.enter_context(open_input(options.prefix)) if options.prefix else None
         translator = load()
         page = stack.enter_context(_attention_page(translator, options, warn))
         write = stack.enter_context(open_output(options.output))
@@ -114,7 +121,7 @@ def _translate_stream(
     translator: Translator,
     workers: Workers | None,
     source: Input,
-    prefixes: PrefixFile | None,
+    prefixes: Input | None,
     write: Callable[[bytes], None],
     page: AttentionPage | None,
     options: TranslateCommandOptions,
@@ -124,12 +131,15 @@ def _translate_stream(
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
     what = "a sentence is" if options.chosen.get("split_sentences") else "the line is"
-    if prefixes:
-        prefixes.take(part.start - ALL_LINES.start, source.name)
+    ahead = translator.options.read_ahead
+    windows: Iterator[tuple[list[str], list[str] | None]] = (
+        zip(read_windows(source, ahead, warn, part=part), itertools.repeat(None), strict=False)
+        if prefixes is None
+        else parallel_windows(source, prefixes, ahead, warn, part, _BEGINNING, strict=True)
+    )
     with _progress(source, part, options) as advance:
-        for window in read_windows(source, translator.options.read_ahead, warn, part=part):
+        for window, beginnings in windows:
             first = part.start + counts.lines
-            beginnings = prefixes.take(len(window), source.name) if prefixes else None
             start = time.perf_counter()
             translations = translator.translate_window(
                 window, advance, first=first, prefixes=beginnings, workers=workers
@@ -146,8 +156,6 @@ def _translate_stream(
                     )
                 if page is not None:
                     page.add(translation, f"{source.name}:{number}")
-    if prefixes and part == ALL_LINES:
-        prefixes.end(source.name)
     return counts.summary()
 
 
@@ -161,10 +169,8 @@ def _score_stream(
     warn: Warnings,
 ) -> Iterator[str]:
     """Score the lines of `target` that are in `part`; return the lines of the summary."""
-    from nmt_cli.commands.translate_targets import check_line_counts, score_stream
+    from nmt_cli.commands.translate_targets import score_stream
 
-    if options.input and options.score_target and identity(options.input) and identity(options.score_target):
-        check_line_counts(options.input, options.score_target)  # before the work; pipes are compared at their end
     with _progress(source, part, options) as advance:
         totals = score_stream(translator, source, target, write, advance, warn, part, options.token_scores)
     return totals.summary()

@@ -52,7 +52,7 @@ def application(
     )
     service = Service(queue, limits, check, about or {})
     routes = [
-        Route("/", page),
+        Route("/", lambda request: HTMLResponse(PAGE)),
         Route("/health", service.health),
         Route("/info", service.info),
         Route("/metrics", metrics.page),
@@ -73,11 +73,6 @@ def application(
     )
     app.router.redirect_slashes = False  # another path is an error, as it would be for any other route
     return app
-
-
-async def page(request: Request) -> Response:
-    """GET /."""
-    return HTMLResponse(PAGE)
 
 
 class Service:
