@@ -22,13 +22,12 @@ from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.interfaces import Compiles, ComputesRows, CountsFlops, Criterion, Task
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
-from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.parts import Parts
 from nmt_cli.training.precision import choose_precision
-from nmt_cli.training.rates import device_rates
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
 

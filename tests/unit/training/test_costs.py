@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.training.costs import CostMeter, utilisation
-from nmt_cli.training.rates import Rates
+from nmt_cli.training.costs import CostMeter, Rates, utilisation
 from nmt_cli.training.state import Totals
 
 EIGHT = CostMeter(Rates(sustained=10.0, peak=100.0, origin="given by flags"), devices=8)

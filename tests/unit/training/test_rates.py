@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nmt_cli.training import rates
-from nmt_cli.training.rates import PAPERS_RATES, PUBLISHED_RATES, Rates, device_rates, measured_rate, published_rates
+from nmt_cli.training import costs
+from nmt_cli.training.costs import PAPERS_RATES, PUBLISHED_RATES, Rates, device_rates, measured_rate, published_rates
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -67,7 +67,7 @@ def test_given_before_published_before_benchmarked(monkeypatch: pytest.MonkeyPat
         calls.append((device, products))
         return float(len(calls))
 
-    monkeypatch.setattr(rates, "measured_rate", measure)
+    monkeypatch.setattr(costs, "measured_rate", measure)
     assert device_rates(CPU, "float32", 5.0, 6.0) == Rates(5.0, 6.0, "given by flags")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L40S")
     published = device_rates(GPU, "bfloat16", None, None)
@@ -84,7 +84,7 @@ def test_given_before_published_before_benchmarked(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("products", [torch.float32, torch.bfloat16])
 def test_the_benchmark(products: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock by which each product takes half a second; PyTorch's generator is left as it is."""
-    monkeypatch.setitem(rates.PRODUCT_SIZES, "cpu", 100)
+    monkeypatch.setitem(costs.PRODUCT_SIZES, "cpu", 100)
     ticks = iter(range(1000))
     monkeypatch.setattr("time.perf_counter", lambda: next(ticks) / 2)
     before = torch.random.get_rng_state()
