@@ -213,9 +213,7 @@ def build_model(contents: Contents, origin: str) -> nn.Module:
     try:
         model_config, attention = (component_config(contents, kind, origin) for kind in ("model", "attention"))
         model: nn.Module = registry.build(
-            model_config,
-            attention=attention,
-            **{name: getattr(contents, name) for name in VOCABULARY},
+            model_config, attention=attention, **{name: getattr(contents, name) for name in VOCABULARY}
         )
     except UsageError as error:
         raise CheckpointError(f"{origin}: {error}") from error

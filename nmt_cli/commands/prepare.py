@@ -96,15 +96,6 @@ def _part(text: str) -> Part:
     return Part(prefix, int(weight))
 
 
-def task_config(flags: Mapping[str, Any]) -> Any:
-    """Return the configuration of the task that `flags` (by field name) select and set.
-
-    Raises:
-        UsageError: an unknown task, an invalid value, or a flag of another task.
-    """
-    return configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
-
-
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     """Write the directory `options.out` for the task that `flags` configure, and print the counts.
 
@@ -112,7 +103,7 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         UsageError: settings do not fit, or the directory is in use.
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
-    config = task_config(flags)
+    config = configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
     task: Task = registry.build(config)
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}

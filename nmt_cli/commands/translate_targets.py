@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nmt_cli.commands.translate_formats import column
 from nmt_cli.commands.translate_streams import parallel_windows
+from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import counted
@@ -16,6 +17,8 @@ from nmt_cli.files.opening import Input
 from nmt_cli.files.text import ALL_LINES
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.training.validation import perplexity
+
+_SPACES = re.compile(r"\s")
 
 
 @dataclass
@@ -87,9 +90,5 @@ def format_score(score: TargetScore, token_scores: bool) -> str:
     if token_scores:
         tokens = [*score.tokens, SPECIAL_SYMBOLS[EOS]]  # without the last if the target was cut
         pairs = zip(tokens, score.token_scores, strict=not score.target_truncated)
-        columns.append(" ".join(f"{_without_spaces(token)}:{value:.4f}" for token, value in pairs))
+        columns.append(" ".join(f"{_SPACES.sub(SPACE, token)}:{value:.4f}" for token, value in pairs))
     return "\t".join([*columns, column(score.target)]) + "\n"
-
-
-def _without_spaces(token: str) -> str:
-    return re.sub(r"\s", "\u2581", token)

@@ -30,11 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt_cli.criteria.label_smoothed_cross_entropy import (
-    LabelSmoothedCrossEntropy,
-    LabelSmoothingConfig,
-    decoder_rows,
-)
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig, decoder_rows
 from nmt_cli.device import autocast, product_dtype
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bias_of
 from nmt_cli.packing import Packing, mapped

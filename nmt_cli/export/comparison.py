@@ -98,7 +98,8 @@ class Comparison:
         theirs = self._log_probabilities(outputs)
         different = [i for i, (a, b) in enumerate(zip(self.outputs, outputs, strict=True)) if [*a] != [*b]]
         for i in different:
-            at = _first_difference([*self.outputs[i], EOS], [*outputs[i], EOS])
+            pairs = zip([*self.outputs[i], EOS], [*outputs[i], EOS], strict=False)
+            at = next(place for place, (a, b) in enumerate(pairs) if a != b)
             if not self._allows(abs(ours[i][at] - theirs[i][at])):
                 raise CheckpointError(f"{self.program} translates a sentence differently. Nothing was exported.")
         equal = len(outputs) - len(different)
@@ -131,7 +132,3 @@ class Comparison:
 
 def _joined(rows: Sequence[Sequence[float]]) -> Tensor:
     return torch.tensor([value for row in rows for value in row], dtype=torch.float64)
-
-
-def _first_difference(first: Ids, second: Ids) -> int:
-    return next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)

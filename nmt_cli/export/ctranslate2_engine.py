@@ -160,7 +160,9 @@ class CTranslate2Engine:
 
     def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchOptions) -> list[list[Hypothesis]]:
         """Wait for the results of a batch; return its outputs."""
-        found = [self._best(request, _finished(result), search) for request, result in zip(batch, results, strict=True)]
+        with _named_errors():
+            finished = [result.result() for result in results]
+        found = [self._best(request, result, search) for request, result in zip(batch, finished, strict=True)]
         if self.scores:
             return self._scored(batch, found, search.alpha)
         return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
@@ -205,12 +207,6 @@ def _hypothesis(found: _Found, scores: list[float], alpha: float) -> Hypothesis:
 
 def _penalty(length: int, alpha: float) -> float:
     return length_penalty(torch.tensor(float(length)), alpha).item()
-
-
-def _finished(result: Any) -> Any:
-    """Wait for a result."""
-    with _named_errors():
-        return result.result()
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def write_export(
         CheckpointError: the checkpoint is damaged, or the other program computes something else.
     """
     convert = module_of(to).export
-    with staged(out, overwrite=overwrite, ours=_files_of(out), marker=RECORD) as aside:
+    files = [str(name) for name in record_of(out).get("files", ())]
+    with staged(out, overwrite=overwrite, ours=files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples, origin = sample_lines(folder, task)
         report = convert(model, task, samples, aside, quantization)
@@ -71,7 +72,3 @@ def record_of(out: Path) -> dict[str, Any]:
         return read_object(out / RECORD, DataError, "")
     except DataError:
         return {}
-
-
-def _files_of(out: Path) -> list[str]:
-    return [str(name) for name in record_of(out).get("files", ())]

@@ -52,7 +52,7 @@ def application(
     )
     service = Service(queue, limits, check, about or {})
     routes = [
-        Route("/", lambda request: HTMLResponse(PAGE)),
+        Route("/", page),
         Route("/health", service.health),
         Route("/info", service.info),
         Route("/metrics", metrics.page),
@@ -75,20 +75,18 @@ def application(
     return app
 
 
+async def page(request: Request) -> Response:
+    """GET /."""
+    return HTMLResponse(PAGE)
+
+
 class Service:
     """The routes that translate, and those about the server."""
 
     def __init__(
-        self,
-        queue: TranslationQueue[Translation],
-        limits: Limits,
-        check: Callable[[], None],
-        about: Mapping[str, Any],
+        self, queue: TranslationQueue[Translation], limits: Limits, check: Callable[[], None], about: Mapping[str, Any]
     ) -> None:
-        self.queue = queue
-        self.limits = limits
-        self.check = check
-        self.about = about
+        self.queue, self.limits, self.check, self.about = queue, limits, check, about
 
     async def health(self, request: Request) -> Response:
         """GET /health."""

@@ -18,9 +18,7 @@ class TrainingConfig:
         25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1
     )
     micro_batches: int | None = option(
-        None,
-        "Parts into which an update is cut to fit in memory. [default: from tokens, device, processes]",
-        minimum=1,
+        None, "Parts into which an update is cut to fit in memory. [default: from tokens, device, processes]", minimum=1
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     max_epochs: int | None = option(
