@@ -188,18 +188,14 @@ class AddsLoss(Protocol):
 
 
 class Criterion(Protocol):
-    """The training loss. An attribute `refines` is optional: True if only a trained model learns from it."""
+    """The training loss.
+
+    Optional: an attribute `refines`, True if only a trained model learns from it, and a method `compile()`, which makes
+    the loss faster from its next call on.
+    """
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """Return the sums over the target tokens of `batch`, without padding."""
-
-
-@runtime_checkable
-class Compiles(Protocol):
-    """Optional for a criterion: to be compiled."""
-
-    def compile(self) -> None:
-        """Compile what is slow without, when it is first used."""
 
 
 class Schedule(Protocol):

@@ -19,7 +19,7 @@ from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.interfaces import Compiles, ComputesRows, CountsFlops, Criterion, Task
+from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, Task
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
 from nmt_cli.training.costs import CostMeter, device_rates
@@ -160,7 +160,7 @@ def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> N
     torch.fx.experimental._config.use_duck_shape = False  # else an update with as many rows on both sides has own code
     for layer in layers:
         layer.compile(dynamic=True)
-    if isinstance(criterion, Compiles):
+    if hasattr(criterion, "compile"):
         criterion.compile()
 
 
