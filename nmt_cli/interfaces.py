@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
 
-SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
-"""Their symbols, in the order of their ids."""
+SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")  # their symbols, in the order of their ids
 
 
 @dataclass(frozen=True)
@@ -248,8 +247,7 @@ def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
     return ids, np.fromiter(map(len, sentences), np.int64, len(sentences))
 
 
-TASK_FILE = "task.json"
-"""The file in a task's directory that names the task and holds its settings."""
+TASK_FILE = "task.json"  # the file in a task's directory that names the task and holds its settings
 
 
 class Task(ABC):

@@ -11,8 +11,7 @@ from nmt_cli.files import durable
 from nmt_cli.streams import say
 
 _STATE = "unfinished.json"
-KEPT = "kept"
-"""The file with a byte for each training pair: whether cleaning keeps it."""
+KEPT = "kept"  # the file with a byte for each training pair: whether cleaning keeps it
 
 
 class Unfinished:

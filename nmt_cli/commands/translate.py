@@ -32,8 +32,7 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.decoding.translator import Translator
 
 
-_BEGINNING = "the beginning of the output"
-"""The relation of a line of --prefix to its line of the input."""
+_BEGINNING = "the beginning of the output"  # the relation of a line of --prefix to its line of the input
 
 
 def translate(options: TranslateCommandOptions) -> None:

@@ -36,12 +36,9 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bia
 from nmt_cli.packing import Packing, mapped
 from nmt_cli.registry import option, register
 
-NEVER = [PAD, BOS]
-"""Ids that are not part of an output."""
-LONGEST_NGRAM = 4
-"""Tokens of the longest n-grams of GLEU."""
-BLOCK = 128
-"""Entries of the vocabulary from which a token is drawn at once."""
+NEVER = [PAD, BOS]  # ids that are not part of an output
+LONGEST_NGRAM = 4  # tokens of the longest n-grams of GLEU
+BLOCK = 128  # entries of the vocabulary from which a token is drawn at once
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from nmt_cli.packing import Packing
 
 Indices = NDArray[np.int64]
 
-POOL = 1 << 18
-"""Sentences whose groups are formed and shuffled together."""
+POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
 _CHUNKS = 1 << 22
 """A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus of any size."""

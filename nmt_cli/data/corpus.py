@@ -31,8 +31,7 @@ SPLITS = ("train", "valid", "test")
 RAW_SPLITS = ("valid", "test")
 """The splits whose raw lines are kept in `valid.source.txt` and so on, for validation scores."""
 
-LARGEST_WEIGHT = 1000
-"""How often at most an epoch has the sentences of a part of the training text."""
+LARGEST_WEIGHT = 1000  # how often at most an epoch has the sentences of a part of the training text
 
 _OFFSET = np.dtype("<i8")
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}

@@ -18,8 +18,7 @@ from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Prefix, joined
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
 
-UNKNOWN_TEXT = " \u2047 "
-"""The text of the id UNK: SentencePiece's double question mark between spaces."""
+UNKNOWN_TEXT = " \u2047 "  # the text of the id UNK: SentencePiece's double question mark between spaces
 SPACE = "\u2581"
 _LONGEST_OPEN_TEXT = 32
 
@@ -27,8 +26,7 @@ _LONGEST_OPEN_TEXT = 32
 class Vocabulary(ABC):
     """Text to ids and back."""
 
-    kind: str
-    """One of `subwords.KINDS`, or `marian`."""
+    kind: str  # one of `subwords.KINDS`, or `marian`
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -15,8 +15,7 @@ from torch import Tensor
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.interfaces import UNK, Constraint, Prefix, Task
 
-FREE = Prefix([], "")
-"""The prefix of an output that may begin with anything."""
+FREE = Prefix([], "")  # the prefix of an output that may begin with anything
 
 
 def constraint_of(

@@ -23,8 +23,7 @@ from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
 
-_NUCLEUS = 64
-"""Candidates that are tried first for top-p; for most distributions they are enough."""
+_NUCLEUS = 64  # candidates that are tried first for top-p; for most distributions they are enough
 
 
 @torch.inference_mode()

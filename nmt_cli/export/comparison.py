@@ -19,8 +19,7 @@ from nmt_cli.interfaces import EOS, Task
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.registry import component_of
 
-TOLERANCE = 1e-3
-"""The one for float32 products in different orders."""
+TOLERANCE = 1e-3  # the one for float32 products in different orders
 
 _BATCH_TOKENS = 4096
 _ROUNDING = 10

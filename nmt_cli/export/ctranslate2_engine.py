@@ -20,11 +20,9 @@ from nmt_cli.decoding.options import DTYPES, SearchOptions, TranslateOptions
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Task
 
-POSITIONS = 2048
-"""Rows of an export's tables of positions: the longest source and the longest output, with EOS."""
+POSITIONS = 2048  # rows of an export's tables of positions: the longest source and the longest output, with EOS
 
-AHEAD = 2
-"""Batches that are started for each thread; an interruption waits for them."""
+AHEAD = 2  # batches that are started for each thread; an interruption waits for them
 
 Ids = Sequence[int]
 

@@ -24,10 +24,8 @@ from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
 from nmt_cli.models.transformer import Transformer
 
-POSITIONS = 1024
-"""Rows of Marian's table of positions: the longest sentence that it takes."""
-TOLERANCE = 1e-4
-"""Largest difference of two log-probabilities of a token."""
+POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
+TOLERANCE = 1e-4  # largest difference of two log-probabilities of a token
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 
 

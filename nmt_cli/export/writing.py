@@ -14,8 +14,7 @@ from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
 from nmt_cli.files.text import fingerprint, read_object, write_object
 
-RECORD = "export.json"
-"""The file in every export that says what it is, of which checkpoint, and names its files."""
+RECORD = "export.json"  # the file in every export that says what it is, of which checkpoint, and names its files
 
 
 def write_export(

@@ -11,8 +11,7 @@ from nmt_cli.errors import DataError
 from nmt_cli.files.opening import open_input
 from nmt_cli.files.text import LONGEST_LINE, decoded_line, too_long, without_mark
 
-BLOCK = 2000
-"""Lines in a block; the last block of a file may be shorter."""
+BLOCK = 2000  # lines in a block; the last block of a file may be shorter
 
 
 @dataclass(frozen=True)

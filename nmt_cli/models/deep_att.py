@@ -39,8 +39,7 @@ from nmt_cli.registry import option, register
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
 
-INITIAL_DEVIATION = 0.07
-"""Standard deviation of all weights that are not recurrent (section 4.3)."""
+INITIAL_DEVIATION = 0.07  # standard deviation of all weights that are not recurrent (section 4.3)
 
 
 @dataclass(frozen=True)

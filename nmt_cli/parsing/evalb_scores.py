@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VALID, ERROR, SKIPPED = 0, 1, 2
-"""The status of a sentence, as printed in the table."""
+VALID, ERROR, SKIPPED = 0, 1, 2  # the status of a sentence, as printed in the table
 
 
 _RULE = "=" * 76

@@ -19,11 +19,9 @@ from dataclasses import dataclass
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.parsing.trees import ROOT_LABEL, Close, Event, Leaf, Open, Tree
 
-UNKNOWN_TAG = "XX"
-"""The tag of a word whose part of speech is not in the sequence."""
+UNKNOWN_TAG = "XX"  # the tag of a word whose part of speech is not in the sequence
 
-FLAT_LABEL = "S"
-"""The label of the only constituent if a sequence has no leaf."""
+FLAT_LABEL = "S"  # the label of the only constituent if a sequence has no leaf
 
 _NAME = re.compile(r"[^ \t\n\v\f\r()]+")
 
@@ -35,8 +33,7 @@ class Tag:
     tag: str
 
 
-Meaning = Open | Tag | Close
-"""The meaning of a target symbol; None is used for a symbol without meaning."""
+Meaning = Open | Tag | Close  # the meaning of a target symbol; None is used for a symbol without meaning
 
 
 class Linearisation(ABC):

@@ -22,8 +22,7 @@ from nmt_cli.serving.metrics import Measured, Metrics
 from nmt_cli.serving.queue import QueueFull, TranslationQueue
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-CLIENT_GONE = 499
-"""The code that is counted, as nginx counts it, for a client that left before its answer."""
+CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client that left before its answer
 
 Result = TypeVar("Result")
 

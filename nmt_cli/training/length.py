@@ -9,8 +9,7 @@ from nmt_cli.data.batching import BatchPlan
 from nmt_cli.interfaces import Schedule
 from nmt_cli.training.settings import TrainingConfig
 
-SAMPLED_UPDATES = 1000
-"""Updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact."""
+SAMPLED_UPDATES = 1000  # updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact
 
 MANY_EPOCHS = 1000
 MANY_PARAMETERS = 20

@@ -10,8 +10,7 @@ import torch
 from nmt_cli.device import World
 from nmt_cli.training.run_directory import CONFIG, read_config
 
-SMALLEST = 1_000_000
-"""Parameters of the smallest model that uses bfloat16 on a CPU; smaller ones do not gain from it."""
+SMALLEST = 1_000_000  # parameters of the smallest model that uses bfloat16 on a CPU; smaller ones do not gain from it
 
 
 def choose_precision(run: Path | None, model: Any, world: World, deterministic: bool = False) -> str:
