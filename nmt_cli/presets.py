@@ -15,6 +15,10 @@ class Preset(NamedTuple):
     differs: dict[str, Any]
 
 
+def _preset(about: str, **differs: Any) -> Preset:
+    return Preset(about, differs)
+
+
 def _table3(row: str, **differs: Any) -> Preset:
     return Preset(f"Table 3, row {row}", differs)
 
@@ -86,31 +90,27 @@ PRESETS: dict[str, Preset] = {
     "table3_D_smoothing0.0": _table3("D: no label smoothing", label_smoothing=0.0),
     "table3_D_smoothing0.2": _table3("D: more label smoothing", label_smoothing=0.2),
     "table3_E": _table3("E: learned positions", positions="learned"),
-    "parsing_wsj": Preset(
+    "parsing_wsj": _preset(
         "the parser of section 6.3; choose dropout and learning rate on section 22",
-        {
-            "num_layers": 4,
-            "d_model": 1024,
-            # From the authors' code; the paper only says that these were chosen on section 22.
-            "dropout": 0.2,
-            "attention_dropout": 0.2,
-            "warmup_steps": 16_000,
-        },
+        num_layers=4,
+        d_model=1024,
+        # From the authors' code; the paper only says that these were chosen on section 22.
+        dropout=0.2,
+        attention_dropout=0.2,
+        warmup_steps=16_000,
     ),
-    "parsing_small": Preset(
+    "parsing_small": _preset(
         "a small parser for a CPU",
-        {
-            "num_layers": 3,
-            "d_model": 192,
-            "d_ff": 512,
-            "num_heads": 4,
-            "warmup_steps": 500,
-            "learning_rate_scale": 0.5,
-            "batch_tokens": 1536,
-            "max_steps": 10_000,
-            "save_every": "500",
-            "validate_every": "1000",
-        },
+        num_layers=3,
+        d_model=192,
+        d_ff=512,
+        num_heads=4,
+        warmup_steps=500,
+        learning_rate_scale=0.5,
+        batch_tokens=1536,
+        max_steps=10_000,
+        save_every="500",
+        validate_every="1000",
     ),
     "multi30k": _on_multi30k(
         "a small model for Multi30k on a CPU",
@@ -123,31 +123,27 @@ PRESETS: dict[str, Preset] = {
     ),
     # Araabi and Monz 2020, Table 2, for 10,000 and for 80,000 pairs of IWSLT14. Their layer dropout (decoder: 0.2, 0.1)
     # and word dropout (0.1, 0.2) are not here. The steps are ours: about 150 and 100 epochs of sentences like theirs.
-    "pairs_10k": Preset(
+    "pairs_10k": _preset(
         "for about 10,000 pairs and a vocabulary of 10,000 (Araabi and Monz 2020)",
-        {
-            "num_layers": 5,
-            "d_ff": 1024,
-            "num_heads": 2,
-            "dropout": 0.3,
-            "feed_forward_dropout": 0.3,
-            "label_smoothing": 0.5,
-            "batch_tokens": 4096,
-            "max_steps": 10_000,
-            "save_every": "250",
-        },
+        num_layers=5,
+        d_ff=1024,
+        num_heads=2,
+        dropout=0.3,
+        feed_forward_dropout=0.3,
+        label_smoothing=0.5,
+        batch_tokens=4096,
+        max_steps=10_000,
+        save_every="250",
     ),
-    "pairs_100k": Preset(
+    "pairs_100k": _preset(
         "for about 100,000 pairs and a vocabulary of 15,000 (Araabi and Monz 2020)",
-        {
-            "num_layers": 5,
-            "num_heads": 2,
-            "dropout": 0.3,
-            "label_smoothing": 0.4,
-            "batch_tokens": 8192,
-            "max_steps": 30_000,
-            "save_every": "500",
-        },
+        num_layers=5,
+        num_heads=2,
+        dropout=0.3,
+        label_smoothing=0.4,
+        batch_tokens=8192,
+        max_steps=30_000,
+        save_every="500",
     ),
     # Gehring et al. 2017, sections 4.2 and 5.1; a batch of 48 sentences, or of 8 times 32, as tokens. The paper gives
     # days, not steps. It has no dropout rates either; they are from the authors' commands.
@@ -202,33 +198,29 @@ PRESETS: dict[str, Preset] = {
         warmup_steps=500,
         learning_rate_scale=2.0,
     ),
-    "quickstart": Preset(
+    "quickstart": _preset(
         "a tiny model for number names on a CPU",
-        {
-            "num_layers": 2,
-            "d_model": 128,
-            "d_ff": 256,
-            "num_heads": 4,
-            "warmup_steps": 300,
-            "learning_rate_scale": 0.5,
-            "batch_tokens": 2048,
-            "max_steps": 600,
-            "save_every": "50",
-            "validate_every": "100",
-            "log_every": 50,
-        },
+        num_layers=2,
+        d_model=128,
+        d_ff=256,
+        num_heads=4,
+        warmup_steps=300,
+        learning_rate_scale=0.5,
+        batch_tokens=2048,
+        max_steps=600,
+        save_every="50",
+        validate_every="100",
+        log_every=50,
     ),
-    "bytenet_paper": Preset(
+    "bytenet_paper": _preset(
         "ByteNet for characters (nmt prepare --subwords character)",
-        {
-            "model": "bytenet",
-            "schedule": "constant",
-            "learning_rate": 0.0003,
-            # The paper says no more than Adam: its usual constants.
-            "beta2": 0.999,
-            "epsilon": 1e-8,
-            "label_smoothing": 0.0,
-        },
+        model="bytenet",
+        schedule="constant",
+        learning_rate=0.0003,
+        # The paper says no more than Adam: its usual constants.
+        beta2=0.999,
+        epsilon=1e-8,
+        label_smoothing=0.0,
     ),
     "bytenet_small": _on_multi30k(
         "a small ByteNet for Multi30k on a CPU",
@@ -243,19 +235,17 @@ PRESETS: dict[str, Preset] = {
     ),
     # Zhou et al. 2016, section 4.3: 500 to 800 sentences a batch, and seven passes over 36 million of them. The rate is
     # that of all weights but the recurrent ones. Adam's constants are not given: its usual ones.
-    "deep_att_paper": Preset(
+    "deep_att_paper": _preset(
         "Deep-Att for WMT 2014 EN-FR (Zhou et al. 2016)",
-        {
-            "model": "deep_att",
-            "schedule": "constant",
-            "learning_rate": 0.00004,
-            "beta2": 0.999,
-            "epsilon": 1e-8,
-            "label_smoothing": 0.0,
-            "batch_tokens": 20_000,
-            "max_steps": 380_000,
-            "save_every": "600",
-        },
+        model="deep_att",
+        schedule="constant",
+        learning_rate=0.00004,
+        beta2=0.999,
+        epsilon=1e-8,
+        label_smoothing=0.0,
+        batch_tokens=20_000,
+        max_steps=380_000,
+        save_every="600",
     ),
     "deep_att_small": _on_multi30k(
         "Deep-Att for Multi30k on a CPU, of the size of multi30k",

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
 from nmt_cli.flags import Command, MoreFlags, Panel
-from nmt_cli.streams import Warnings, say
+from nmt_cli.streams import say, warnings_by_kind
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
@@ -67,7 +67,7 @@ def translate(options: TranslateCommandOptions) -> None:
             check_line_counts(options.input, other, relation)  # before the work; pipes are compared at their end
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
-        warn = stack.enter_context(Warnings(options.quiet))
+        warn = stack.enter_context(warnings_by_kind(options.quiet))
         source = stack.enter_context(open_input(options.input))
         target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
         prefixes = stack.enter_context(open_input(options.prefix)) if options.prefix else None
@@ -125,7 +125,7 @@ def _translate_stream(
     page: AttentionPage | None,
     options: TranslateCommandOptions,
     part: range,
-    warn: Warnings,
+    warn: Callable[[str], None],
 ) -> Iterator[str]:
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
@@ -165,7 +165,7 @@ def _score_stream(
     write: Callable[[bytes], None],
     options: TranslateCommandOptions,
     part: range,
-    warn: Warnings,
+    warn: Callable[[str], None],
 ) -> Iterator[str]:
     """Score the lines of `target` that are in `part`; return the lines of the summary."""
     from nmt_cli.commands.translate_targets import score_stream
@@ -200,21 +200,18 @@ def _to_terminal(options: TranslateCommandOptions) -> bool:
     return options.output is None and sys.stdout.isatty()
 
 
-@contextmanager
 def _progress(
     source: Input, part: range, options: TranslateCommandOptions
-) -> Iterator[Callable[[Sequence[str]], None]]:
+) -> AbstractContextManager[Callable[[Sequence[str]], None]]:
     """Show progress on a terminal, unless the outputs appear there."""
     if options.quiet or _to_terminal(options) or not sys.stderr.isatty():
-        yield lambda lines: None
-        return
-    with progress(source, part, "scored" if options.score_target else "translated") as advance:
-        yield advance
+        return nullcontext(lambda lines: None)
+    return progress(source, part, "scored" if options.score_target else "translated")
 
 
 @contextmanager
 def _attention_page(
-    translator: Translator, options: TranslateCommandOptions, warn: Warnings
+    translator: Translator, options: TranslateCommandOptions, warn: Callable[[str], None]
 ) -> Iterator[AttentionPage | None]:
     """Yield the page that collects translations, and write it at the end."""
     if options.attention is None:
