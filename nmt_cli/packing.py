@@ -19,7 +19,6 @@ from torch import Tensor
 Structure = TypeVar("Structure")
 
 MULTIPLE = 64  # the number of rows is a multiple of this; the rows after the real tokens, the filler, mean nothing
-
 GPU_MULTIPLE = 128  # the same where attention is computed on the rows, too
 
 

@@ -28,7 +28,6 @@ KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
 
 HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of the package that have components
-
 REQUIRED = dataclasses.MISSING  # the default of an option that must be given
 
 Builder = TypeVar("Builder", bound=Callable[..., Any])

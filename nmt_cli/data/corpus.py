@@ -69,9 +69,7 @@ class Corpus:
     """One split of prepared data."""
 
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
-        self.split = split
-        self._data = data
-        self._description = description
+        self.split, self._data, self._description = split, data, description
         self._sentences: int = self._recorded(int, "sentences")
         sides = [self._mapped_side(side) for side in SIDES]
         self._ids = [ids for ids, _ in sides]

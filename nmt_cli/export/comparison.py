@@ -68,12 +68,10 @@ class Comparison:
     ) -> None:
         self.model, self.program, self.tolerance = model, program, tolerance
         self.sources: list[list[int]] = [task.encode_source(line) for line in samples]
-        self.limits = [task.max_length(len(ids)) for ids in self.sources]
-        """The maximum length of each output."""
+        self.limits = [task.max_length(len(ids)) for ids in self.sources]  # the maximum length of each output
         rows = pad([[*ids, EOS] for ids in self.sources])
         found = beam_search(model.decodable("float32"), rows, self.limits, SearchOptions(beam=1))
-        self.outputs: list[list[int]] = [best[0].tokens for best in found]
-        """The greedy outputs, without the unknown word."""
+        self.outputs: list[list[int]] = [best[0].tokens for best in found]  # greedy, without the unknown word
 
     def report(self, log_probabilities: Sequence[Sequence[float]], outputs: Sequence[Ids]) -> list[str]:
         """Compare what the other program computed; return lines that say how far it agrees.

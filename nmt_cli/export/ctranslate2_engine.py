@@ -21,7 +21,6 @@ from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Task
 
 POSITIONS = 2048  # rows of an export's tables of positions: the longest source and the longest output, with EOS
-
 AHEAD = 2  # batches that are started for each thread; an interruption waits for them
 
 Ids = Sequence[int]

@@ -13,7 +13,6 @@ from nmt_cli.interfaces import SPECIAL_SYMBOLS, Task
 from nmt_cli.training.run_directory import read_config
 
 LINES = 32  # maximum number of lines
-
 LONGEST = 512  # tokens that each line has less than
 
 

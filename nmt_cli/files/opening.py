@@ -18,7 +18,6 @@ from typing import Any
 from nmt_cli.errors import DataError, NmtError
 
 PAUSE = 0.02  # seconds without input that count as a pause
-
 COMPRESSED = (".gz", ".xz", ".bz2")  # the endings of compressed files that can be read and written
 
 _BLOCK = 1 << 18

@@ -27,7 +27,6 @@ LONGEST_CUT_LINE = 1 << 20
 """Bytes. In lenient mode, the rest of a longer line is left out."""
 
 LARGEST_JSON = 1 << 26  # bytes
-
 ALL_LINES = range(1, sys.maxsize)  # line numbers start at 1
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -109,7 +109,12 @@ class DeepAtt(EncoderDecoder):
         self.projection = nn.Linear(10 * d, config.d_context, bias=False)  # W_p
         self.attention = AdditiveAttention(d, config.d_context, d)
         self.decoder = _layers(config.d_context + config.d_embedding, d, config.num_decoder_layers)
-        self._initialise()
+        # Section 4.3: the recurrent weights are zero, the others normal; so are the biases here.
+        for name, parameter in self.named_parameters():
+            if "weight_hh" in name or "bias" in name:
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `Model`."""
@@ -203,14 +208,6 @@ class DeepAtt(EncoderDecoder):
         context = (weights @ memory.values).flatten(0, 1)
         x = torch.cat([context, y], dim=-1)
         return FirstStep(weights.flatten(0, 1), x, *self.decoder[0].step(x, output, cell))
-
-    def _initialise(self) -> None:
-        """Section 4.3: the recurrent weights are zero, the others normal; so are the biases here."""
-        for name, parameter in self.named_parameters():
-            if "weight_hh" in name or "bias" in name:
-                nn.init.zeros_(parameter)
-            else:
-                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
 
 def _layers(inputs: int, d: int, count: int) -> Any:

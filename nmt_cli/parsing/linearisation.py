@@ -20,7 +20,6 @@ from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.parsing.trees import ROOT_LABEL, Close, Event, Leaf, Open, Tree
 
 UNKNOWN_TAG = "XX"  # the tag of a word whose part of speech is not in the sequence
-
 FLAT_LABEL = "S"  # the label of the only constituent if a sequence has no leaf
 
 _NAME = re.compile(r"[^ \t\n\v\f\r()]+")

@@ -22,7 +22,6 @@ TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
 """Endings of treebank files, compressed or not; other files in a treebank's directories are ignored."""
 
 ROOT_LABEL = "TOP"  # the label of the root of every cleaned tree
-
 WRAPPERS = frozenset(("", "TOP", "ROOT", "S1"))  # labels of outermost constituents that are replaced by the root
 
 TRACE_TAG = "-NONE-"
