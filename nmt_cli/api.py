@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from nmt_cli.decoding.options import ModelOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
@@ -44,6 +45,8 @@ def load(
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
         DataError: the dictionary cannot be read.
     """
-    paths = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
-    words = None if dictionary is None else Path(dictionary)
-    return load_with(engine, [Path(path) for path in paths], device, options, dtype, dictionary=words)
+    several = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
+    paths, words = tuple(map(Path, several)), None if dictionary is None else Path(dictionary)
+    return load_with(
+        ModelOptions(checkpoints=paths, device=device, dtype=dtype, dictionary=words, engine=engine, chosen=options)
+    )

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -34,6 +33,7 @@ from nmt_cli import __version__, registry
 from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
+from nmt_cli.files.text import read_object, write_object
 from nmt_cli.interfaces import TASK_FILE, Task
 
 SCHEMA = 1
@@ -43,7 +43,6 @@ FOLDER_OF_RUN = "checkpoints"
 VOCABULARY = ("source_vocabulary_size", "target_vocabulary_size", "shared_vocabulary")
 """Attributes of a task, fields of `Contents` and keywords of a model."""
 _ANOTHER = "Use another checkpoint, or copy this one again."
-_LARGEST_JSON = 1 << 26  # bytes
 
 
 @dataclass(frozen=True)
@@ -78,13 +77,14 @@ def save(
     with _new(folder) as aside:
         (aside / TASK).mkdir(parents=True)
         task.save(aside / TASK)
-        _write_json(aside / CONFIG, contents.to_json())
+        write_object(aside / CONFIG, contents.to_json(), sort_keys=True)
         _save_tensors(aside / WEIGHTS, weights)
         if training is not None:
-            _write_json(aside / TRAINING_JSON, training.values)
+            write_object(aside / TRAINING_JSON, training.values, sort_keys=True)
             _save_tensors(aside / TRAINING_TENSORS, training.tensors)
         files = sorted(path for path in aside.rglob("*") if path.is_file())
-        _write_json(aside / CHECKSUMS, {str(path.relative_to(aside)): _sha256(path) for path in files})
+        sums = {str(path.relative_to(aside)): _sha256(path) for path in files}
+        write_object(aside / CHECKSUMS, sums, sort_keys=True)
 
 
 def link(original: Path, folder: Path) -> None:
@@ -118,7 +118,7 @@ def read_contents(folder: Path) -> Contents:
             f"{folder}: not a checkpoint: it has no {CONFIG}. A checkpoint is a directory such as "
             f"RUN/{FOLDER_OF_RUN}/step-00001500."
         )
-    content = _read_json(path)
+    content = _read_object(path)
     if content.get("schema") != SCHEMA:
         theirs = "; `nmt import` makes a checkpoint of a MarianMTModel" if "model_type" in content else ""
         raise CheckpointError(
@@ -133,7 +133,7 @@ def read_contents(folder: Path) -> Contents:
 
 def verify(folder: Path, training: bool = True) -> None:
     """Compare every file with its checksum; without `training`, those for resuming may be damaged or deleted."""
-    recorded = _read_json(folder / CHECKSUMS)
+    recorded = _read_object(folder / CHECKSUMS)
     of_training = (TRAINING_JSON, TRAINING_TENSORS)
     for name in (CONFIG, WEIGHTS, *(of_training if training else ())):
         if name not in recorded and (name not in of_training or (folder / name).exists()):
@@ -156,7 +156,7 @@ def load_task(folder: Path, module: str = "") -> Task:
     if not path.is_file():
         raise CheckpointError(f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it.")
     registry.discover()
-    component = _find("task", str(_read_json(path).get("name")), module, str(path))
+    component = _find("task", str(_read_object(path).get("name")), module, str(path))
     task: Task = component.build.load(folder)  # type: ignore[attr-defined]
     return task
 
@@ -171,7 +171,7 @@ def load_training(folder: Path) -> TrainingState:
     """Return what resuming from this checkpoint needs."""
     if not (folder / TRAINING_JSON).is_file():
         raise CheckpointError(f"{folder}: has weights only (an averaged checkpoint?); training cannot resume from it")
-    values = _read_json(folder / TRAINING_JSON)
+    values = _read_object(folder / TRAINING_JSON)
     for name in ("state", "optimizer"):
         if not isinstance(values.get(name), dict):
             raise CheckpointError(f"{folder / TRAINING_JSON}: {name} is missing. {_ANOTHER}")
@@ -213,9 +213,7 @@ def build_model(contents: Contents, origin: str) -> nn.Module:
     try:
         model_config, attention = (component_config(contents, kind, origin) for kind in ("model", "attention"))
         model: nn.Module = registry.build(
-            model_config,
-            attention=attention,
-            **{name: getattr(contents, name) for name in VOCABULARY},
+            model_config, attention=attention, **{name: getattr(contents, name) for name in VOCABULARY}
         )
     except UsageError as error:
         raise CheckpointError(f"{origin}: {error}") from error
@@ -344,21 +342,5 @@ def _load_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        if not path.is_file():
-            raise CheckpointError(f"{path}: missing, or not a regular file. {_ANOTHER}")
-        if path.stat().st_size > _LARGEST_JSON:
-            raise CheckpointError(f"{path}: damaged: more than {_LARGEST_JSON >> 20} MiB. {_ANOTHER}")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not a JSON file: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: expected a JSON object")
-    return content
+def _read_object(path: Path) -> dict[str, Any]:
+    return read_object(path, CheckpointError, _ANOTHER)

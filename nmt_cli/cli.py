@@ -30,11 +30,10 @@ COMMANDS = {
     "serve": "Translate over HTTP.",
     "import": "Make a checkpoint of an OPUS-MT (Marian) model.",
     "export": "Write a checkpoint for CTranslate2 or Transformers.",
-    "score": "Score translations against references: BLEU, chrF2, TER.",
+    "score": "Score translations against references: BLEU, chrF2 and others.",
 }
 """Each is the `command` of a module of `nmt_cli.commands`; the one of `import` is `import_`."""
-WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]
-"""The base class of typer's usage errors."""
+WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]  # the base class of typer's usage errors
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

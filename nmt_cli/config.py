@@ -30,10 +30,8 @@ DEFAULT_COMPONENTS = {
     "schedule": "inverse_sqrt",
 }
 """The component of each kind that a run uses by default: the paper's."""
-ABOUT_RUN = ("data", "imports", "origin")
-"""The entries of a run's config.json that are not settings."""
-COMMAND_LINE = ""
-"""The origin of flags: messages name a preset or a file before a setting, and nothing before a flag."""
+ABOUT_RUN = ("data", "imports", "origin")  # the entries of a run's config.json that are not settings
+COMMAND_LINE = ""  # the origin of flags: messages name a preset or a file before a setting, and nothing before a flag
 
 
 LARGEST_INTEGER = 2**31 - 1

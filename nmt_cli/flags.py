@@ -23,30 +23,20 @@ _METAVARS = {int: "N", float: "X", Path: "FILE"}
 
 
 class Panel(NamedTuple):
-    """The flags of one dataclass, under a title in a command's help.
-
-    Args:
-        section: where given, the flag of each field can also be written as `--SECTION.FIELD`.
-    """
+    """The flags of one dataclass, under a title in a command's help."""
 
     title: str
     config: type[Any]
-    section: str = ""
+    section: str = ""  # where given, the flag of each field can also be written as `--SECTION.FIELD`
 
 
 class MoreFlags(NamedTuple):
-    """The flags of components: their panels, and the names that each kind of component may have.
-
-    Args:
-        selected: the component of each kind that is used if no flag selects one. The help shows the flags of selected
-            components only.
-        without: fields of the panels that are no flags of this command.
-    """
+    """The flags of components. The help shows those of the selected ones only."""
 
     panels: Sequence[Panel]
-    choices: Mapping[str, Sequence[str]] = {}
-    selected: Mapping[str, str] = {}
-    without: Collection[str] = ()
+    choices: Mapping[str, Sequence[str]] = {}  # the names that each kind of component may have
+    selected: Mapping[str, str] = {}  # the component of each kind that is used if no flag selects one
+    without: Collection[str] = ()  # fields of the panels that are no flags of this command
 
     def shows(self, panel: Panel) -> bool:
         """Return whether the help shows the flags of `panel`."""
@@ -57,18 +47,14 @@ class MoreFlags(NamedTuple):
 class Command:
     """A subcommand of `nmt`.
 
-    Args:
-        options: a dataclass; its fields are the command's own arguments and flags, its docstring is the help.
-        run: called with an instance of `options` and, if the command has more flags, with the values of those that were
-            given, by field name.
-        more_flags: takes the words of the command line; returns the flags of components.
-        examples: command lines shown at the end of the help.
+    `run` is called with an instance of `options` and, if the command has more flags, with the values of those that were
+    given, by field name.
     """
 
-    options: type[Any]
+    options: type[Any]  # a dataclass: its fields are the command's own arguments and flags, its docstring is the help
     run: Callable[..., None]
-    more_flags: Callable[[Sequence[str]], MoreFlags] | None = None
-    examples: Sequence[str] = ()
+    more_flags: Callable[[Sequence[str]], MoreFlags] | None = None  # of components, by the words of the command line
+    examples: Sequence[str] = ()  # command lines shown at the end of the help
 
 
 class CommandWithSections(TyperCommand):

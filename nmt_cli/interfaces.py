@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
 
-SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")
-"""Their symbols, in the order of their ids."""
+SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")  # their symbols, in the order of their ids
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,6 @@ class DecoderState(Protocol):
         Hypotheses may be repeated and left out; those in one row of the matrix are of the same sentence, and no
         sentence is in two. This state must not be used any more: the new one may share its memory.
         """
-        ...
 
 
 @runtime_checkable
@@ -96,14 +94,12 @@ class Decodable(Protocol):
 
     def start(self, source: Tensor) -> DecoderState:
         """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
-        ...
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """One step: the last ids `tokens` [N] -> log-probabilities [N, V] in float32, and the next state.
 
         `state` must not be used any more. The caller may change the log-probabilities in place.
         """
-        ...
 
 
 @runtime_checkable
@@ -121,20 +117,16 @@ class Model(Protocol):
         Raises:
             UsageError: the model or its device cannot use this `dtype`.
         """
-        ...
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """The hidden states [B, T, d] of which the logits are made."""
-        ...
 
     @property
     def output_weight(self) -> Tensor:
         """The projection [V, d] to the vocabulary: logits = decoder output x output_weight^T."""
-        ...
 
     def __call__(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits [B, T, V]."""
-        ...
 
 
 def output_bias_of(model: Model) -> Tensor | None:
@@ -149,7 +141,6 @@ class ComputesRows(Protocol):
 
     def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing) -> Tensor:
         """The hidden states [N, d] of the rows of `targets`, those of `decoder_output`; its filler means nothing."""
-        ...
 
     def packed_layers(self, device: Any, dtype: Any) -> Sequence[Any] | None:
         """The layers, modules to be compiled, if attention needs no padding either; else None.
@@ -160,7 +151,6 @@ class ComputesRows(Protocol):
             device: on which the model is trained.
             dtype: of the matrix products.
         """
-        ...
 
 
 @runtime_checkable
@@ -173,7 +163,6 @@ class ShowsAttention(Protocol):
         The keys are `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S], those
         kinds of attention that the model has.
         """
-        ...
 
 
 @runtime_checkable
@@ -182,7 +171,6 @@ class CountsFlops(Protocol):
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> Mapping[str, float]:
         """Operations of a forward and a backward pass, by part, for sentence pairs of these lengths."""
-        ...
 
 
 def with_backward(forward: Mapping[str, float]) -> dict[str, float]:
@@ -196,24 +184,17 @@ class AddsLoss(Protocol):
 
     def added_loss(self) -> Tensor:
         """Return the term [] of the last forward pass in training mode; it is added to the mean loss of a token."""
-        ...
 
 
 class Criterion(Protocol):
-    """The training loss. An attribute `refines` is optional: True if only a trained model learns from it."""
+    """The training loss.
+
+    Optional: an attribute `refines`, True if only a trained model learns from it, and a method `compile()`, which makes
+    the loss faster from its next call on.
+    """
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """Return the sums over the target tokens of `batch`, without padding."""
-        ...
-
-
-@runtime_checkable
-class Compiles(Protocol):
-    """Optional for a criterion: to be compiled."""
-
-    def compile(self) -> None:
-        """Compile what is slow without, when it is first used."""
-        ...
 
 
 class Schedule(Protocol):
@@ -221,7 +202,6 @@ class Schedule(Protocol):
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`; the first step is 1."""
-        ...
 
 
 class Constraint(Protocol):
@@ -235,7 +215,6 @@ class Constraint(Protocol):
 
         A hypothesis without any allowed token is dropped, or cut short if its sentence has no other.
         """
-        ...
 
     def advance(self, rows: Tensor, tokens: Tensor) -> Constraint:
         """Return the constraint whose row i is this one's row `rows[i]` after `tokens[i]`.
@@ -243,7 +222,6 @@ class Constraint(Protocol):
         `rows` [N'] are as in `DecoderState.select`. A token that is not allowed must not raise: the search may fill up
         its beam with such hypotheses, and drops them.
         """
-        ...
 
 
 class Prefix(NamedTuple):
@@ -269,8 +247,7 @@ def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
     return ids, np.fromiter(map(len, sentences), np.int64, len(sentences))
 
 
-TASK_FILE = "task.json"
-"""The file in a task's directory that names the task and holds its settings."""
+TASK_FILE = "task.json"  # the file in a task's directory that names the task and holds its settings
 
 
 class Task(ABC):

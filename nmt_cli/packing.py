@@ -18,31 +18,22 @@ from torch import Tensor
 
 Structure = TypeVar("Structure")
 
-MULTIPLE = 64
-"""The number of rows is a multiple of this; the rows after the real tokens, the filler, mean nothing."""
-
-GPU_MULTIPLE = 128
-"""The same where attention is computed on the rows, too."""
+MULTIPLE = 64  # the number of rows is a multiple of this; the rows after the real tokens, the filler, mean nothing
+GPU_MULTIPLE = 128  # the same where attention is computed on the rows, too
 
 
 @dataclass(frozen=True)
 class Packing:
     """Where the n real tokens of a batch [B, T] are: among its places, and as N rows.
 
-    Args:
-        places: [n] the place of each real token among all B * T.
-        positions: [N] the position of each row in its sentence, and 0 in the filler.
-        shape: B and T.
-        starts: [B + 2] int32, the first row of each sentence and of the filler, and N; or None. Attention by
-            variable-length kernels needs it. There the filler is a sentence, of at least one row.
-        longest: no sentence has more rows, nor the filler.
+    Attention by variable-length kernels needs `starts`. There the filler is a sentence, of at least one row.
     """
 
-    places: Tensor
-    positions: Tensor
-    shape: tuple[int, int]
-    starts: Tensor | None = None
-    longest: int = 0
+    places: Tensor  # [n] the place of each real token among all B * T
+    positions: Tensor  # [N] the position of each row in its sentence, and 0 in the filler
+    shape: tuple[int, int]  # B and T
+    starts: Tensor | None = None  # [B + 2] int32, the first row of each sentence and of the filler, and N
+    longest: int = 0  # no sentence has more rows, nor the filler
 
     @classmethod
     def of(cls, real: Tensor) -> Packing:
@@ -71,13 +62,14 @@ class Packing:
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, width] -> [N, width], with zeros as filler."""
-        rows: Tensor = _Pack.apply(padded.flatten(0, 1), self.places, len(self.positions))  # type: ignore[no-untyped-call]
+        arguments = padded.flatten(0, 1), self.places, len(self.positions), _packed, _unpacked
+        rows: Tensor = _Move.apply(*arguments)  # type: ignore[no-untyped-call]
         return rows
 
     def unpack(self, rows: Tensor) -> Tensor:
         """[N, width] -> [B, T, width], with zeros for padding."""
         B, T = self.shape
-        padded: Tensor = _Unpack.apply(rows, self.places, B * T)  # type: ignore[no-untyped-call]
+        padded: Tensor = _Move.apply(rows, self.places, B * T, _unpacked, _packed)  # type: ignore[no-untyped-call]
         return padded.view(B, T, -1)
 
 
@@ -89,28 +81,19 @@ def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structur
     return replace(structure, **tensors, **packings)  # type: ignore[type-var]
 
 
-class _Pack(torch.autograd.Function):
+class _Move(torch.autograd.Function):
+    """Packing or unpacking, whichever `move` does; the gradient of each is moved by the other, `back`."""
+
     @staticmethod
-    def forward(ctx: Any, padded: Tensor, places: Tensor, rows: int) -> Tensor:
+    def forward(ctx: Any, values: Tensor, places: Tensor, count: int, move: Any, back: Any) -> Tensor:
         ctx.save_for_backward(places)
-        ctx.places = len(padded)
-        return _packed(padded, places, rows)
+        ctx.count, ctx.back = len(values), back
+        moved: Tensor = move(values, places, count)
+        return moved
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _unpacked(gradients[0], ctx.saved_tensors[0], ctx.places), None, None
-
-
-class _Unpack(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, places: Tensor, count: int) -> Tensor:
-        ctx.save_for_backward(places)
-        ctx.rows = len(rows)
-        return _unpacked(rows, places, count)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _packed(gradients[0], ctx.saved_tensors[0], ctx.rows), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return ctx.back(gradients[0], ctx.saved_tensors[0], ctx.count), None, None, None, None
 
 
 def _packed(padded: Tensor, places: Tensor, count: int) -> Tensor:

@@ -27,11 +27,8 @@ from nmt_cli.errors import UsageError, nearest
 KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
 
-HOMES = ("tasks", "models", "layers", "criteria", "optim")
-"""The directories of the package that have components."""
-
-REQUIRED = dataclasses.MISSING
-"""The default of an option that must be given."""
+HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of the package that have components
+REQUIRED = dataclasses.MISSING  # the default of an option that must be given
 
 Builder = TypeVar("Builder", bound=Callable[..., Any])
 

@@ -7,11 +7,13 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any
 
 _STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
 """The modes for reopening closed streams. Writing to a closed standard output is still an error."""
+
+SHOWN = 3  # warnings of each kind
 
 
 @contextlib.contextmanager
@@ -62,32 +64,27 @@ def warn(message: str) -> None:
     say(f"warning: {message}")
 
 
-class Warnings:
-    """Prints the first `SHOWN` warnings of each kind, and at the end how many more there were; none if `quiet`.
+@contextlib.contextmanager
+def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that prints the first `SHOWN` warnings of each kind; at the end, print how many more there were.
 
-    Warnings that differ in numbers only, such as that of the line, are of one kind.
+    Warnings that differ in numbers only, such as that of the line, are of one kind. None are printed if `quiet`.
     """
+    counts: Counter[str] = Counter()
+    last: dict[str, str] = {}
 
-    SHOWN = 3
-
-    def __init__(self, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._counts: Counter[str] = Counter()
-        self._last: dict[str, str] = {}
-
-    def __call__(self, message: str) -> None:
+    def add(message: str) -> None:
         kind = re.sub(r"0x[0-9a-f]+|\d+", "", message)
-        self._counts[kind] += 1
-        if self._counts[kind] <= self.SHOWN and not self._quiet:
+        counts[kind] += 1
+        if counts[kind] <= SHOWN:
             warn(message)
-            self._last[kind] = message
+            last[kind] = message
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for kind, message in self._last.items():
-            if (more := self._counts[kind] - self.SHOWN) > 0:
+    try:
+        yield (lambda message: None) if quiet else add
+    finally:
+        for kind, message in last.items():
+            if (more := counts[kind] - SHOWN) > 0:
                 warn(f"{more:,} more like this: {message.partition('; ')[0]}")
 
 

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from nmt_cli.cli import command_names, load
-from nmt_cli.commands.prepare import task_config
-from nmt_cli.config import resolve
+from nmt_cli.commands.prepare import DEFAULT_TASK, TASK
+from nmt_cli.config import COMMAND_LINE, configure, resolve
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command, CommandWithSections, function_of
 from nmt_cli.training.settings import TrainingConfig
@@ -72,7 +72,7 @@ def problem(words: list[str]) -> str:
         if name == "train":
             resolve(TrainingConfig, flags or {}, preset=options.preset)
         if name == "prepare":
-            task_config(flags or {})
+            configure({COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK})
 
     if rest and "--import" not in rest:
         try:

@@ -50,7 +50,7 @@ command = Command(
     export,
     examples=[
         "nmt export run/averaged --to ctranslate2 --out model-ctranslate2",
-        "nmt export run/averaged --to ctranslate2 --quantization int8 --out int8",
+        "nmt export run --to ctranslate2 --quantization int8 --out model-int8",
         "nmt export run/averaged --to huggingface --out model-huggingface",
     ],
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import shutil
 import time
 from collections import Counter
@@ -33,7 +32,7 @@ from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
 from nmt_cli.data.marks import MarkedLines
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
-from nmt_cli.files.text import fingerprint
+from nmt_cli.files.text import fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel, values_of
 from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
@@ -97,15 +96,6 @@ def _part(text: str) -> Part:
     return Part(prefix, int(weight))
 
 
-def task_config(flags: Mapping[str, Any]) -> Any:
-    """Return the configuration of the task that `flags` (by field name) select and set.
-
-    Raises:
-        UsageError: an unknown task, an invalid value, or a flag of another task.
-    """
-    return configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
-
-
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     """Write the directory `options.out` for the task that `flags` configure, and print the counts.
 
@@ -113,7 +103,7 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         UsageError: settings do not fit, or the directory is in use.
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
-    config = task_config(flags)
+    config = configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
     task: Task = registry.build(config)
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
@@ -205,7 +195,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfi
         "inputs": identity["inputs"],
         "splits": splits,
     }
-    (directory / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_object(directory / MANIFEST, manifest)
     unfinished.remove()
     return splits
 

@@ -44,18 +44,13 @@ class Marked(NamedTuple):
 
 @dataclass
 class Text:
-    """The pairs of a split that are kept, read from the files again in each pass.
-
-    Args:
-        kept: for each pair in the files, whether it is kept.
-        dropped: the number of pairs dropped for each reason.
-    """
+    """The pairs of a split that are kept, read from the files again in each pass."""
 
     task: Task
     split: str
     parts: Sequence[Part]
-    kept: Mask
-    dropped: Counter[str] = field(default_factory=Counter)
+    kept: Mask  # of each pair in the files
+    dropped: Counter[str] = field(default_factory=Counter)  # pairs by reason
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.kept))

@@ -11,8 +11,7 @@ from nmt_cli.files import durable
 from nmt_cli.streams import say
 
 _STATE = "unfinished.json"
-KEPT = "kept"
-"""The file with a byte for each training pair: whether cleaning keeps it."""
+KEPT = "kept"  # the file with a byte for each training pair: whether cleaning keeps it
 
 
 class Unfinished:
@@ -25,8 +24,7 @@ class Unfinished:
     def __init__(self, identity: Callable[[], Any]) -> None:
         self.identity = identity
         self._directory = Path()
-        self.state: dict[str, Any] = {}
-        """By stage, what is recorded of it."""
+        self.state: dict[str, Any] = {}  # by stage, what is recorded of it
 
     def found(self, directory: Path) -> bool:
         """Return whether an interrupted process with the same identity left finished work in `directory`."""

@@ -28,7 +28,7 @@ from nmt_cli.streams import say
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """Score translations against references: BLEU, chrF2, TER."""
+    """Score translations against references: BLEU, chrF2 and others."""
 
     hypotheses: tuple[str, ...] = argument(
         "HYPOTHESES...", "Translations, plain or compressed; - is standard input. Several files are several systems."
@@ -39,7 +39,7 @@ class ScoreOptions:
     metrics: tuple[str, ...] = option(
         (),
         "Metric; repeat for several: bleu, chrf, ter, paper (the paper's BLEU), decomposition (from sacreBLEU's BLEU "
-        "to the paper's, one change a row), all, or a name from docs/score.md. [default: bleu, chrf, ter]",
+        "to the paper's, one change a row), all, or a name from docs/score.md. [default: bleu, chrf]",
         names=("--metric",),
     )
     target_language: str | None = option(

@@ -42,7 +42,7 @@ def serve(options: ServeOptions) -> None:
         raise UsageError(f"nmt serve needs the package {error.name}: pip install 'nmt-cli[serve]'") from error
     from nmt_cli import registry
     from nmt_cli.decoding.workers import translation_workers
-    from nmt_cli.export.loading import load_chosen
+    from nmt_cli.export.loading import load_with
 
     options.check_dictionary()
     registry.discover(options.imports)
@@ -51,7 +51,7 @@ def serve(options: ServeOptions) -> None:
     search = {name: options.chosen[name] for name in options.chosen.keys() - names}
     if "sentence_language" in search:
         search.setdefault("split_sentences", True)
-    translator = load_chosen(options, search, say=say)
+    translator = load_with(dataclasses.replace(options, chosen=search), say=say)
     if "split_sentences" not in search:
         translator = split_if_possible(translator, say)
     log: Callable[[str], None] = (lambda line: None) if options.quiet else say

@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.dry_run import dry_run, show
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, describe, open_data
-from nmt_cli.commands.train_plan import plan_lines
+from nmt_cli.commands.train_plan import dry_run, parameters_of, plan_lines, show
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag
 from nmt_cli.device import join_world, prepare_cpu
@@ -164,7 +163,7 @@ def summary(run: Run) -> dict[str, Any]:
     state, total = run.state, run.state.total
     return {
         "steps": state.step,
-        "parameters": sum(parameter.numel() for parameter in run.parts.model.parameters()),
+        "parameters": parameters_of(run.parts.model)[0],
         "target_tokens": total.target_tokens,
         "training_hours": total.seconds / 3600,
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),

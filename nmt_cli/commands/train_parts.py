@@ -13,22 +13,21 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig, resolve
-from nmt_cli.data.batching import BatchPlan, default_pieces, load_batch
+from nmt_cli.data.batching import BatchPlan, default_pieces
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.interfaces import Batch, Compiles, ComputesRows, CountsFlops, Criterion, Task
+from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, Task
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
-from nmt_cli.training.costs import CostMeter
+from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.parts import Parts
 from nmt_cli.training.precision import choose_precision
-from nmt_cli.training.rates import device_rates
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
 
@@ -109,17 +108,9 @@ def build_parts(
     criterion = registry.build(config["criterion"])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
 
-    def micro_batches(packed: bool) -> int:
-        default = default_pieces(settings.batch_tokens, world.size, world.device.type, packed)
-        return settings.micro_batches or default
-
-    def half_a_piece() -> Batch:
-        # In float32, a whole one may need more memory than training.
-        return load_batch(corpus, max(plan.pieces(next(plan.epoch(0)), 2 * micro_batches(False)), key=len))
-
     precision = settings.precision
     if precision == "auto":
-        precision = choose_precision(run, model, criterion, half_a_piece, world, settings.deterministic)
+        precision = choose_precision(run, model, world, settings.deterministic)
     layers = packed_layers(model, world.device, precision)
     packed = layers is not None
     if settings.compile and layers is not None:
@@ -141,7 +132,8 @@ def build_parts(
         task=task,
         corpus=corpus,
         plan=replace(plan, packed=packed),
-        micro_batches=micro_batches(packed),
+        micro_batches=settings.micro_batches
+        or default_pieces(settings.batch_tokens, world.size, world.device.type, packed),
         costs=CostMeter(
             device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
         ),
@@ -168,7 +160,7 @@ def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> N
     torch.fx.experimental._config.use_duck_shape = False  # else an update with as many rows on both sides has own code
     for layer in layers:
         layer.compile(dynamic=True)
-    if isinstance(criterion, Compiles):
+    if hasattr(criterion, "compile"):
         criterion.compile()
 
 

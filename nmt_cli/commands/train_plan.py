@@ -1,20 +1,44 @@
-"""The plan of a training, which `nmt train` shows before the first step."""
+"""The plan of a training: the lines before the first step, and `nmt train --dry-run`, which shows size and cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import resource
+import sys
+from collections.abc import Mapping
+from typing import Any
 
-from nmt_cli.commands.train_parts import model_without_weights, vocabulary_of
-from nmt_cli.config import resolve
-from nmt_cli.device import World
-from nmt_cli.errors import counted
-from nmt_cli.interfaces import Schedule, Task
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.commands.train_parts import (
+    TrainOptions,
+    build_parts,
+    configuration,
+    model_without_weights,
+    open_data,
+    vocabulary_of,
+)
+from nmt_cli.config import RunConfig, resolve
+from nmt_cli.device import World, choose_device
+from nmt_cli.errors import UsageError, counted
+from nmt_cli.interfaces import CountsFlops, Schedule, Task
 from nmt_cli.presets import BY_SIZE
-from nmt_cli.training.freezing import trained
-from nmt_cli.training.length import Length
+from nmt_cli.streams import say
+from nmt_cli.training.freezing import freeze, trained
+from nmt_cli.training.length import Length, highest_rate
+from nmt_cli.training.optimizer_state import dump
+from nmt_cli.training.origin import load
 from nmt_cli.training.parts import Parts
-from nmt_cli.training.reporter import readable
-from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.reporter import figures_table, readable
+from nmt_cli.training.settings import Interval, TrainingConfig
+from nmt_cli.training.trainer import Trainer
+
+TYPICAL_LENGTH = 27
+"""Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
 
 
 def plan_lines(parts: Parts, world: World, adapts: bool) -> str:
@@ -24,7 +48,7 @@ def plan_lines(parts: Parts, world: World, adapts: bool) -> str:
         adapts: the run starts from a trained model, which may be larger than one that learns from this corpus alone.
     """
     plan, length = parts.plan, parts.length
-    count, learning = (sum(p.numel() for p in some) for some in (parts.model.parameters(), trained(parts.model)))
+    count, learning = parameters_of(parts.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
     packed = ", packed" if plan.packed else ""
     lines = [
@@ -44,42 +68,139 @@ def warnings(parts: Parts, adapts: bool) -> list[str]:
         return lines
     if getattr(parts.criterion, "refines", False):
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
-    count = sum(parameter.numel() for parameter in parts.model.parameters())
-    return [*lines, *filter(None, [size_warning(parts.task, count, parts.length)])]
+    count, _ = parameters_of(parts.model)
+    return [*lines, size_warning(parts.task, count, parts.length)] if parts.length.is_too_long_for(count) else lines
 
 
 def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
     """Return lines about a warm-up or a decay that is not that of a training of so many steps."""
-    lines = []
+    lines, has = [], f"warning: the run has {counted(steps, 'step')}, and the learning rate"
     warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
     if warmup > steps:
-        lines.append(
-            f"warning: the run has {counted(steps, 'step')}, and the learning rate rises for --warmup-steps {warmup:,}"
-        )
+        lines.append(f"{has} rises for --warmup-steps {warmup:,}")
     if decay and not 0.9 <= steps / decay <= 1.1:
-        lines.append(
-            f"warning: the run has {counted(steps, 'step')}, and the learning rate falls to zero at --decay-steps "
-            f"{decay:,}; give --decay-steps {steps}"
-        )
+        lines.append(f"{has} falls to zero at --decay-steps {decay:,}; give --decay-steps {steps}")
     return lines
 
 
 def size_warning(task: Task, count: int, length: Length) -> str:
-    """Return a line if a model of `count` parameters is far too large for the data of the task, else nothing.
+    """Return a line about a model of `count` parameters that is far too large for the data of the task.
 
     It names the largest preset that suits the data, or else the smallest one, if there is a smaller one.
     """
-    if not length.is_too_long_for(count):
-        return ""
-    smaller = [(name, size) for name, size in sizes_of_presets(task) if size < count]
+    smaller = []
+    for name in BY_SIZE.get(task.name, ()):
+        model = model_without_weights(resolve(TrainingConfig, {}, preset=name), vocabulary_of(task))
+        if (size := parameters_of(model)[0]) < count:
+            smaller.append((name, size))
     suiting = [(name, size) for name, size in smaller if size <= length.largest_model] or smaller[-1:]
     advice = "; --preset {} has {:,}".format(*suiting[0]) if suiting else ""
     data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
     return f"warning: {count:,} parameters for {data}: the model will overfit{advice}"
 
 
-def sizes_of_presets(task: Task) -> Iterator[tuple[str, int]]:
-    """Yield the presets for this task by name, the largest first, and the parameters that each has with its data."""
-    for name in BY_SIZE.get(task.name, ()):
-        config = resolve(TrainingConfig, {}, preset=name)
-        yield name, sum(p.numel() for p in model_without_weights(config, vocabulary_of(task)).parameters())
+def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch.
+
+    Raises:
+        UsageError: neither data nor a vocabulary size is given, or the device is not available.
+        TrainingError: there is not enough memory.
+    """
+    config = configuration(options, flags)
+    settings: TrainingConfig = config.training
+    device = choose_device(settings.device)
+    schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
+    figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
+    steps, notes = settings.max_steps, schedule_warnings(schedule, settings.max_steps)
+    if options.data is not None:
+        task, corpus, _ = open_data(options.data)
+        origin = None if options.init_from is None else load(options.init_from, config, task)
+        vocabulary = vocabulary_of(task)
+        world = World(0, 1, device)
+        parts = build_parts(config, task, corpus, None, world, origin=origin)
+        say("running the largest micro-batch ...")
+        trainer = Trainer(parts, settings, world)
+        trainer.try_largest()
+        model, plan, length = parts.model, parts.plan, parts.length
+        steps, notes = length.steps, warnings(parts, origin is not None)
+        first = next(plan.epoch(0))
+        source, target = plan.source_lengths[first], plan.target_lengths[first]
+        figures |= {
+            "sentences": len(corpus),
+            "updates_per_epoch": length.updates_per_epoch,
+            "target_tokens_per_update": length.target_tokens_per_update,
+            "micro_batches": trainer.micro_batches,
+            "steps": steps,
+            "epochs": length.epochs,
+            "device": str(device),
+            "peak_memory_bytes": peak_memory(device),
+        }
+    elif options.vocab_size is not None:
+        vocabulary = dict(zip(checkpoint.VOCABULARY, (options.vocab_size, options.vocab_size, True), strict=True))
+        model = model_without_weights(config, vocabulary)
+        freeze(model, settings.freeze)
+        source = target = np.full(max(1, settings.batch_tokens // TYPICAL_LENGTH), TYPICAL_LENGTH)
+    else:
+        raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
+    figures |= vocabulary
+    figures["peak_learning_rate"] = highest_rate(schedule, steps)
+    figures["parameters"], figures["trained_parameters"] = count, learning = parameters_of(model)
+    size = checkpoint_bytes(config, count, learning)
+    figures |= {"checkpoint_bytes": size, "disk_bytes": size * checkpoints_on_disk(settings, steps)}
+    for note in notes:
+        say(note)
+    if isinstance(model, CountsFlops) and not settings.freeze:
+        by_part = model.training_flops(source, target)
+        figures["training_step_flops"] = {"total": sum(by_part.values()), "by_part": by_part}
+    return figures
+
+
+def parameters_of(model: Any) -> tuple[int, int]:
+    """Return the number of parameters, and of those that are trained."""
+    return sum(p.numel() for p in model.parameters()), sum(p.numel() for p in trained(model))
+
+
+def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
+    """Return the size of a checkpoint: the float32 weights, and the optimizer's state, tried on a few parameters."""
+    sample = torch.nn.Parameter(torch.zeros(1000))
+    sample.grad = torch.zeros_like(sample)
+    optimizer = registry.build(config["optimizer"], parameters=[sample])
+    optimizer.step()
+    state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
+    return sample.element_size() * parameters + state * learning // sample.numel()
+
+
+def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
+    """Return the largest number of checkpoints at once: those kept, the one being written, and the best."""
+    every = Interval(settings.save_every, "--save-every")
+    written = settings.keep_last + 1 if every.is_minutes else -(-steps // every.number)
+    return min(settings.keep_last + 1, written) + 1
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the peak memory in bytes: PyTorch's on a GPU, that of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def show(figures: Mapping[str, Any], as_json: bool) -> None:
+    """Print the figures: one JSON object, or tables."""
+    if as_json:
+        print(json.dumps(figures, indent=2))
+        return
+    console = Console(markup=False, emoji=False)  # a setting may have brackets, such as a pattern of --freeze
+    table = Table("setting", "value", title="resolved configuration")
+    for section, values in figures["config"].items():
+        for name, value in values.items():
+            table.add_row(f"{section}.{name}", str(value) if type(value) in (str, int, float) else readable(value))
+    console.print(table)
+    shown = {name: value for name, value in figures.items() if name not in ("preset", "config")}
+    if "training_step_flops" in shown:
+        shown["training_step_flops"] = shown["training_step_flops"]["total"]
+    if "peak_memory_bytes" in shown:
+        of = "" if shown["device"].startswith("cuda") else " (of the whole process)"
+        shown["peak_memory"] = f"{shown.pop('peak_memory_bytes') / 1e9:.2f} GB{of}"
+    each, disk = (shown.pop(name) / 1e9 for name in ("checkpoint_bytes", "disk_bytes"))
+    shown["disk_space"] = f"at most {disk:.2g} GB (a checkpoint: {each:.2g} GB)"
+    console.print(figures_table("the training", shown))

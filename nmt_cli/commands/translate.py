@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from nmt_cli.commands.prefix_file import PrefixFile, open_prefixes
 from nmt_cli.commands.translate_formats import format_named
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check, identity
-from nmt_cli.commands.translate_streams import part_of, progress
+from nmt_cli.commands.translate_streams import check_line_counts, parallel_windows, part_of, progress
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
 from nmt_cli.flags import Command, MoreFlags, Panel
-from nmt_cli.streams import Warnings, say
+from nmt_cli.streams import say, warnings_by_kind
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
     from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translator
+
+
+_BEGINNING = "the beginning of the output"  # the relation of a line of --prefix to its line of the input
 
 
 def translate(options: TranslateCommandOptions) -> None:
@@ -43,27 +46,31 @@ def translate(options: TranslateCommandOptions) -> None:
     """
     from nmt_cli import registry
     from nmt_cli.decoding.workers import translation_workers
-    from nmt_cli.export.loading import load_chosen
+    from nmt_cli.export.loading import load_with
 
     registry.discover(options.imports)
     check(options)
-    search = {**options.chosen, "beam": 1} if options.greedy else options.chosen
+    if options.greedy:
+        options = dataclasses.replace(options, chosen={**options.chosen, "beam": 1})
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return load_chosen(options, search, scores=not _plain(options), say=note)
+        return load_with(options, scores=not _plain(options), say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse
 
         converse(load())
         return
+    for other, relation in ((options.score_target, "the translation"), (options.prefix, _BEGINNING)):
+        if options.input and other and identity(options.input) and identity(other):
+            check_line_counts(options.input, other, relation)  # before the work; pipes are compared at their end
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
-        warn = stack.enter_context(Warnings(options.quiet))
+        warn = stack.enter_context(warnings_by_kind(options.quiet))
         source = stack.enter_context(open_input(options.input))
         target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
-        prefixes = stack.enter_context(open_prefixes(options.prefix))
+        prefixes = stack.enter_context(open_input(options.prefix)) if options.prefix else None
         translator = load()
         page = stack.enter_context(_attention_page(translator, options, warn))
         write = stack.enter_context(open_output(options.output))
@@ -113,22 +120,25 @@ def _translate_stream(
     translator: Translator,
     workers: Workers | None,
     source: Input,
-    prefixes: PrefixFile | None,
+    prefixes: Input | None,
     write: Callable[[bytes], None],
     page: AttentionPage | None,
     options: TranslateCommandOptions,
     part: range,
-    warn: Warnings,
+    warn: Callable[[str], None],
 ) -> Iterator[str]:
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
     what = "a sentence is" if options.chosen.get("split_sentences") else "the line is"
-    if prefixes:
-        prefixes.take(part.start - ALL_LINES.start, source.name)
+    ahead = translator.options.read_ahead
+    windows: Iterator[tuple[list[str], list[str] | None]] = (
+        zip(read_windows(source, ahead, warn, part=part), itertools.repeat(None), strict=False)
+        if prefixes is None
+        else parallel_windows(source, prefixes, ahead, warn, part, _BEGINNING, strict=True)
+    )
     with _progress(source, part, options) as advance:
-        for window in read_windows(source, translator.options.read_ahead, warn, part=part):
+        for window, beginnings in windows:
             first = part.start + counts.lines
-            beginnings = prefixes.take(len(window), source.name) if prefixes else None
             start = time.perf_counter()
             translations = translator.translate_window(
                 window, advance, first=first, prefixes=beginnings, workers=workers
@@ -145,8 +155,6 @@ def _translate_stream(
                     )
                 if page is not None:
                     page.add(translation, f"{source.name}:{number}")
-    if prefixes and part == ALL_LINES:
-        prefixes.end(source.name)
     return counts.summary()
 
 
@@ -157,13 +165,11 @@ def _score_stream(
     write: Callable[[bytes], None],
     options: TranslateCommandOptions,
     part: range,
-    warn: Warnings,
+    warn: Callable[[str], None],
 ) -> Iterator[str]:
     """Score the lines of `target` that are in `part`; return the lines of the summary."""
-    from nmt_cli.commands.translate_targets import check_line_counts, score_stream
+    from nmt_cli.commands.translate_targets import score_stream
 
-    if options.input and options.score_target and identity(options.input) and identity(options.score_target):
-        check_line_counts(options.input, options.score_target)  # before the work; pipes are compared at their end
     with _progress(source, part, options) as advance:
         totals = score_stream(translator, source, target, write, advance, warn, part, options.token_scores)
     return totals.summary()
@@ -194,21 +200,18 @@ def _to_terminal(options: TranslateCommandOptions) -> bool:
     return options.output is None and sys.stdout.isatty()
 
 
-@contextmanager
 def _progress(
     source: Input, part: range, options: TranslateCommandOptions
-) -> Iterator[Callable[[Sequence[str]], None]]:
+) -> AbstractContextManager[Callable[[Sequence[str]], None]]:
     """Show progress on a terminal, unless the outputs appear there."""
     if options.quiet or _to_terminal(options) or not sys.stderr.isatty():
-        yield lambda lines: None
-        return
-    with progress(source, part, "scored" if options.score_target else "translated") as advance:
-        yield advance
+        return nullcontext(lambda lines: None)
+    return progress(source, part, "scored" if options.score_target else "translated")
 
 
 @contextmanager
 def _attention_page(
-    translator: Translator, options: TranslateCommandOptions, warn: Warnings
+    translator: Translator, options: TranslateCommandOptions, warn: Callable[[str], None]
 ) -> Iterator[AttentionPage | None]:
     """Yield the page that collects translations, and write it at the end."""
     if options.attention is None:

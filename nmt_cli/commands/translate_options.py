@@ -56,7 +56,9 @@ def check(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
     _check_search(options)
     _check_scoring(options)
-    _check_engine(options)
+    others = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
+    if options.engine != "nmt" and others:
+        raise UsageError(f"{flag(others[0])} needs nmt's own engine: leave it out, or --engine {options.engine}")
     if options.shard is not None:
         shard_numbers(options.shard)
         if options.input is None:
@@ -107,13 +109,6 @@ def _check_scoring(options: TranslateCommandOptions) -> None:
     if given:
         flags = " and ".join(map(flag, given))
         raise UsageError(f"--score-target scores given lines and does not search: leave out {flags}")
-
-
-def _check_engine(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for a flag that another engine has nothing for."""
-    given = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
-    if options.engine != "nmt" and given:
-        raise UsageError(f"{flag(given[0])} needs nmt's own engine: leave it out, or --engine {options.engine}")
 
 
 def _check_files(options: TranslateCommandOptions) -> None:

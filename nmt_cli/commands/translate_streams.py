@@ -1,7 +1,8 @@
-"""The input of `nmt translate`: the part of it to read, and its progress."""
+"""The input of `nmt translate`: the part of it to read, another file read with it, and its progress."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 
 from nmt_cli.errors import UsageError
 from nmt_cli.files.opening import Input
-from nmt_cli.files.text import ALL_LINES, check_regular, count_lines
+from nmt_cli.files.parallel_text import not_parallel
+from nmt_cli.files.text import ALL_LINES, check_regular, count_lines, decoded_lines, read_windows
 
 
 def shard_numbers(shard: str) -> tuple[int, int]:
@@ -40,6 +42,41 @@ def part_of(path: Path, shard: str) -> range:
     check_regular(path)
     lines = count_lines(path)
     return range(1 + lines * (number - 1) // count, 1 + lines * number // count)
+
+
+def check_line_counts(source: Path, other: Path, relation: str = "the translation") -> None:
+    """Raise DataError unless two files have the same number of lines."""
+    counts = count_lines(source), count_lines(other)
+    if counts[0] != counts[1]:
+        raise not_parallel(str(source), counts[0], str(other), counts[1], relation)
+
+
+def parallel_windows(
+    source: Input,
+    other: Input,
+    lines: int,
+    warn: Callable[[str], None],
+    part: range,
+    relation: str = "the translation",
+    strict: bool = False,
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as strictly as `strict` says.
+
+    Raises:
+        DataError: one of the two has more lines.
+    """
+    windows = read_windows(source, lines, warn, part=part)
+    others = (line for line in decoded_lines(other, None if strict else warn, part=part) if line is not None)
+    count = part.start - ALL_LINES.start
+    for window in windows:
+        matching = list(itertools.islice(others, len(window)))
+        if len(matching) < len(window):
+            longer = count + len(window) + sum(map(len, windows))
+            raise not_parallel(source.name, longer, other.name, count + len(matching), relation)
+        yield window, matching
+        count += len(window)
+    if rest := sum(1 for _ in others):
+        raise not_parallel(source.name, count, other.name, count + rest, relation)
 
 
 @contextmanager

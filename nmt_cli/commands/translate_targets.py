@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from nmt_cli.commands.translate_formats import column
+from nmt_cli.commands.translate_streams import parallel_windows
+from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input
-from nmt_cli.files.parallel_text import not_parallel
-from nmt_cli.files.text import ALL_LINES, count_lines, decoded_lines, read_windows
+from nmt_cli.files.text import ALL_LINES
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.training.validation import perplexity
+
+_SPACES = re.compile(r"\s")
 
 
 @dataclass
@@ -65,7 +66,7 @@ def score_stream(
         DataError: one of the two has more lines.
     """
     totals = Totals()
-    for sources, targets in _windows(source, target, translator.options.read_ahead, warn, part):
+    for sources, targets in parallel_windows(source, target, translator.options.read_ahead, warn, part):
         start = time.perf_counter()
         first = part.start + totals.lines
         places = [f"{target.name}:{number}" for number in range(first, first + len(targets))]
@@ -89,34 +90,5 @@ def format_score(score: TargetScore, token_scores: bool) -> str:
     if token_scores:
         tokens = [*score.tokens, SPECIAL_SYMBOLS[EOS]]  # without the last if the target was cut
         pairs = zip(tokens, score.token_scores, strict=not score.target_truncated)
-        columns.append(" ".join(f"{_without_spaces(token)}:{value:.4f}" for token, value in pairs))
+        columns.append(" ".join(f"{_SPACES.sub(SPACE, token)}:{value:.4f}" for token, value in pairs))
     return "\t".join([*columns, column(score.target)]) + "\n"
-
-
-def check_line_counts(source: Path, target: Path) -> None:
-    """Raise DataError unless two files have the same number of lines."""
-    counts = count_lines(source), count_lines(target)
-    if counts[0] != counts[1]:
-        raise not_parallel(str(source), counts[0], str(target), counts[1])
-
-
-def _windows(
-    source: Input, target: Input, lines: int, warn: Callable[[str], None], part: range
-) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield groups of lines of both, as `read_windows`."""
-    windows = read_windows(source, lines, warn, part=part)
-    targets = (line for line in decoded_lines(target, warn, part=part) if line is not None)
-    count = 0
-    for window in windows:
-        matching = list(itertools.islice(targets, len(window)))
-        if len(matching) < len(window):
-            longer = count + len(window) + sum(map(len, windows))
-            raise not_parallel(source.name, longer, target.name, count + len(matching))
-        yield window, matching
-        count += len(window)
-    if rest := sum(1 for _ in targets):
-        raise not_parallel(source.name, count, target.name, count + rest)
-
-
-def _without_spaces(token: str) -> str:
-    return re.sub(r"\s", "\u2581", token)

@@ -20,7 +20,7 @@ from typing import Any
 from nmt_cli.commands.train_parts import TrainOptions, configuration
 from nmt_cli.errors import TrainingError, UsageError
 from nmt_cli.streams import say
-from nmt_cli.training.run_directory import CONFIG, METRICS
+from nmt_cli.training.run_directory import METRICS
 
 STEPS = 20
 CLOCK_FIELDS = frozenset(
@@ -65,12 +65,11 @@ def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
     with tempfile.TemporaryDirectory(prefix=".nmt-", dir=place if place and place.is_dir() else None) as folder:
         settings, whole, resumed = (Path(folder) / name for name in ("config.json", "whole", "resumed"))
         settings.write_text(json.dumps(sections), encoding="utf-8")
-        command = ["train", str(options.data)]
+        command = ["train", str(options.data), "--config", str(settings)]
         command += [f"--import={module}" for module in options.imports]
         command += [f"--init-from={options.init_from}"] if options.init_from else []
         say(f"training {STEPS} steps; then again, killed twice and resumed ...")
-        execute(["-m", "nmt_cli", *command, "--config", str(settings), "--out", str(whole)])
-        command += ["--config", str(whole / CONFIG)]  # with the precision that the first run has chosen by a trial
+        execute(["-m", "nmt_cli", *command, "--out", str(whole)])
         for step in (STEPS // 4 + 1, 3 * STEPS // 4 + 1):
             execute(["-c", KILLED, str(step), *command, "--out", str(resumed)], -signal.SIGKILL)
         execute(["-m", "nmt_cli", *command, "--out", str(resumed)])

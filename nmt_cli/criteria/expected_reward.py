@@ -20,7 +20,8 @@ length of the longest sample, T target length, V vocabulary.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,21 +30,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt_cli.criteria.gleu import gleu, ngrams
-from nmt_cli.criteria.label_smoothed_cross_entropy import (
-    LabelSmoothedCrossEntropy,
-    LabelSmoothingConfig,
-    decoder_rows,
-)
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig, decoder_rows
 from nmt_cli.device import autocast, product_dtype
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bias_of
 from nmt_cli.packing import Packing, mapped
 from nmt_cli.registry import option, register
 
-NEVER = [PAD, BOS]
-"""Ids that are not part of an output."""
-BLOCK = 128
-"""Entries of the vocabulary from which a token is drawn at once."""
+NEVER = [PAD, BOS]  # ids that are not part of an output
+LONGEST_NGRAM = 4  # tokens of the longest n-grams of GLEU
+BLOCK = 128  # entries of the vocabulary from which a token is drawn at once
 
 
 @dataclass(frozen=True)
@@ -142,6 +137,17 @@ def rewards_of(samples: Tensor, references: Tensor) -> Tensor:
         own = (ngrams([token for token in output if token not in (PAD, EOS)]) for output in outputs)
         rewards.append([gleu(output, target) for output in own])
     return torch.tensor(rewards, device=samples.device)
+
+
+def ngrams(ids: Sequence[int]) -> Counter[tuple[int, ...]]:
+    """Return how often each sequence of 1 to 4 tokens occurs."""
+    lengths = range(1, min(LONGEST_NGRAM, len(ids)) + 1)
+    return Counter(tuple(ids[i : i + n]) for n in lengths for i in range(len(ids) - n + 1))
+
+
+def gleu(output: Counter[tuple[int, ...]], target: Counter[tuple[int, ...]]) -> float:
+    """Return the smaller of the precision and the recall of n-grams, from 0 to 1; 0 without any n-gram."""
+    return (output & target).total() / max(output.total(), target.total(), 1)
 
 
 def with_targets(batch: Batch, targets: Tensor) -> Batch:

@@ -20,8 +20,7 @@ from nmt_cli.registry import option, register
 
 ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
-CHUNK = {"cpu": 1024, "cuda": 8192}
-"""Rows of logits in a chunk, by device: many, for efficient products."""
+CHUNK = {"cpu": 1024, "cuda": 8192}  # rows of logits in a chunk, by device: many, for efficient products
 BLOCK = {"cpu": 1 << 19, "cuda": 1 << 30}
 """Logits in a block of a chunk, for the softmax; on a CPU they stay in its caches."""
 

@@ -24,8 +24,7 @@ from nmt_cli.packing import Packing
 
 Indices = NDArray[np.int64]
 
-POOL = 1 << 18
-"""Sentences whose groups are formed and shuffled together."""
+POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
 _CHUNKS = 1 << 22
 """A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus of any size."""
@@ -60,20 +59,15 @@ class BatchPlan:
     """The updates of every epoch.
 
     Pools of 262,144 sentences from all over the corpus are planned one after the other. So the first update is there
-    at once, and the memory does not grow with the corpus.
-
-    Args:
-        source_lengths, target_lengths: tokens of each sentence, EOS included: [sentences].
-        batch_tokens: maximum number of source tokens, and of target tokens, in an update, padding in groups included.
-        weights: first sentence, end and weight of each part of the corpus; by default one part of weight 1.
-        packed: a piece mixes lengths, and is computed without padding. The updates do not depend on it.
+    at once, and the memory does not grow with the corpus. If the plan is `packed`, a piece mixes lengths, and is
+    computed without padding; the updates do not depend on it.
     """
 
-    source_lengths: NDArray[Any] | Lengths
-    target_lengths: NDArray[Any] | Lengths
-    batch_tokens: int
+    source_lengths: NDArray[Any] | Lengths  # [sentences]: tokens of each, EOS included
+    target_lengths: NDArray[Any] | Lengths  # [sentences]
+    batch_tokens: int  # at most, of source and of target, in an update, padding in groups included
     seed: int
-    weights: Sequence[tuple[int, int, int]] = ()
+    weights: Sequence[tuple[int, int, int]] = ()  # first sentence, end and weight of each part; by default one part
     packed: bool = False
 
     def epoch(self, number: int) -> Iterator[Indices]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import operator
 import os
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.errors import DataError
-from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
 
 MANIFEST = "manifest.json"
@@ -32,8 +31,7 @@ SPLITS = ("train", "valid", "test")
 RAW_SPLITS = ("valid", "test")
 """The splits whose raw lines are kept in `valid.source.txt` and so on, for validation scores."""
 
-LARGEST_WEIGHT = 1000
-"""How often at most an epoch has the sentences of a part of the training text."""
+LARGEST_WEIGHT = 1000  # how often at most an epoch has the sentences of a part of the training text
 
 _OFFSET = np.dtype("<i8")
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
@@ -71,9 +69,7 @@ class Corpus:
     """One split of prepared data."""
 
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
-        self.split = split
-        self._data = data
-        self._description = description
+        self.split, self._data, self._description = split, data, description
         self._sentences: int = self._recorded(int, "sentences")
         sides = [self._mapped_side(side) for side in SIDES]
         self._ids = [ids for ids, _ in sides]
@@ -303,23 +299,13 @@ def read_manifest(data: Path) -> dict[str, Any]:
         DataError: this is not prepared data, or its manifest is damaged or has an unknown schema.
     """
     path = data / MANIFEST
-    try:
-        if path.exists():
-            check_regular(path)
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        what = (
-            f"not prepared data: it has no {MANIFEST}; create it" if data.exists() else "no such directory; create it"
-        )
-        raise DataError(f"{data}: {what} with nmt prepare --out {'DATA' if data.exists() else data}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged: {error}; {_AGAIN}") from error
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if schema != SCHEMA:
+    if not path.exists():
+        what = f"not prepared data: it has no {MANIFEST}" if data.exists() else "no such directory"
+        raise DataError(f"{data}: {what}; create it with nmt prepare --out {'DATA' if data.exists() else data}")
+    content = read_object(path, DataError, "Run nmt prepare again.")
+    if (schema := content.get("schema")) != SCHEMA:
         raise DataError(f"{path}: its schema is {schema!r}, this version reads {SCHEMA}; {_AGAIN}")
-    return dict(content)
+    return content
 
 
 def _cut(file: BinaryIO, size: int) -> None:

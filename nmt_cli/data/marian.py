@@ -18,8 +18,7 @@ from nmt_cli.data.vocabulary import SPACE, Listed
 from nmt_cli.interfaces import EOS, UNK
 
 KIND = "marian"
-LARGEST_FILE = 1 << 28
-"""Bytes of a vocabulary; SentencePiece crashes at much larger ones."""
+LARGEST_FILE = 1 << 28  # bytes of a vocabulary; SentencePiece crashes at much larger ones
 _LANGUAGE_CODE = re.compile(">>.*?<<", re.DOTALL)
 
 

@@ -20,8 +20,7 @@ _KINDS = {
 # A block of text without these has no match. Looking for them takes no time.
 _NEEDLES = (b"@@", "\u2581".encode(), b"&apos;", b"&quot;", b"@-@", b"##AT##")
 
-Found = dict[tuple[str, str], list[int]]
-"""By file and warning: the numbers of the lines that have marks."""
+Found = dict[tuple[str, str], list[int]]  # by file and warning: the numbers of the lines that have marks
 
 
 def marks_of(block: object) -> Found:

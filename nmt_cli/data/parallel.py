@@ -20,8 +20,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-MOST = 1024
-"""Processes that a user may ask for."""
+MOST = 1024  # processes that a user may ask for
 
 
 class WorkerDied(NmtError):

@@ -24,8 +24,7 @@ class Prefetcher(Generic[Item, Result], Iterator[Result]):
     """
 
     def __init__(self, make: Callable[[Item], Result], items: Iterable[Item], ahead: int, device: torch.device) -> None:
-        self.waited = 0.0
-        """Seconds that the consumer has waited."""
+        self.waited = 0.0  # seconds that the consumer has waited
         self._make, self._items = make, iter(items)
         initialise = (torch.cuda.set_device, (device,)) if device.type == "cuda" else (None, ())
         self._thread = ThreadPoolExecutor(1, "prefetch", *initialise)

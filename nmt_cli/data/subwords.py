@@ -30,8 +30,7 @@ from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
 
-LARGEST = (1 << 31) - 1
-"""Entries of a vocabulary: what SentencePiece takes."""
+LARGEST = (1 << 31) - 1  # entries of a vocabulary: what SentencePiece takes
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
 _RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer skips a line with the latter
 _LONGEST_CACHED_WORD = 64

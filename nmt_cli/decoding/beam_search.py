@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.options import SearchOptions
-from nmt_cli.decoding.probabilities import check_probabilities, restrict
 from nmt_cli.decoding.topk import topk
-from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
+from nmt_cli.errors import CheckpointError
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
@@ -215,3 +215,21 @@ def _without(candidates: _Candidates, ends: Tensor) -> _Candidates:
     """Return the candidates with those that end last, and impossible."""
     scores = candidates.scores.masked_fill(ends, -torch.inf)
     return candidates._replace(scores=scores).pick(ends.to(torch.uint8).sort(dim=1, stable=True).indices)
+
+
+def check_probabilities(values: Tensor) -> None:
+    """Raise CheckpointError if one of these probabilities of a model, or of their logarithms, is NaN."""
+    if values.isnan().any():
+        raise CheckpointError(
+            "the model's probabilities are not numbers (NaN): its weights are damaged, or training diverged; "
+            "use an earlier checkpoint"
+        )
+
+
+def restrict(log_probabilities: Tensor, length: int, options: SearchOptions, constraint: Constraint | None) -> None:
+    """Set `log_probabilities` [N, V] to -inf, in place, where a token may not be the one at `length`, from 1."""
+    if constraint is not None:
+        constraint.restrict(log_probabilities)
+    never = [PAD, BOS] if options.unknown else [PAD, BOS, UNK]
+    for token in never if length > options.min_length else [*never, EOS]:
+        log_probabilities[:, token] = -torch.inf

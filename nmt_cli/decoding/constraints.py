@@ -15,8 +15,7 @@ from torch import Tensor
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.interfaces import UNK, Constraint, Prefix, Task
 
-FREE = Prefix([], "")
-"""The prefix of an output that may begin with anything."""
+FREE = Prefix([], "")  # the prefix of an output that may begin with anything
 
 
 def constraint_of(
@@ -102,14 +101,10 @@ class NoRepeatedNgrams:
 
 @dataclass(frozen=True)
 class BeginsWith:
-    """Each output begins with its prefix; the constraint `then` holds after it, and knows the tokens of the prefix.
-
-    Args:
-        continuations: as `Task.continuations`.
-    """
+    """Each output begins with its prefix; the constraint `then` holds after it, and knows the tokens of the prefix."""
 
     prefixes: Sequence[Prefix]  # what is left of each row's
-    continuations: Callable[[str], Mapping[int, str]]
+    continuations: Callable[[str], Mapping[int, str]]  # as `Task.continuations`
     then: Constraint
 
     def restrict(self, scores: Tensor) -> None:

@@ -23,14 +23,11 @@ class Engine(Protocol):
     @property
     def parallel(self) -> int:
         """The number of batches that it translates at a time."""
-        ...
 
     def check(self, options: TranslateOptions) -> None:
         """Raise UsageError that names an option, if the program has none that means the same."""
-        ...
 
     def search(
         self, batches: Sequence[Sequence[Request]], options: TranslateOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """Yield the `nbest` best outputs of each sentence of each batch, in order, as `beam_search` returns them."""
-        ...

@@ -15,8 +15,7 @@ from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.registry import argument, option
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
-ENGINES = ("nmt", "ctranslate2")
-"""The programs that search: this one, and `export/ctranslate2_engine.py`."""
+ENGINES = ("nmt", "ctranslate2")  # the programs that search: this one, and `export/ctranslate2_engine.py`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,16 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import length_penalty
+from nmt_cli.decoding.beam_search import check_probabilities, length_penalty, restrict
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions
-from nmt_cli.decoding.probabilities import check_probabilities, restrict
 from nmt_cli.decoding.topk import BLOCK, topk
 from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
 
-_NUCLEUS = 64
-"""Candidates that are tried first for top-p; for most distributions they are enough."""
+_NUCLEUS = 64  # candidates that are tried first for top-p; for most distributions they are enough
 
 
 @torch.inference_mode()

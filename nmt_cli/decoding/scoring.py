@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
-from nmt_cli.decoding.probabilities import check_probabilities
+from nmt_cli.decoding.beam_search import check_probabilities
 from nmt_cli.device import in_halves
 from nmt_cli.interfaces import PAD, Batch, Model, output_bias_of
 
-ROWS = 512
-"""Rows of the logits [ROWS, V] that exist at a time."""
+ROWS = 512  # rows of the logits [ROWS, V] that exist at a time
 
 Ids = Sequence[int]
 

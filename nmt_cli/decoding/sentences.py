@@ -19,8 +19,7 @@ from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Task
 
-Advance = Callable[[Sequence[str]], None]
-"""Called with the lines that are done since the last call."""
+Advance = Callable[[Sequence[str]], None]  # called with the lines that are done since the last call
 
 Split = Callable[[str], list[str]]
 """From a line to its sentences, each with the white space after it; joined, they are the line."""

@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BLOCK = 64
-"""Columns in a block; about the square root of V / k for usual vocabularies."""
+BLOCK = 64  # columns in a block; about the square root of V / k for usual vocabularies
 
 
 def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

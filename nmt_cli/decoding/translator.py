@@ -266,18 +266,15 @@ class Translator:
     ) -> Iterator[tuple[list[_Encoded], list[list[Output]]]]:
         """Yield each batch and the outputs of its lines."""
         if isinstance(self.model, Engine):
-            requests = [[self._request(line) for line in batch] for batch in batches]
+            if any(line.prefix != FREE for batch in batches for line in batch):
+                raise UsageError("prefixes need nmt's own engine: leave them out, or the other engine")
+            requests = [[Request(line.ids, self._limit(line)) for line in batch] for batch in batches]
             for batch, found in zip(batches, self.model.search(requests, self.options), strict=True):
                 yield batch, self._outputs(batch, found)
         elif workers is None or len(batches) == 1:
             yield from ((batch, self.outputs(batch)) for batch in batches)
         else:
             yield from workers.map(_outputs_of_worker, batches)
-
-    def _request(self, line: _Encoded) -> Request:
-        if line.prefix != FREE:
-            raise UsageError("prefixes need nmt's own engine: leave them out, or the other engine")
-        return Request(line.ids, self._limit(line))
 
     def _search(self, batch: Sequence[_Encoded]) -> list[list[Hypothesis]]:
         assert not isinstance(self.model, Engine)

@@ -3,27 +3,52 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.data.batching import pad
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.decoding.scoring import token_log_probabilities
-from nmt_cli.errors import CheckpointError
+from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import EOS, Task
+from nmt_cli.models.transformer import Transformer
+from nmt_cli.registry import component_of
 
-TOLERANCE = 1e-3
-"""The one for float32 products in different orders."""
+TOLERANCE = 1e-3  # the one for float32 products in different orders
 
 _BATCH_TOKENS = 4096
 _ROUNDING = 10
 
 Ids = Sequence[int]
+
+
+def expressible(model: nn.Module, program: str) -> Transformer:
+    """Return the model; raise UsageError unless it is a Transformer with the paper's attention."""
+    if not isinstance(model, Transformer):
+        raise UsageError(f"{program} has no model like this one, a {type(model).__name__}: --model transformer only")
+    config, attention = model.config, component_of(model.attention).name
+    width = config.d_model / config.num_heads
+    refuse(
+        program,
+        {
+            f"--attention {attention}": attention != "full",
+            "--experts": config.experts,
+            "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
+        },
+    )
+    return model
+
+
+def refuse(program: str, needed: Mapping[str, Any]) -> None:
+    """Raise UsageError if the model needs one of these flags, of which `program` has no counterpart."""
+    for name, there in needed.items():
+        if there:
+            raise UsageError(f"{program} has no {name}: this model cannot be exported to it")
 
 
 class Comparison:
@@ -43,12 +68,10 @@ class Comparison:
     ) -> None:
         self.model, self.program, self.tolerance = model, program, tolerance
         self.sources: list[list[int]] = [task.encode_source(line) for line in samples]
-        self.limits = [task.max_length(len(ids)) for ids in self.sources]
-        """The maximum length of each output."""
+        self.limits = [task.max_length(len(ids)) for ids in self.sources]  # the maximum length of each output
         rows = pad([[*ids, EOS] for ids in self.sources])
         found = beam_search(model.decodable("float32"), rows, self.limits, SearchOptions(beam=1))
-        self.outputs: list[list[int]] = [best[0].tokens for best in found]
-        """The greedy outputs, without the unknown word."""
+        self.outputs: list[list[int]] = [best[0].tokens for best in found]  # greedy, without the unknown word
 
     def report(self, log_probabilities: Sequence[Sequence[float]], outputs: Sequence[Ids]) -> list[str]:
         """Compare what the other program computed; return lines that say how far it agrees.
@@ -72,7 +95,8 @@ class Comparison:
         theirs = self._log_probabilities(outputs)
         different = [i for i, (a, b) in enumerate(zip(self.outputs, outputs, strict=True)) if [*a] != [*b]]
         for i in different:
-            at = _first_difference([*self.outputs[i], EOS], [*outputs[i], EOS])
+            pairs = zip([*self.outputs[i], EOS], [*outputs[i], EOS], strict=False)
+            at = next(place for place, (a, b) in enumerate(pairs) if a != b)
             if not self._allows(abs(ours[i][at] - theirs[i][at])):
                 raise CheckpointError(f"{self.program} translates a sentence differently. Nothing was exported.")
         equal = len(outputs) - len(different)
@@ -105,7 +129,3 @@ class Comparison:
 
 def _joined(rows: Sequence[Sequence[float]]) -> Tensor:
     return torch.tensor([value for row in rows for value in row], dtype=torch.float64)
-
-
-def _first_difference(first: Ids, second: Ids) -> int:
-    return next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)

@@ -18,14 +18,11 @@ from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
 from torch import nn
 
-from nmt_cli import registry
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
-from nmt_cli.errors import UsageError
-from nmt_cli.export.comparison import Comparison
+from nmt_cli.export.comparison import Comparison, expressible
 from nmt_cli.export.ctranslate2_engine import POSITIONS, CTranslate2Engine, load_engine, tokens_of
 from nmt_cli.interfaces import BOS, EOS, SPECIAL_SYMBOLS, UNK, Task
-from nmt_cli.layers.attention import FullAttentionConfig
 from nmt_cli.layers.sublayer import FeedForward
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
@@ -39,7 +36,7 @@ def export(
 
     The model is compared in float32. Then its weights are written in `quantization`, whose rounding has no bound.
     """
-    transformer = _expressible(model)
+    transformer = expressible(model, "CTranslate2")
     write(transformer, task, folder)
     comparison = Comparison(transformer, task, samples, "CTranslate2")
     engine = _engine(folder, task)
@@ -138,22 +135,3 @@ def _set_norm(part: Any, norm: Any) -> None:
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float32]:
     return tensor.detach().float().contiguous().numpy()
-
-
-def _expressible(model: nn.Module) -> Transformer:
-    """Return the model; raise UsageError that names what CTranslate2 cannot express."""
-    if not isinstance(model, Transformer):
-        raise UsageError(f"CTranslate2 has no model like this one, a {type(model).__name__}: --model transformer only")
-    config = model.config
-    d_k, d_v = config.head_widths()
-    if not isinstance(model.attention, FullAttentionConfig):
-        name = registry.component_of(model.attention).name
-        raise UsageError(f"CTranslate2 does not compute this model's attention, {name}: --attention full only")
-    if config.experts:
-        raise UsageError(f"CTranslate2 has no mixtures of experts, and this model has {config.experts} in each layer")
-    if not d_k == d_v == config.d_model / config.num_heads:
-        raise UsageError(
-            f"CTranslate2's heads are as wide as the model's width by their number, here {config.d_model} / "
-            f"{config.num_heads}; this model's --d-k is {d_k} and --d-v {d_v}"
-        )
-    return model

@@ -20,11 +20,8 @@ from nmt_cli.decoding.options import DTYPES, SearchOptions, TranslateOptions
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Task
 
-POSITIONS = 2048
-"""Rows of an export's tables of positions: the longest source and the longest output, with EOS."""
-
-AHEAD = 2
-"""Batches that are started for each thread; an interruption waits for them."""
+POSITIONS = 2048  # rows of an export's tables of positions: the longest source and the longest output, with EOS
+AHEAD = 2  # batches that are started for each thread; an interruption waits for them
 
 Ids = Sequence[int]
 
@@ -62,11 +59,7 @@ def load_engine(
         raise UsageError(f"--dtype {dtype}: CTranslate2 computes on this {device.type} in {' or '.join(ours)}")
     try:
         translator = ctranslate2.Translator(
-            str(folder),
-            **place,
-            compute_type=dtype,
-            inter_threads=threads,
-            intra_threads=1,
+            str(folder), **place, compute_type=dtype, inter_threads=threads, intra_threads=1
         )
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
@@ -85,15 +78,12 @@ class _Found(NamedTuple):
 class CTranslate2Engine:
     """An `Engine`.
 
-    Args:
-        translator: of an export.
-        source_tokens, target_tokens: as `tokens_of`.
-        scores: whether to compute the scores of outputs, and of their tokens, in another pass over them. If not, there
-            are no token scores, and the scores leave out what the search did not allow, such as the unknown word.
+    With `scores`, the scores of outputs and of their tokens are computed in another pass over them. Without, there are
+    no token scores, and the scores leave out what the search did not allow, such as the unknown word.
     """
 
-    translator: ctranslate2.Translator
-    source_tokens: Sequence[str]
+    translator: ctranslate2.Translator  # of an export
+    source_tokens: Sequence[str]  # as `tokens_of`
     target_tokens: Sequence[str]
     scores: bool = True
 
@@ -167,7 +157,9 @@ class CTranslate2Engine:
 
     def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchOptions) -> list[list[Hypothesis]]:
         """Wait for the results of a batch; return its outputs."""
-        found = [self._best(request, _finished(result), search) for request, result in zip(batch, results, strict=True)]
+        with _named_errors():
+            finished = [result.result() for result in results]
+        found = [self._best(request, result, search) for request, result in zip(batch, finished, strict=True)]
         if self.scores:
             return self._scored(batch, found, search.alpha)
         return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
@@ -212,12 +204,6 @@ def _hypothesis(found: _Found, scores: list[float], alpha: float) -> Hypothesis:
 
 def _penalty(length: int, alpha: float) -> float:
     return length_penalty(torch.tensor(float(length)), alpha).item()
-
-
-def _finished(result: Any) -> Any:
-    """Wait for a result."""
-    with _named_errors():
-        return result.result()
 
 
 @contextmanager

@@ -23,8 +23,7 @@ from nmt_cli.errors import UsageError
 FORMATS = {"ctranslate2": "nmt_cli.export.ctranslate2", "huggingface": "nmt_cli.export.huggingface"}
 """The module of each format."""
 
-QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")
-"""Types of the weights in a file."""
+QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")  # types of the weights in a file
 
 
 def module_of(to: str) -> ModuleType:

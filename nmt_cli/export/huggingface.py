@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import transformers
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
-from nmt_cli import registry
 from nmt_cli.checkpoint import weights_of
 from nmt_cli.config import flag
 from nmt_cli.data.marian import MarianPieces
@@ -20,15 +18,14 @@ from nmt_cli.data.subwords import SentencePieces
 from nmt_cli.data.unicode import with_rule
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.export.comparison import Comparison
+from nmt_cli.export.comparison import Comparison, expressible, refuse
 from nmt_cli.export.marian import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
+from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
 from nmt_cli.models.transformer import Transformer
 
-POSITIONS = 1024
-"""Rows of Marian's table of positions: the longest sentence that it takes."""
-TOLERANCE = 1e-4
-"""Largest difference of two log-probabilities of a token."""
+POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
+TOLERANCE = 1e-4  # largest difference of two log-probabilities of a token
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 
 
@@ -40,8 +37,8 @@ def export(
         raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
     transformer = check(model, task)
     write_tokenizer(task, folder)
-    _write_json(folder / "config.json", model_config(transformer, task))
-    _write_json(folder / "generation_config.json", generation_config())
+    write_object(folder / "config.json", model_config(transformer, task))
+    write_object(folder / "generation_config.json", generation_config())
     (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
     return compare(transformer, task, samples, folder)
 
@@ -52,10 +49,10 @@ def write_tokenizer(task: Any, folder: Path) -> None:
     for side, vocabulary in (("source", source), ("target", target)):
         model = with_rule(sentencepiece_model(vocabulary), task.config.normalization)
         (folder / f"{side}.spm").write_bytes(model)
-    _write_json(folder / "vocab.json", ids_of(source))
+    write_object(folder / "vocab.json", ids_of(source))
     if not task.shared_vocabulary:
-        _write_json(folder / "target_vocab.json", ids_of(target))
-    _write_json(folder / "tokenizer_config.json", tokenizer_config(task))
+        write_object(folder / "target_vocab.json", ids_of(target))
+    write_object(folder / "tokenizer_config.json", tokenizer_config(task))
 
 
 def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
@@ -65,28 +62,21 @@ def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
 
 def check(model: nn.Module, task: Any) -> Transformer:
     """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does not have."""
-    if not isinstance(model, Transformer):
-        raise UsageError(
-            f"a MarianMTModel is no model like this one, a {type(model).__name__}: --model transformer only"
-        )
+    transformer = expressible(model, "a MarianMTModel")
     if task.name != "translation":
         raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
-    config, attention = model.config, registry.component_of(model.attention).name
-    width = config.d_model / config.num_heads
-    present = {
-        f"--attention {attention}": attention != "full",
-        f"--norm {config.norm}": config.norm != "post",
-        f"--positions {config.positions}": config.positions != "sinusoidal",
-        "--gated-feed-forward": config.gated_feed_forward,
-        "--experts": config.experts,
-        "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
-        **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
-        "--normalization nfc": task.config.normalization == "nfc",
-    }
-    for name, there in present.items():
-        if there:
-            raise UsageError(f"a MarianMTModel has no {name}: this model cannot be exported as one")
-    return model
+    config = transformer.config
+    refuse(
+        "a MarianMTModel",
+        {
+            f"--norm {config.norm}": config.norm != "post",
+            f"--positions {config.positions}": config.positions != "sinusoidal",
+            "--gated-feed-forward": config.gated_feed_forward,
+            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
+            "--normalization nfc": task.config.normalization == "nfc",
+        },
+    )
+    return transformer
 
 
 def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
@@ -198,7 +188,3 @@ def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Seq
         generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
         outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
     return [f"ids: those of {len(samples)} lines are equal", *comparison.report(log_probabilities, outputs)]
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nmt_cli import __version__, checkpoint
 from nmt_cli.decoding.loading import load_translator, task_options
@@ -22,78 +21,42 @@ FORMAT = "ctranslate2"
 
 
 def load_with(
-    engine: str,
-    checkpoints: Sequence[Path],
-    device: str = "auto",
-    choices: Mapping[str, Any] | None = None,
-    dtype: str = "auto",
-    *,
-    dictionary: Path | None = None,
-    workers: int | None = None,
-    scores: bool = True,
-    say: Callable[[str], None] = lambda message: None,
+    options: ModelOptions, *, scores: bool = True, say: Callable[[str], None] = lambda message: None
 ) -> Translator:
     """Return the translator of a checkpoint, or of several as an ensemble.
 
     Args:
-        engine: one of `ENGINES`. CTranslate2 also takes the directory of an export.
-        checkpoints, device, choices, dtype, dictionary, say: as `load_translator`.
-        workers: threads of CTranslate2, each of which translates a batch; by default one for each core.
+        options: the checkpoints and the engine, `chosen` included. CTranslate2 also takes the directory of an export;
+            its `workers` are threads, each of which translates a batch, by default one for each core.
         scores: whether CTranslate2 computes the log-probabilities of outputs, in another pass over them.
+        say: called with messages.
 
     Raises: as `load_translator`, and
         UsageError: the engine is unknown or not installed, or cannot express the model or an option.
         CheckpointError: the other program computes something else.
         NmtError: it cannot load the model.
     """
+    paths, engine = options.checkpoints, options.engine
     if engine == "nmt":
-        for path in checkpoints:
+        for path in paths:
             check_no_export(path)
-        return load_translator(checkpoints, device, choices, dtype, say, dictionary)
+        return load_translator(paths, options.device, options.chosen, options.dtype, say, options.dictionary)
     if engine not in ENGINES:
         raise UsageError(f"there is no engine called {engine!r}. {nearest(engine, ENGINES)}")
-    if dictionary is not None:
+    if options.dictionary is not None:
         raise UsageError("a dictionary of unknown words needs nmt's own engine: leave it out, or --engine ctranslate2")
-    return _load_ctranslate2(checkpoints, device, choices or {}, dtype, workers, scores, say)
-
-
-def load_chosen(
-    options: ModelOptions, choices: Mapping[str, Any], *, scores: bool = True, say: Callable[[str], None]
-) -> Translator:
-    """Return the translator that the flags of a command name; arguments and errors as `load_with`."""
-    return load_with(
-        options.engine,
-        options.checkpoints,
-        options.device,
-        choices,
-        options.dtype,
-        dictionary=options.dictionary,
-        workers=options.workers,
-        scores=scores,
-        say=say,
-    )
-
-
-def _load_ctranslate2(
-    paths: Sequence[Path],
-    device: str,
-    choices: Mapping[str, Any],
-    dtype: str,
-    workers: int | None,
-    scores: bool,
-    say: Callable[[str], None],
-) -> Translator:
     if len(paths) != 1:
         raise UsageError("CTranslate2 translates with one model, not with an ensemble: give one checkpoint")
     module_of(FORMAT)  # it is installed
     from nmt_cli.export.ctranslate2_engine import load_engine
 
-    place = choose_device(device)
+    place = choose_device(options.device)
     folder = paths[0] if record_of(paths[0]).get("format") == FORMAT else kept_export(paths[0], say)
     task = checkpoint.load_task(folder / checkpoint.TASK)
-    threads = default_workers(place) if workers is None else workers
-    model = load_engine(folder, task, place, "float32" if dtype == "auto" else dtype, threads, scores)
-    translator = Translator(task, model, place, task_options(task, choices))
+    threads = default_workers(place) if options.workers is None else options.workers
+    dtype = "float32" if options.dtype == "auto" else options.dtype
+    model = load_engine(folder, task, place, dtype, threads, scores)
+    translator = Translator(task, model, place, task_options(task, options.chosen))
     if translator.options.search.beam > 1:
         # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers no other order.
         say(

@@ -17,9 +17,7 @@ SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight
 """The embeddings of a shared vocabulary, and of source and target."""
 OUTPUT = "lm_head.weight"  # tied to the embedding
 OUTPUT_BIAS = "final_logits_bias"  # [1, V]
-
-_READING, _WRITING = 1, 0
-"""The axis of a weight that has the model's width: a layer reads it, or writes it."""
+_READING, _WRITING = 1, 0  # the axis of a weight that has the model's width: a layer reads it, or writes it
 _ENCODER = {
     **{f"self_attention.w_{letter}": (f"self_attn.{letter}_proj", _READING) for letter in "qkv"},
     "self_attention.w_o": ("self_attn.out_proj", _WRITING),

@@ -7,7 +7,6 @@ padding symbol, ours with BOS. So BOS gets the same embedding, and a bias of the
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
@@ -25,7 +24,7 @@ from nmt_cli.data.marian import KIND, LARGEST_FILE, MarianPieces
 from nmt_cli.data.unicode import NONE
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.marian import OUTPUT, OUTPUT_BIAS, SHARED, SIDES, layer_weights, our_order, reordered
-from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -81,7 +80,7 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
         raise CheckpointError(
             f"{folder}: no such directory. Download the model first: hf download NAME --local-dir FOLDER"
         )
-    config = _read_json(folder / "config.json")
+    config = _object(folder / "config.json")
     settings = model_settings(config, folder / "config.json")
     theirs, shared = load_weights(folder), bool(config.get("share_encoder_decoder_embeddings", True))
     embeddings = embeddings_of(theirs, shared, settings.d_model, folder)
@@ -171,9 +170,9 @@ def entries_of(folder: Path, config: Mapping[str, Any], sizes: Sequence[int]) ->
     source = target = folder / "vocab.json"
     if not shared and (folder / "target_vocab.json").is_file():
         target = folder / "target_vocab.json"
-    vocab = _read_json(source)
+    vocab = _object(source)
     unused = start if shared else vocab.get(SPECIAL_SYMBOLS[BOS], vocab.get(SPECIAL_SYMBOLS[PAD]))
-    return [entries(vocab, sizes[0], unused, source), entries(_read_json(target), sizes[1], start, target)]
+    return [entries(vocab, sizes[0], unused, source), entries(_object(target), sizes[1], start, target)]
 
 
 def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entries:
@@ -241,7 +240,7 @@ def our_weights(
 def task_of(folder: Path, sides: Sequence[Entries], shared: bool, languages: Sequence[str | None]) -> Any:
     """Return the task of translation with the vocabularies of source and target."""
     path = folder / "tokenizer_config.json"
-    tokenizer = _read_json(path) if path.is_file() else {}
+    tokenizer = _object(path) if path.is_file() else {}
     names = {"source_lang": languages[0], "target_lang": languages[1]}
     for name, given in names.items():
         names[name] = given or tokenizer.get(name)
@@ -266,6 +265,10 @@ def task_of(folder: Path, sides: Sequence[Entries], shared: bool, languages: Seq
     return task
 
 
+def _object(path: Path) -> dict[str, Any]:
+    return read_object(path, CheckpointError, "Download the folder again.")
+
+
 def _read_bytes(path: Path) -> bytes:
     if path.exists():
         check_regular(path, LARGEST_FILE)
@@ -273,15 +276,3 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot read it: {error.strerror}; a MarianMTModel's folder has one") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    content = _read_bytes(path)
-    try:
-        fields = json.loads(content)
-        json.dumps(fields, ensure_ascii=False).encode()  # no half of a character
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: damaged: not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise CheckpointError(f"{path}: damaged: expected an object, found {type(fields).__name__}")
-    return fields

@@ -12,11 +12,8 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import SPECIAL_SYMBOLS, Task
 from nmt_cli.training.run_directory import read_config
 
-LINES = 32
-"""Maximum number of lines."""
-
-LONGEST = 512
-"""Tokens that each line has less than."""
+LINES = 32  # maximum number of lines
+LONGEST = 512  # tokens that each line has less than
 
 
 def sample_lines(folder: Path, task: Task) -> tuple[list[str], str]:

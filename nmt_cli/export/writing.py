@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
-from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.files.text import fingerprint, read_object, write_object
 
-RECORD = "export.json"
-"""The file in every export that says what it is, of which checkpoint, and names its files."""
+RECORD = "export.json"  # the file in every export that says what it is, of which checkpoint, and names its files
 
 
 def write_export(
@@ -35,7 +33,8 @@ def write_export(
         CheckpointError: the checkpoint is damaged, or the other program computes something else.
     """
     convert = module_of(to).export
-    with staged(out, overwrite=overwrite, ours=_files_of(out), marker=RECORD) as aside:
+    files = [str(name) for name in record_of(out).get("files", ())]
+    with staged(out, overwrite=overwrite, ours=files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples, origin = sample_lines(folder, task)
         report = convert(model, task, samples, aside, quantization)
@@ -47,7 +46,7 @@ def write_export(
             "checkpoint": fingerprint_of(folder),
             "files": sorted({path.name for path in aside.iterdir() if not path.name.startswith(".")} | {RECORD}),
         }
-        (aside / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_object(aside / RECORD, record)
     say(f"checked on {len(samples)} {origin}:")
     for line in report:
         say(f"  {line}")
@@ -69,12 +68,6 @@ def fingerprint_of(folder: Path) -> str:
 def record_of(out: Path) -> dict[str, Any]:
     """Return the record of the export `out`; empty if it is no export."""
     try:
-        check_regular(out / RECORD)
-        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-    except (DataError, OSError, ValueError, RecursionError):
+        return read_object(out / RECORD, DataError, "")
+    except DataError:
         return {}
-    return record if isinstance(record, dict) else {}
-
-
-def _files_of(out: Path) -> list[str]:
-    return [str(name) for name in record_of(out).get("files", ())]

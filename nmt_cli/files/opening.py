@@ -17,11 +17,8 @@ from typing import Any
 
 from nmt_cli.errors import DataError, NmtError
 
-PAUSE = 0.02
-"""Seconds without input that count as a pause."""
-
-COMPRESSED = (".gz", ".xz", ".bz2")
-"""The endings of compressed files that can be read and written."""
+PAUSE = 0.02  # seconds without input that count as a pause
+COMPRESSED = (".gz", ".xz", ".bz2")  # the endings of compressed files that can be read and written
 
 _BLOCK = 1 << 18
 _BEGINNINGS = {

@@ -11,8 +11,7 @@ from nmt_cli.errors import DataError
 from nmt_cli.files.opening import open_input
 from nmt_cli.files.text import LONGEST_LINE, decoded_line, too_long, without_mark
 
-BLOCK = 2000
-"""Lines in a block; the last block of a file may be shorter."""
+BLOCK = 2000  # lines in a block; the last block of a file may be shorter
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,13 @@ def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] | 
         read = [total + size for total, size in zip(read, sizes, strict=True)]
 
 
-def not_parallel(source: str, source_lines: int, target: str, target_lines: int) -> DataError:
+def not_parallel(
+    source: str, source_lines: int, target: str, target_lines: int, relation: str = "the translation"
+) -> DataError:
     """Return the error of two files whose numbers of lines differ."""
     return DataError(
-        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file must be the "
-        "translation of line n of the other"
+        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file must be {relation} of "
+        "line n of the other"
     )
 
 

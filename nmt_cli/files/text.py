@@ -9,13 +9,15 @@ from __future__ import annotations
 import codecs
 import difflib
 import hashlib
+import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, NmtError
 from nmt_cli.files.opening import COMPRESSED, Input, open_input
 
 LONGEST_LINE = 1 << 26
@@ -24,8 +26,8 @@ LONGEST_LINE = 1 << 26
 LONGEST_CUT_LINE = 1 << 20
 """Bytes. In lenient mode, the rest of a longer line is left out."""
 
-ALL_LINES = range(1, sys.maxsize)
-"""Line numbers start at 1."""
+LARGEST_JSON = 1 << 26  # bytes
+ALL_LINES = range(1, sys.maxsize)  # line numbers start at 1
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REPLACEMENT = "\ufffd"
@@ -227,3 +229,26 @@ def fingerprint(path: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
+
+
+def read_object(path: Path, error: type[NmtError], advice: str) -> dict[str, Any]:
+    """Return the JSON object in a file; where it has none, raise `error` with the file, the reason and `advice`."""
+    try:
+        check_regular(path, LARGEST_JSON)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(content, ensure_ascii=False).encode()  # raises ValueError for half of a surrogate pair
+    except DataError as problem:
+        raise error(f"{problem}. {advice}") from problem
+    except OSError as problem:
+        raise error(f"{path}: cannot read this file: {problem.strerror}. {advice}") from problem
+    except (ValueError, RecursionError) as problem:
+        raise error(f"{path}: damaged: not a JSON file: {problem}. {advice}") from problem
+    if not isinstance(content, dict):
+        raise error(f"{path}: damaged: expected a JSON object, found {type(content).__name__}. {advice}")
+    return content
+
+
+def write_object(path: Path, content: Mapping[str, Any], sort_keys: bool = False) -> None:
+    """Write a JSON object."""
+    text = json.dumps(content, indent=2, sort_keys=sort_keys, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")

@@ -72,7 +72,6 @@ class Kernel(Protocol):
 
         d_v may be any width, except for a `WeightsKernel`.
         """
-        ...
 
 
 @runtime_checkable
@@ -81,7 +80,6 @@ class WeightsKernel(Protocol):
 
     def weights(self, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
         """`query` [B, H, T, d_k] and `key` [B, H, S, d_k] -> [B, H, T, S]; dropout does not apply."""
-        ...
 
 
 @runtime_checkable
@@ -90,14 +88,12 @@ class RowKernel(Protocol):
 
     def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
         """Return whether `attend_rows` computes such heads on this device."""
-        ...
 
     def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """`query` [N, H, d_k], `key` [M, H, d_k] and `value` [M, H, d_v] -> [N, H, d_v].
 
         The packings of `mask` have `starts`.
         """
-        ...
 
 
 def softmax_weights(query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError, counted, nearest
 from nmt_cli.metrics.preparation import PreparedLines, check_language
 
-DEFAULT = ("bleu", "chrf", "ter")
+DEFAULT = ("bleu", "chrf")
 
 _DIGITS = 10  # decimals of a score: 100 for identical text, not 100.00000000000004
 
@@ -24,25 +24,15 @@ Lines = Sequence[str]
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the table `MEASURES`.
+    """A row of the table `MEASURES`."""
 
-    Args:
-        metric: the short name.
-        name: the full name; "{language}" stands for the target language.
-        kind: BLEU, CHRF or TER.
-        settings: arguments of sacreBLEU's class for this kind.
-        hypothesis: the steps that prepare a hypothesis line, names of `preparation.STEPS`.
-        reference: the same for a reference line.
-        signature: entries added to sacreBLEU's signature.
-    """
-
-    metric: str
-    name: str
-    kind: str = "BLEU"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    hypothesis: tuple[str, ...] = ()
-    reference: tuple[str, ...] = ()
-    signature: Mapping[str, str] = field(default_factory=dict)
+    metric: str  # the short name
+    name: str  # the full name; "{language}" stands for the target language
+    kind: str = "BLEU"  # or CHRF or TER
+    settings: Mapping[str, Any] = field(default_factory=dict)  # arguments of sacreBLEU's class for this kind
+    hypothesis: tuple[str, ...] = ()  # the steps that prepare a hypothesis line, names of `preparation.STEPS`
+    reference: tuple[str, ...] = ()  # the same for a reference line
+    signature: Mapping[str, str] = field(default_factory=dict)  # entries added to sacreBLEU's signature
 
 
 @dataclass(frozen=True)
@@ -259,10 +249,6 @@ def measured(
 def _sacrebleu_metric(measure: Measure) -> Any:
     import sacrebleu.metrics
 
-    from nmt_cli.metrics.ter import FastTER
-
-    if measure.kind == "TER":
-        return FastTER()
     # force: no warning about tokenized input; the command itself looks for that, once.
     settings = {**measure.settings, "force": True} if measure.kind == "BLEU" else measure.settings
     return getattr(sacrebleu.metrics, measure.kind)(**settings)

@@ -17,28 +17,19 @@ TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
 class Comparison:
     """The score of one system by one metric, compared with the baseline, which is the first system.
 
-    Args:
-        metric: the metric's short name.
-        name: its full name.
-        system: the system's name.
-        baseline: the baseline's name.
-        score: the system's score on all sentences.
-        p_value: the probability of a difference this large between systems that are equally good; 1 for the same
-            score, None for the baseline itself.
-        mean: the mean of the resamples (bootstrap only).
-        interval: half the width of the 95% confidence interval around `mean` (bootstrap only).
-        signature: includes the test, its number of samples and the seed.
+    `p_value` is the probability of a difference this large between systems that are equally good: 1 for the same score,
+    None for the baseline itself. Only the bootstrap has `mean` and `interval`.
     """
 
-    metric: str
-    name: str
+    metric: str  # the short name
+    name: str  # the full name
     system: str
     baseline: str
-    score: float
+    score: float  # on all sentences
     p_value: float | None
-    mean: float | None
-    interval: float | None
-    signature: str
+    mean: float | None  # of the resamples
+    interval: float | None  # half the width of the 95% confidence interval around `mean`
+    signature: str  # with the test, its number of samples and the seed
 
 
 def paired_test(

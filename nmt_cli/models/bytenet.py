@@ -160,12 +160,7 @@ class Block(nn.Module):
 
 @register("model", "bytenet", ByteNetConfig)
 class ByteNet(EncoderDecoder):
-    """Encoder and decoder (section 3).
-
-    Args:
-        config: size and regularisation.
-        vocabularies: see `EncoderDecoder`.
-    """
+    """Encoder and decoder (section 3)."""
 
     def __init__(self, config: ByteNetConfig, **vocabularies: Any) -> None:
         super().__init__(config.d_model, config.tie_embeddings, **vocabularies)

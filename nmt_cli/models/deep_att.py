@@ -39,8 +39,7 @@ from nmt_cli.registry import option, register
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
 
-INITIAL_DEVIATION = 0.07
-"""Standard deviation of all weights that are not recurrent (section 4.3)."""
+INITIAL_DEVIATION = 0.07  # standard deviation of all weights that are not recurrent (section 4.3)
 
 
 @dataclass(frozen=True)
@@ -99,12 +98,7 @@ class FirstStep(NamedTuple):
 
 @register("model", "deep_att", DeepAttConfig)
 class DeepAtt(EncoderDecoder):
-    """The model of Figure 2.
-
-    Args:
-        config: size and regularisation.
-        runtime: as `EncoderDecoder`.
-    """
+    """The model of Figure 2."""
 
     def __init__(self, config: DeepAttConfig, **runtime: Any) -> None:
         super().__init__(config.d_model, config.tie_embeddings, d_embedding=config.d_embedding, **runtime)
@@ -115,7 +109,12 @@ class DeepAtt(EncoderDecoder):
         self.projection = nn.Linear(10 * d, config.d_context, bias=False)  # W_p
         self.attention = AdditiveAttention(d, config.d_context, d)
         self.decoder = _layers(config.d_context + config.d_embedding, d, config.num_decoder_layers)
-        self._initialise()
+        # Section 4.3: the recurrent weights are zero, the others normal; so are the biases here.
+        for name, parameter in self.named_parameters():
+            if "weight_hh" in name or "bias" in name:
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `Model`."""
@@ -209,14 +208,6 @@ class DeepAtt(EncoderDecoder):
         context = (weights @ memory.values).flatten(0, 1)
         x = torch.cat([context, y], dim=-1)
         return FirstStep(weights.flatten(0, 1), x, *self.decoder[0].step(x, output, cell))
-
-    def _initialise(self) -> None:
-        """Section 4.3: the recurrent weights are zero, the others normal; so are the biases here."""
-        for name, parameter in self.named_parameters():
-            if "weight_hh" in name or "bias" in name:
-                nn.init.zeros_(parameter)
-            else:
-                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
 
 def _layers(inputs: int, d: int, count: int) -> Any:

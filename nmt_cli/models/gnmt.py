@@ -48,12 +48,7 @@ class GNMTConfig:
 
 @register("model", "gnmt", GNMTConfig)
 class GNMT(EncoderDecoder):
-    """The network of Figure 1.
-
-    Args:
-        config: size and regularisation.
-        vocabularies: see `EncoderDecoder`.
-    """
+    """The network of Figure 1."""
 
     def __init__(self, config: GNMTConfig, **vocabularies: Any) -> None:
         super().__init__(config.d_model, config.tie_embeddings, **vocabularies)

@@ -81,12 +81,7 @@ class Attention(nn.Module):
 
 @register("model", "moe", MoEConfig)
 class MoE(EncoderDecoder):
-    """The model of appendix E for one pair of languages.
-
-    Args:
-        config: size and regularisation.
-        vocabularies: see `EncoderDecoder`.
-    """
+    """The model of appendix E for one pair of languages."""
 
     def __init__(self, config: MoEConfig, **vocabularies: Any) -> None:
         super().__init__(config.d_model, config.tie_embeddings, **vocabularies)

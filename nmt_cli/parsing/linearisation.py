@@ -19,11 +19,8 @@ from dataclasses import dataclass
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.parsing.trees import ROOT_LABEL, Close, Event, Leaf, Open, Tree
 
-UNKNOWN_TAG = "XX"
-"""The tag of a word whose part of speech is not in the sequence."""
-
-FLAT_LABEL = "S"
-"""The label of the only constituent if a sequence has no leaf."""
+UNKNOWN_TAG = "XX"  # the tag of a word whose part of speech is not in the sequence
+FLAT_LABEL = "S"  # the label of the only constituent if a sequence has no leaf
 
 _NAME = re.compile(r"[^ \t\n\v\f\r()]+")
 
@@ -35,8 +32,7 @@ class Tag:
     tag: str
 
 
-Meaning = Open | Tag | Close
-"""The meaning of a target symbol; None is used for a symbol without meaning."""
+Meaning = Open | Tag | Close  # the meaning of a target symbol; None is used for a symbol without meaning
 
 
 class Linearisation(ABC):
@@ -78,13 +74,9 @@ class Vinyals(Linearisation):
 
 @dataclass(frozen=True)
 class Authors(Linearisation):
-    """`NP NN /NP`.
+    """`NP NN /NP`."""
 
-    Args:
-        labels: the labels of the treebank's constituents.
-    """
-
-    labels: frozenset[str]
+    labels: frozenset[str]  # of the treebank's constituents
 
     def symbol(self, event: Event) -> str:
         match event:

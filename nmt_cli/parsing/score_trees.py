@@ -13,8 +13,7 @@ from nmt_cli.files.text import read_lines
 from nmt_cli.flags import Command
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS, read_parameters
-from nmt_cli.parsing.evalb_scores import BracketReport, Scores
-from nmt_cli.parsing.evalb_table import evalb_output, summary
+from nmt_cli.parsing.evalb_scores import BracketReport, Scores, evalb_output, summary
 from nmt_cli.parsing.trees import retagged
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say, warn

@@ -18,19 +18,12 @@ _SPARE_DEPTH, _SPARE_OPENS = 10, 2  # new sentences may have deeper trees than t
 
 @dataclass(frozen=True)
 class TreeSymbols:
-    """The symbols of a treebank in one form of linearisation.
+    """The symbols of a treebank in one form of linearisation."""
 
-    Args:
-        form: one of `LINEARISATIONS`.
-        labels: the labels of the treebank's constituents.
-        symbols: all symbols of the treebank, the most frequent first.
-        limits: the limits of trees in a constrained search.
-    """
-
-    form: str
-    labels: frozenset[str]
-    symbols: tuple[str, ...]
-    limits: TreeLimits
+    form: str  # one of `LINEARISATIONS`
+    labels: frozenset[str]  # of the treebank's constituents
+    symbols: tuple[str, ...]  # all of the treebank, the most frequent first
+    limits: TreeLimits  # of trees in a constrained search
 
     def __post_init__(self) -> None:
         if self.form not in LINEARISATIONS:

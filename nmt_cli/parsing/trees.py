@@ -21,11 +21,8 @@ from nmt_cli.files.text import plain_or_compressed, read_lines, without_compress
 TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
 """Endings of treebank files, compressed or not; other files in a treebank's directories are ignored."""
 
-ROOT_LABEL = "TOP"
-"""The label of the root of every cleaned tree."""
-
-WRAPPERS = frozenset(("", "TOP", "ROOT", "S1"))
-"""Labels of outermost constituents that are replaced by the root."""
+ROOT_LABEL = "TOP"  # the label of the root of every cleaned tree
+WRAPPERS = frozenset(("", "TOP", "ROOT", "S1"))  # labels of outermost constituents that are replaced by the root
 
 TRACE_TAG = "-NONE-"
 _NO_BREAK_SPACE = "\u00a0"

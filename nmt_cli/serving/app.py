@@ -22,8 +22,7 @@ from nmt_cli.serving.metrics import Measured, Metrics
 from nmt_cli.serving.queue import QueueFull, TranslationQueue
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-CLIENT_GONE = 499
-"""The code that is counted, as nginx counts it, for a client that left before its answer."""
+CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client that left before its answer
 
 Result = TypeVar("Result")
 
@@ -84,16 +83,9 @@ class Service:
     """The routes that translate, and those about the server."""
 
     def __init__(
-        self,
-        queue: TranslationQueue[Translation],
-        limits: Limits,
-        check: Callable[[], None],
-        about: Mapping[str, Any],
+        self, queue: TranslationQueue[Translation], limits: Limits, check: Callable[[], None], about: Mapping[str, Any]
     ) -> None:
-        self.queue = queue
-        self.limits = limits
-        self.check = check
-        self.about = about
+        self.queue, self.limits, self.check, self.about = queue, limits, check, about
 
     async def health(self, request: Request) -> Response:
         """GET /health."""

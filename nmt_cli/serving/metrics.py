@@ -54,10 +54,7 @@ class Measured:
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str], log: Callable[[str], None]) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.routes = routes
-        self.log = log
+        self.app, self.metrics, self.routes, self.log = app, metrics, routes, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         code = 500  # unless the application answers: the error's answer is sent outside

@@ -38,10 +38,7 @@ class TranslationQueue(Generic[Answer]):
         size: int,
         started: Callable[[int], None] = lambda texts: None,
     ) -> None:
-        self._translate = translate
-        self._largest = largest
-        self._size = size
-        self._started = started
+        self._translate, self._largest, self._size, self._started = translate, largest, size, started
         self._free = parallel
         self._threads = ThreadPoolExecutor(parallel)
         self._waiting: dict[asyncio.Future[Answer], str] = {}  # in order of arrival

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from nmt_cli.config import flag, restored, with_settings_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import TASK_FILE, Task
 
 SCHEMA = 1
@@ -98,8 +99,7 @@ class VocabularyTask(Task):
             **self.save_vocabularies(folder),
             "probe": self.probe(),
         }
-        text = json.dumps(content, indent=2, ensure_ascii=False)
-        (folder / TASK_FILE).write_text(text + "\n", encoding="utf-8")
+        write_object(folder / TASK_FILE, content)
 
     @classmethod
     def load(cls, folder: Path) -> Self:

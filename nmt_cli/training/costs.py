@@ -2,16 +2,60 @@
 
 Table 2 estimates training FLOPs as training time x number of devices x the sustained single-precision rate of a device.
 Model FLOPs are counted from the model's shapes. Model-FLOP utilisation is their share of what the devices could have
-done at their peak rate for the precision of the matrix products.
+done at their peak rate for the precision of the matrix products. The rates of a device are given by the user, published
+in data sheets, or benchmarked.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
-from nmt_cli.training.rates import Rates
+import torch
+
 from nmt_cli.training.state import Totals
+
+PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
+"""Sustained single-precision TFLOP/s in the paper (footnote to section 6.1)."""
+
+PUBLISHED_RATES = {
+    **{model: (rate, rate) for model, rate in PAPERS_RATES.items()},
+    "B200": (75.0, 2250.0),
+    "H200": (67.0, 989.0),
+    "H200 NVL": (60.0, 835.0),
+    "H100": (67.0, 989.0),
+    "H100 PCIe": (51.0, 756.0),
+    "H100 NVL": (60.0, 835.0),
+    "A100": (19.5, 312.0),
+    "A40": (37.4, 150.0),
+    "A10": (31.2, 125.0),
+    "L40": (90.5, 181.0),
+    "L40S": (91.6, 362.0),
+    "L4": (30.3, 121.0),
+    "V100": (15.7, 125.0),
+    "V100 PCIe": (14.0, 112.0),
+    "T4": (8.1, 65.0),
+    "RTX 4090": (82.6, 165.0),
+    "RTX 3090": (35.6, 71.0),
+}
+"""TFLOP/s: the paper's rates; peaks from data sheets in float32 without tensor cores, and in bfloat16 or float16."""
+
+PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
+"""Rows of the square matrices of the benchmark, by device type; one product takes about a millisecond."""
+
+_IGNORED_WORDS = re.compile(r"nvidia|tesla|geforce|sxm\d*|pcie|hbm\w*|\d+gb")
+"""Words of a GPU's name that do not change its rate: maker, socket, memory."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """TFLOP/s of one device, and the origin of the figures."""
+
+    sustained: float  # single precision, for the cost as in Table 2
+    peak: float  # at the precision of the run's matrix products, for the utilisation
+    origin: str
 
 
 @dataclass(frozen=True)
@@ -46,3 +90,48 @@ class CostMeter:
 def utilisation(totals: Totals) -> float | None:
     """Return the model-FLOP utilisation, or None where model FLOPs are not counted."""
     return totals.flops / totals.possible_flops if totals.flops and totals.possible_flops else None
+
+
+def device_rates(device: torch.device, precision: str, sustained: float | None, peak: float | None) -> Rates:
+    """Return the rates of `device`: those given (in TFLOP/s), else published, else benchmarked."""
+    if sustained is not None and peak is not None:
+        return Rates(sustained, peak, "given by flags")
+    products = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    known = published_rates(name, products)
+    if known is None:
+        single = measured_rate(device, torch.float32)
+        same = products == torch.float32
+        known = Rates(single, single if same else measured_rate(device, products), "measured on a matrix product")
+    if sustained is None and peak is None:
+        return known
+    return Rates(sustained or known.sustained, peak or known.peak, f"given by flags, else {known.origin}")
+
+
+def published_rates(name: str, products: torch.dtype) -> Rates | None:
+    """Return the published rates of the GPU `name`, or None if it is not listed.
+
+    Every word of the name must be known: with "Ti", "Laptop" or a MIG profile it is another device.
+    """
+    words = set(re.findall(r"\w+", name.lower()))
+    for model in sorted(PUBLISHED_RATES, key=lambda model: len(model.split()), reverse=True):
+        own = set(model.lower().split())
+        if own <= words and all(_IGNORED_WORDS.fullmatch(word) for word in words - own):
+            single, low = PUBLISHED_RATES[model]
+            origin = f"the paper's rate of a {model}" if model in PAPERS_RATES else f"published peaks of {model}"
+            return Rates(single, single if products == torch.float32 else low, origin)
+    return None
+
+
+def measured_rate(device: torch.device, products: torch.dtype, rounds: int = 6) -> float:
+    """Return the TFLOP/s of a square matrix product, the fastest of `rounds`."""
+    size = PRODUCT_SIZES[device.type]
+    generator = torch.Generator(device).manual_seed(0)  # GPUs are faster on equal numbers
+    left, right = (torch.rand(size, size, generator=generator, device=device).to(products) for _ in range(2))
+    seconds = []
+    with torch.no_grad():
+        for _ in range(rounds):
+            began = time.perf_counter()
+            torch.mm(left, right)[0, 0].item()  # waits for the device
+            seconds.append(time.perf_counter() - began)
+    return 2 * size**3 / min(seconds) / 1e12

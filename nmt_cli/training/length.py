@@ -9,8 +9,7 @@ from nmt_cli.data.batching import BatchPlan
 from nmt_cli.interfaces import Schedule
 from nmt_cli.training.settings import TrainingConfig
 
-SAMPLED_UPDATES = 1000
-"""Updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact."""
+SAMPLED_UPDATES = 1000  # updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact
 
 MANY_EPOCHS = 1000
 MANY_PARAMETERS = 20
@@ -23,17 +22,11 @@ parser of section 6.3, on the 40,000 sentences of the WSJ alone, has 36, and wit
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a training.
+    """The length of a training."""
 
-    Args:
-        updates_per_epoch: estimated where an epoch has more than `SAMPLED_UPDATES`.
-        target_tokens_per_update: on average.
-        steps: updates from the first to the last one, if validation does not end the run earlier.
-    """
-
-    updates_per_epoch: float
-    target_tokens_per_update: float
-    steps: int
+    updates_per_epoch: float  # estimated where an epoch has more than `SAMPLED_UPDATES`
+    target_tokens_per_update: float  # on average
+    steps: int  # updates from the first to the last one, if validation does not end the run earlier
 
     @property
     def epochs(self) -> float:

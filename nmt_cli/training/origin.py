@@ -20,8 +20,7 @@ from nmt_cli.interfaces import Task
 from nmt_cli.registry import component_of
 from nmt_cli.training.run_directory import CONFIG, read_config
 
-KINDS = ("model", "attention")
-"""The components that a run takes over from its origin."""
+KINDS = ("model", "attention")  # the components that a run takes over from its origin
 
 
 @dataclass(frozen=True)

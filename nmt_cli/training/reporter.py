@@ -23,8 +23,7 @@ SUMMARY = (
 ).split()
 """The figures of a run that are shown at its end, besides the training time and the best validation."""
 
-FIRST_UPDATES = 10
-"""Updates whose time is measured, after the first one, to say how long the others take."""
+FIRST_UPDATES = 10  # updates whose time is measured, after the first one, to say how long the others take
 
 
 class Reporter:

@@ -18,9 +18,7 @@ class TrainingConfig:
         25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1
     )
     micro_batches: int | None = option(
-        None,
-        "Parts into which an update is cut to fit in memory. [default: from tokens, device, processes]",
-        minimum=1,
+        None, "Parts into which an update is cut to fit in memory. [default: from tokens, device, processes]", minimum=1
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     max_epochs: int | None = option(
@@ -60,7 +58,7 @@ class TrainingConfig:
     log_every: int = option(100, "Steps between log lines.", minimum=1)
     compile: bool = option(True, "Compile the layers of a Transformer on a GPU in bfloat16.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
-    deterministic: bool = option(False, "Use only kernels that give the same bits every time, and no timed precision.")
+    deterministic: bool = option(False, "Use only kernels that give the same bits every time, and float32 on a CPU.")
     sustained_tflops: float | None = option(
         None,
         "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: published, else measured]",

@@ -9,8 +9,7 @@ from typing import Any, Self
 from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError
 
-ACTIONS = ("validate", "log", "save")
-"""The actions that can be due after an update, in this order."""
+ACTIONS = ("validate", "log", "save")  # the actions that can be due after an update, in this order
 
 
 def _count(default: float = 0) -> Any:

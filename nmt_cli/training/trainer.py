@@ -22,8 +22,7 @@ from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.signals import StopRequest
 from nmt_cli.training.updates import Piece, load, updates
 
-TRIED_UPDATES = 1000
-"""Updates among which the largest micro-batches are tried before the first step."""
+TRIED_UPDATES = 1000  # updates among which the largest micro-batches are tried before the first step
 
 
 class Trainer:

@@ -12,8 +12,7 @@ from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import World
 from nmt_cli.interfaces import Batch
 
-AHEAD = 2
-"""Updates whose batches are made before they are needed."""
+AHEAD = 2  # updates whose batches are made before they are needed
 
 
 class Piece(NamedTuple):

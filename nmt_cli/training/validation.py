@@ -13,9 +13,7 @@ from nmt_cli.device import World, autocast
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Criterion, Task
 
-LOSS = "loss"
-"""The measure that every task has, and the only one of which less is better."""
-
+LOSS = "loss"  # the measure that every task has, and the only one of which less is better
 _TOKENS = 4096  # of a batch, on each side
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt_cli.training.costs import CostMeter
-from nmt_cli.training.rates import PAPERS_RATES, Rates
+from nmt_cli.training.costs import PAPERS_RATES, CostMeter, Rates
 
 
 @pytest.mark.parametrize(("hours", "flops"), [(12.0, 3.3e18), (3.5 * 24, 2.3e19)], ids=["base", "big"])

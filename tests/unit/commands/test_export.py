@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import ModelOptions
 from nmt_cli.export.loading import load_with
 
 Run = Callable[..., tuple[int, str, str]]
@@ -27,7 +28,10 @@ def test_a_run_is_exported_and_the_check_reported(
     assert "log-probabilities" in probabilities
     assert outputs == "  greedy outputs: 32 of 32 equal"
     assert last == f"exported {folder} to {out}"
-    theirs, ours = load_with("ctranslate2", [out], "cpu", {"beam": 1}), load_translator([folder], "cpu", {"beam": 1})
+    theirs, ours = (
+        load_with(ModelOptions(engine="ctranslate2", checkpoints=(out,), device="cpu", chosen={"beam": 1})),
+        load_translator([folder], "cpu", {"beam": 1}),
+    )
     assert theirs.translate(["abc", "hgf"]) == ours.translate(["abc", "hgf"])
     assert nmt("export", run, "--to", "ctranslate2", "--out", out)[0] == 2
     assert nmt("export", run, "--to", "ctranslate2", "--out", out, "--overwrite")[0] == 0

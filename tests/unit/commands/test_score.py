@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.cli import main
-from nmt_cli.metrics.bleu import CHAIN, MEASURES
+from nmt_cli.metrics.bleu import CHAIN, DEFAULT, MEASURES
 
 REFERENCE = ["Der Hund läuft schnell über die Wiese.", "Er sagte „Ja“ zum U-Bahn-Plan.", "Das kostet 5,30 Euro."]
 GOOD = ["Der Hund läuft schnell über die Wiese.", 'Er sagte "Ja" zum U-Bahn-Plan.', "Das kostet 5,30 Dollar."]
@@ -48,9 +48,10 @@ def scores_of(output: str) -> dict[str, float]:
     return {score["metric"]: score["score"] for score in json.loads(output)["scores"]}
 
 
-def test_bleu_chrf_and_ter_are_sacrebleus_with_signatures(nmt_score: Score) -> None:
-    code, out, err = nmt_score("bad", "--ref", "reference")
-    command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "bad", "-m", "bleu", "chrf", "ter", "-w", "2"]
+@pytest.mark.parametrize("metrics", [(), ("bleu", "chrf", "ter")])
+def test_bleu_chrf_and_ter_are_sacrebleus_with_signatures(nmt_score: Score, metrics: Sequence[str]) -> None:
+    code, out, err = nmt_score("bad", "--ref", "reference", *(f"--metric={name}" for name in metrics))
+    command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "bad", "-w", "2", "-m", *(metrics or DEFAULT)]
     theirs = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     rows = [line.split() for line in out.splitlines()]
     assert (code, err) == (0, "")

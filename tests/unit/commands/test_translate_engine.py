@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nmt_cli.decoding.options import ModelOptions
 from nmt_cli.export import loading
 
 Run = Callable[..., tuple[int, str, str]]
@@ -52,13 +53,13 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
     nmt: Run, tiny_export: Path, source: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    load = loading._load_ctranslate2
+    load = loading.load_with
 
-    def recorded(*values: Any) -> Any:
-        asked.append(values[5])
-        return load(*values)
+    def recorded(options: ModelOptions, *, scores: bool, **others: Any) -> Any:
+        asked.append(scores)
+        return load(options, scores=scores, **others)
 
-    monkeypatch.setattr(loading, "_load_ctranslate2", recorded)
+    monkeypatch.setattr(loading, "load_with", recorded)
     for more in ([], flags):
         assert nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, *more)[0] == 0
     assert asked == [False, True]

@@ -14,6 +14,7 @@ import torch
 
 from nmt_cli.checkpoint import load_model
 from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import ModelOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export import ctranslate2 as converter
@@ -52,7 +53,9 @@ def test_both_programs_find_the_same(
     folder = make_checkpoint(tmp_path / "checkpoint", noise=0.3, **model)
     write_export(folder, "ctranslate2", tmp_path / "export")
     theirs, ours = (
-        load_with(engine, [tmp_path / name], "cpu", {"beam": 1}).translate_window(LINES)
+        load_with(
+            ModelOptions(engine=engine, checkpoints=(tmp_path / name,), device="cpu", chosen={"beam": 1})
+        ).translate_window(LINES)
         for engine, name in (("ctranslate2", "export"), ("nmt", "checkpoint"))
     )
     check_equal(theirs, ours)
@@ -79,8 +82,8 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: P
 @pytest.mark.parametrize(
     ("model", "attention", "reason"),
     [
-        ({"d_k": 5}, "full", "--d-k is 5"),
-        ({"d_v": 7}, "full", "--d-v 7"),
+        ({"d_k": 5}, "full", "--d-k"),
+        ({"d_v": 7}, "full", "--d-v"),
         ({"experts": 4}, "full", "experts"),
         *(({}, name, name) for name in ("restricted", "relative", "rotary", "alibi")),
     ],
@@ -134,4 +137,6 @@ def test_smaller_weights(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Pat
     write_export(tiny_checkpoint, "ctranslate2", out, quantization=quantization, say=said.append)
     assert re.search(rf"weights in {quantization}: \d+ of 32 equal", said[-1])
     assert (out / "model.bin").stat().st_size < (tiny_export / "model.bin").stat().st_size
-    assert load_with("ctranslate2", [out], "cpu", {"beam": 1}).translate(["abc"]) != [""]
+    assert load_with(
+        ModelOptions(engine="ctranslate2", checkpoints=(out,), device="cpu", chosen={"beam": 1})
+    ).translate(["abc"]) != [""]

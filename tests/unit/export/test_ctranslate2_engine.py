@@ -16,7 +16,7 @@ import torch
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import ModelOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import NmtError, UsageError
@@ -29,7 +29,7 @@ LINES = ["abcdefgh" * 3, "hgf", "a", "bad cab"]
 
 
 def load(export: Path, **options: Any) -> Translator:
-    return load_with("ctranslate2", [export], "cpu", options)
+    return load_with(ModelOptions(engine="ctranslate2", checkpoints=(export,), device="cpu", chosen=options))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,12 @@ def test_the_minimum_length(make_checkpoint: Callable[..., Path], tmp_path: Path
     for minimum in (0, 2):
         options = {"beam": 1, "min_length": minimum, "max_length": 6}
         theirs, ours = (
-            [t.outputs[0] for t in load_with(engine, [folder], "cpu", options).translate_window(LINES)]
+            [
+                t.outputs[0]
+                for t in load_with(
+                    ModelOptions(engine=engine, checkpoints=(folder,), device="cpu", chosen=options)
+                ).translate_window(LINES)
+            ]
             for engine in ("ctranslate2", "nmt")
         )
         assert [list(output.ids) for output in theirs] == [list(output.ids) for output in ours]
@@ -136,7 +141,9 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
 
 def test_scores_can_be_left_out(tiny_export: Path) -> None:
     full, bare = (
-        load_with("ctranslate2", [tiny_export], "cpu", scores=scores).translate_window(["hgf", "a"])
+        load_with(
+            ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu"), scores=scores
+        ).translate_window(["hgf", "a"])
         for scores in (True, False)
     )
     for one, other in zip(full, bare, strict=True):
@@ -166,11 +173,13 @@ def test_prefixes_are_refused(tiny_export: Path) -> None:
 
 
 def test_the_type_of_arithmetic_and_the_threads_reach_it(tiny_export: Path) -> None:
-    translator = load_with("ctranslate2", [tiny_export], "cpu", dtype="int8", workers=3)
+    translator = load_with(
+        ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", dtype="int8", workers=3)
+    )
     assert isinstance(translator.model, CTranslate2Engine)
     assert translator.model.translator.compute_type.startswith("int8")
     assert translator.model.translator.num_translators == 3
-    exact = load_with("ctranslate2", [tiny_export], "cpu")
+    exact = load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu"))
     assert isinstance(exact.model, CTranslate2Engine)
     assert exact.model.translator.compute_type == "float32"
 
@@ -178,7 +187,7 @@ def test_the_type_of_arithmetic_and_the_threads_reach_it(tiny_export: Path) -> N
 def test_an_unknown_type_of_arithmetic_is_refused(tiny_export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_, **__: {"float32", "int8"})
     with pytest.raises(UsageError, match="--dtype bfloat16: CTranslate2 computes on this cpu in float32 or int8"):
-        load_with("ctranslate2", [tiny_export], "cpu", dtype="bfloat16")
+        load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", dtype="bfloat16"))
 
 
 def test_a_damaged_export_is_named(tiny_export: Path, tmp_path: Path) -> None:
@@ -190,7 +199,11 @@ def test_a_damaged_export_is_named(tiny_export: Path, tmp_path: Path) -> None:
 
 def test_many_batches_keep_their_order(tiny_export: Path) -> None:
     lines = ["abcdefgh"[: 1 + i * 5 % 8] for i in range(40)]
-    translator = load_with("ctranslate2", [tiny_export], "cpu", {"max_length": 4}, workers=2)
+    translator = load_with(
+        ModelOptions(
+            engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", chosen={"max_length": 4}, workers=2
+        )
+    )
     alone = {line: translator.translate([line])[0] for line in set(lines)}
     advanced: list[str] = []
     found = translator.translate_window(lines, advanced.extend)

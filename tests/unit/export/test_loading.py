@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import ModelOptions
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export import loading
 from nmt_cli.export.loading import load_with
@@ -22,7 +23,7 @@ LINES = ["abc", "hgfedcba", "", "a"]
 
 
 def test_the_engine_nmt_is_this_programs_own(tiny_checkpoint: Path) -> None:
-    ours = load_with("nmt", [tiny_checkpoint], "cpu", {"beam": 2})
+    ours = load_with(ModelOptions(checkpoints=(tiny_checkpoint,), device="cpu", chosen={"beam": 2}))
     assert ours.models
     assert ours.translate(LINES) == load_translator([tiny_checkpoint], "cpu", {"beam": 2}).translate(LINES)
 
@@ -35,7 +36,9 @@ def test_the_export_is_kept_and_made_anew_when_the_checkpoint_changes(
 
     def translations() -> list[str]:
         said.clear()
-        return load_with("ctranslate2", [folder], "cpu", {"beam": 1}, say=said.append).translate(LINES)
+        return load_with(
+            ModelOptions(engine="ctranslate2", checkpoints=(folder,), device="cpu", chosen={"beam": 1}), say=said.append
+        ).translate(LINES)
 
     first = translations()
     assert said[0] == f"exporting to {kept}, which is kept"
@@ -101,9 +104,12 @@ def test_a_place_that_cannot_be_written(
 
 def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:
     said: list[str] = []
-    load_with("ctranslate2", [tiny_export], "cpu", {"beam": 1}, say=said.append)
+    load_with(
+        ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", chosen={"beam": 1}),
+        say=said.append,
+    )
     assert said == []
-    load_with("ctranslate2", [tiny_export], "cpu", say=said.append)
+    load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu"), say=said.append)
     assert len(said) == 1
     assert "length^alpha" in said[0]
     assert "unknown word" in said[0]
@@ -117,25 +123,29 @@ def test_the_package_that_is_missing_is_named(
     for name in ("ctranslate2", "ctranslate2_engine"):
         monkeypatch.delitem(sys.modules, f"nmt_cli.export.{name}", raising=False)
     with pytest.raises(UsageError, match=r"pip install 'nmt-cli\[ctranslate2\]'"):
-        load_with("ctranslate2", [copy], "cpu")
+        load_with(ModelOptions(engine="ctranslate2", checkpoints=(copy,), device="cpu"))
     assert list(tmp_path.iterdir()) == [copy]
 
 
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
-        load_with("ctranslate", [tiny_checkpoint])
+        load_with(ModelOptions(engine="ctranslate", checkpoints=(tiny_checkpoint,)))
     with pytest.raises(UsageError, match=r"a dictionary .* needs nmt's own engine"):
-        load_with("ctranslate2", [tiny_export], "cpu", dictionary=tmp_path / "words.tsv")
+        load_with(
+            ModelOptions(
+                engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", dictionary=tmp_path / "words.tsv"
+            )
+        )
     with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine ctranslate2"):
-        load_with("nmt", [tiny_export], "cpu")
+        load_with(ModelOptions(checkpoints=(tiny_export,), device="cpu"))
     other = tmp_path / "other"
     other.mkdir()
     (other / "export.json").write_text('{"format": "huggingface"}')
     for engine in ("nmt", "ctranslate2"):
         with pytest.raises(UsageError, match=f"{other}: not a checkpoint, but an export in the format huggingface"):
-            load_with(engine, [other], "cpu")
+            load_with(ModelOptions(engine=engine, checkpoints=(other,), device="cpu"))
     with pytest.raises(UsageError, match="not with an ensemble"):
-        load_with("ctranslate2", [tiny_checkpoint, tiny_export], "cpu")
+        load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_checkpoint, tiny_export), device="cpu"))
     with pytest.raises(CheckpointError, match=str(tmp_path)):
-        load_with("ctranslate2", [tmp_path], "cpu")
+        load_with(ModelOptions(engine="ctranslate2", checkpoints=(tmp_path,), device="cpu"))
     assert record_of(tmp_path) == {}

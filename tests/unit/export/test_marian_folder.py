@@ -249,9 +249,9 @@ def test_what_we_do_not_have_is_refused_by_name(copied: Path, fields: dict[str, 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.json", None, "config.json: cannot read it: No such file"),
-        ("config.json", b"{", "config.json: damaged: not JSON"),
-        ("config.json", b"[]", "config.json: damaged: expected an object"),
+        ("config.json", None, "config.json: cannot read this file: No such file"),
+        ("config.json", b"{", "config.json: damaged: not a JSON file"),
+        ("config.json", b"[]", "config.json: damaged: expected a JSON object"),
         ("vocab.json", b'{"a": 1}', "vocab.json: has no <pad>"),
         ("vocab.json", b'{"<pad>": -1, "<unk>": 1, "</s>": 0}', "ids of pieces"),
         ("source.spm", None, "source.spm: cannot read it"),

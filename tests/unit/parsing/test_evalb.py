@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS, Parameters, read_parameters
-from nmt_cli.parsing.evalb_scores import BracketReport, Scores
-from nmt_cli.parsing.evalb_table import evalb_output, table_row
+from nmt_cli.parsing.evalb_scores import BracketReport, Scores, evalb_output, table_row
 
 BARE = Parameters()
 NEW = replace(

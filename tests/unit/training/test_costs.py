@@ -1,13 +1,24 @@
-"""The cost of a run, summed over devices that may change."""
+"""The cost of a run, summed over devices that may change; their rates: given, published, benchmarked."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
-from nmt_cli.training.costs import CostMeter, utilisation
-from nmt_cli.training.rates import Rates
+from nmt_cli.training import costs
+from nmt_cli.training.costs import (
+    PAPERS_RATES,
+    PUBLISHED_RATES,
+    CostMeter,
+    Rates,
+    device_rates,
+    measured_rate,
+    published_rates,
+    utilisation,
+)
 from nmt_cli.training.state import Totals
 
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 EIGHT = CostMeter(Rates(sustained=10.0, peak=100.0, origin="given by flags"), devices=8)
 ONE = CostMeter(Rates(sustained=2.0, peak=50.0, origin="measured on a matrix product"), devices=1)
 
@@ -32,3 +43,84 @@ def test_the_description_agrees_with_the_sums() -> None:
     assert described["device_hours"] * 3600 * described["peak_tflops_of_a_device"] == pytest.approx(2700)
     before = EIGHT.describe(Totals())
     assert (before["device_hours"], before["sustained_tflops_of_a_device"]) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H200 NVL", "H200 NVL"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("A100-PCIE-40GB", "A100"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla V100-SXM2-32GB", "V100"),
+        ("Tesla V100-PCIE-16GB", "V100 PCIe"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+    ],
+)
+def test_names_of_gpus(name: str, model: str) -> None:
+    single, low = PUBLISHED_RATES[model]
+    for products, peak in ((torch.bfloat16, low), (torch.float32, single)):
+        found = published_rates(name, products)
+        assert found is not None
+        assert (found.sustained, found.peak) == (single, peak)
+
+
+def test_the_papers_own_rates() -> None:
+    for name, model in (("Tesla P100-PCIE-16GB", "P100"), ("Tesla K80", "K80"), ("M40", "M40")):
+        found = published_rates(name, torch.bfloat16)
+        assert found is not None
+        assert (found.sustained, found.peak) == (PAPERS_RATES[model], PAPERS_RATES[model])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA RTX A1000",
+        "NVIDIA A10G",
+        "NVIDIA T400 4GB",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "GRID A100-10C",
+        "Tesla V100S-PCIE-32GB",
+        "AMD Instinct MI300X",
+        "",
+    ],
+)
+def test_a_name_that_resembles_a_listed_one_is_unlisted(name: str) -> None:
+    assert published_rates(name, torch.bfloat16) is None
+
+
+def test_given_before_published_before_benchmarked(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[torch.device, torch.dtype]] = []
+
+    def measure(device: torch.device, products: torch.dtype) -> float:
+        calls.append((device, products))
+        return float(len(calls))
+
+    monkeypatch.setattr(costs, "measured_rate", measure)
+    assert device_rates(CPU, "float32", 5.0, 6.0) == Rates(5.0, 6.0, "given by flags")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L40S")
+    published = device_rates(GPU, "bfloat16", None, None)
+    assert (published.sustained, published.peak) == PUBLISHED_RATES["L40S"]
+    assert calls == []
+    one = device_rates(CPU, "float32", None, 6.0)
+    assert (one.sustained, one.peak) == (1.0, 6.0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A10G")
+    unlisted = device_rates(GPU, "bfloat16", None, None)
+    assert (unlisted.sustained, unlisted.peak) == (2.0, 3.0)
+    assert calls == [(CPU, torch.float32), (GPU, torch.float32), (GPU, torch.bfloat16)]
+
+
+@pytest.mark.parametrize("products", [torch.float32, torch.bfloat16])
+def test_the_benchmark(products: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock by which each product takes half a second; PyTorch's generator is left as it is."""
+    monkeypatch.setitem(costs.PRODUCT_SIZES, "cpu", 100)
+    ticks = iter(range(1000))
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks) / 2)
+    before = torch.random.get_rng_state()
+    assert measured_rate(CPU, products) == pytest.approx(2 * 100**3 / 0.5 / 1e12)
+    assert torch.equal(torch.random.get_rng_state(), before)

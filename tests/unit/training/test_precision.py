@@ -1,89 +1,49 @@
-"""The precision that a run records, or that a trial chooses."""
+"""The precision that a run records, or that the device and the size of the model suggest."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from nmt_cli.device import World
-from nmt_cli.interfaces import Batch, Loss
-from nmt_cli.packing import Packing
 from nmt_cli.presets import PRESETS
 from nmt_cli.training import precision
-from nmt_cli.training.precision import SMALLEST, choose_precision, gain
+from nmt_cli.training.precision import SMALLEST, choose_precision
 from nmt_cli.training.run_directory import CONFIG
 
 CPU = World(0, 1, torch.device("cpu"))
-PACKING = Packing.of(torch.ones(1, 1, dtype=torch.bool))
-BATCH = Batch(*(torch.zeros(1, 1, dtype=torch.long) for _ in range(3)), 1, PACKING, PACKING)
 
 
-class Slow(nn.Module):
-    """A model and criterion of `size` parameters; each pass takes as long as the type of its product says."""
-
-    def __init__(self, size: int, seconds: dict[torch.dtype, float], clock: Any) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(size))
-        self.seconds, self.clock = seconds, clock
-
-    def __call__(self, model: Any, batch: Batch) -> Loss:
-        self.clock.now += self.seconds[(torch.ones(1, 1) @ torch.ones(1, 1)).dtype]
-        return Loss(self.weight.sum(), self.weight.sum().detach(), 1)
-
-
-class Clock:
-    now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(precision, "time", clock)
-    monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: True)
-    return clock
+def model_of(parameters: int) -> nn.Module:
+    return nn.Linear(parameters, 1, bias=False, device="meta")
 
 
 @pytest.mark.parametrize(
-    ("size", "low", "expected"),
-    [(SMALLEST, 0.5, "bfloat16"), (SMALLEST, 0.95, "float32"), (SMALLEST - 1, 0.5, "float32")],
+    ("parameters", "in_hardware", "deterministic", "expected"),
+    [
+        (SMALLEST, True, False, "bfloat16"),
+        (SMALLEST - 1, True, False, "float32"),
+        (SMALLEST, False, False, "float32"),
+        (SMALLEST, True, True, "float32"),
+    ],
 )
-def test_the_faster_is_chosen_for_large_models(clock: Clock, size: int, low: float, expected: str) -> None:
-    model = Slow(size, {torch.float32: 1.0, torch.bfloat16: low}, clock)
-    assert choose_precision(None, model, model, lambda: BATCH, CPU) == expected
-
-
-def test_a_deterministic_choice_is_not_timed(clock: Clock) -> None:
-    model = nn.Linear(1000, 1001)
-    assert choose_precision(None, model, model, lambda: pytest.fail("tried"), CPU, deterministic=True) == "float32"
-
-
-def test_the_fastest_of_several_passes_counts_and_leaves_no_gradient(clock: Clock) -> None:
-    model = Slow(4, {torch.float32: 1.0, torch.bfloat16: 0.25}, clock)
-    assert gain(model, model, BATCH) == pytest.approx(4.0)
-    assert model.weight.grad is None
+def test_a_cpu_uses_bfloat16_for_large_models_if_it_has_it(
+    monkeypatch: pytest.MonkeyPatch, parameters: int, in_hardware: bool, deterministic: bool, expected: str
+) -> None:
+    monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: in_hardware)
+    assert choose_precision(None, model_of(parameters), CPU, deterministic) == expected
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])
-def test_a_run_keeps_its_precision(clock: Clock, tmp_path: Path, recorded: str) -> None:
+def test_a_run_keeps_its_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: str) -> None:
+    monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: recorded == "float32")  # a new run has the other one
     content = {"training": {"precision": recorded}, "data": {"path": "data"}, "imports": []}
     (tmp_path / CONFIG).write_text(json.dumps(content))
-    low = {"bfloat16": 2.0, "float32": 0.5}[recorded]  # a trial would choose the other one
-    model = Slow(SMALLEST, {torch.float32: 1.0, torch.bfloat16: low}, clock)
-    assert choose_precision(tmp_path, model, model, lambda: BATCH, CPU) == recorded
-
-
-def test_a_cpu_without_bfloat16_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: False)
-    model = nn.Linear(1000, 1001)
-    assert choose_precision(None, model, model, lambda: pytest.fail("tried"), CPU) == "float32"
+    assert choose_precision(tmp_path, model_of(SMALLEST), CPU) == recorded
 
 
 @pytest.mark.parametrize(("compute_capability", "expected"), [(7, "float32"), (8, "bfloat16")])
@@ -97,9 +57,9 @@ def test_a_gpu_uses_bfloat16_where_it_is_not_emulated(
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     gpu = World(0, 1, torch.device("cuda", 0))
-    assert choose_precision(None, nn.Linear(1, 1), nn.Linear(1, 1), lambda: pytest.fail("tried"), gpu) == expected
+    assert choose_precision(None, model_of(1), gpu) == expected
 
 
 def test_no_preset_has_a_precision() -> None:
-    """The choice is left to the trial on the device at hand."""
+    """The device at hand decides."""
     assert all("precision" not in name for preset in PRESETS.values() for name in preset.differs)

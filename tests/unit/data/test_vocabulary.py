@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data.continuations import Continuations
 from nmt_cli.data.subwords import KINDS, LearningOptions, learn
-from nmt_cli.data.vocabulary import UNKNOWN_TEXT, Vocabulary
+from nmt_cli.data.vocabulary import UNKNOWN_TEXT, Continuations, Vocabulary
 from nmt_cli.interfaces import EOS, UNK
 
 LINES = ["Ein Haus am See", "Ein Hausboot liegt da", "Der Hauself singt laut", "zwei Hunde laufen", "我们去学校"]
