@@ -237,6 +237,8 @@ def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str)
             f"({len(different)} differ)"
         )
     for name, parameter in parameters.items():
+        if not weights[name].is_floating_point():
+            raise CheckpointError(f"{origin}: damaged: {name} is of type {weights[name].dtype}, not of real numbers")
         if parameter.shape != weights[name].shape:
             raise CheckpointError(
                 f"{origin}: weights and configuration do not fit: {name} is {list(weights[name].shape)}, "

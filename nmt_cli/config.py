@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.errors import UsageError, near, nearest
+from nmt_cli.errors import DataError, UsageError, near, nearest
+from nmt_cli.files.text import LARGEST_JSON, check_regular
 from nmt_cli.presets import PRESETS
 
 DEFAULT_COMPONENTS = {
@@ -167,8 +168,11 @@ def file_values(path: Path | None) -> dict[str, Any]:
         raise UsageError(f"{path}: YAML is not supported; use TOML or JSON")
     form = "TOML" if path.suffix == ".toml" else "JSON"
     try:
+        check_regular(path, LARGEST_JSON)
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text) if form == "TOML" else json.loads(text)
+    except DataError as error:
+        raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{path}: cannot read this configuration file: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -264,6 +268,8 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -
     minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
     if isinstance(value, int) and maximum is None:
         maximum = LARGEST_INTEGER
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise UsageError(f"{place} must be text in UTF-8, not {value!r}")
     if choices and value not in choices:
         raise UsageError(f"{place} cannot be {value!r}. {nearest(str(value), choices)}")
     if isinstance(value, float) and not math.isfinite(value):

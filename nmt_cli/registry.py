@@ -17,6 +17,7 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +122,12 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
             raise UsageError(
                 f"{origin}: cannot import it: {error}. Is it installed, or its directory on PYTHONPATH?"
             ) from error
+        except UsageError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = "" if isinstance(error, SyntaxError) else f" ({place.filename}, line {place.lineno})"
+            raise UsageError(f"{origin}: its import fails: {type(error).__name__}: {error}{where}") from error
 
 
 def components(kind: str) -> list[Component]:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.errors import CheckpointError, UsageError, counted
+from nmt_cli.files import staging
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
@@ -48,16 +50,25 @@ def average(options: AverageOptions) -> None:
             )
     weights = checkpoint.average_weights(folders)
     task = checkpoint.load_task(folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", ""))
-    checkpoint.save(out, contents[-1], weights, task)
+    save(out, options.overwrite, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
     single = f"wrote the checkpoint of step {steps} without the state of its training to {options.out}"
     several = f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}"
     say(several if len(folders) > 1 else single)
 
 
+def save(out: Path, overwrite: bool, *content: Any) -> None:
+    """Write a checkpoint, unless another command has written to `out` in the meantime; the errors of `check_output`."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with staging.alone(out.parent):
+        check_output(out, overwrite)
+        checkpoint.save(out, *content)
+
+
 def check_output(out: Path, overwrite: bool) -> None:
     """Raise an error if `out` is among a run's checkpoints, or exists and is not a replaceable checkpoint."""
-    if out.parent.name == checkpoint.FOLDER_OF_RUN and checkpoint.resumable_of(out.parent.parent):
+    folders = [parent for parent in out.parents if parent.name == checkpoint.FOLDER_OF_RUN]
+    if any(checkpoint.resumable_of(folder.parent) for folder in folders):
         raise UsageError(f"{out}: is among a run's checkpoints; give another --out, such as RUN/averaged")
     if not out.exists():
         return

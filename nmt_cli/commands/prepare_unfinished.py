@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.errors import DataError
 from nmt_cli.files import durable
+from nmt_cli.files.text import read_object
 from nmt_cli.streams import say
 
 _STATE = "unfinished.json"
@@ -30,9 +32,9 @@ class Unfinished:
         """Return whether an interrupted process with the same identity left finished work in `directory`."""
         self._directory = directory
         try:
-            content = json.loads((directory / _STATE).read_text(encoding="utf-8"))
+            content = read_object(directory / _STATE, DataError, "")
             identity, state = content["identity"], content["state"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (DataError, KeyError):
             return False
         if identity != json.loads(json.dumps(self.identity(), default=str)):
             say("starting anew: the text, the flags or the version are not those of the interrupted command")

@@ -112,7 +112,7 @@ def _check_scoring(options: TranslateCommandOptions) -> None:
 
 
 def _check_files(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for an output file that is the input, or is in no directory."""
+    """Raise UsageError for an output file that is the input, is of a checkpoint, or is in no directory."""
     read = {
         identity(place) for place in (options.input or sys.stdin.fileno(), options.score_target) if place is not None
     }
@@ -124,6 +124,13 @@ def _check_files(options: TranslateCommandOptions) -> None:
             raise UsageError(f"{shown} is the file of --prefix: choose another name")
         if isinstance(place, Path) and not place.parent.is_dir():
             raise UsageError(f"{name} {place}: there is no directory {place.parent}")
+        if isinstance(place, Path) and identity(place) and _is_of_checkpoint(place):
+            raise UsageError(f"{name} {place}: this is a file of a checkpoint; choose another name")
+
+
+def _is_of_checkpoint(path: Path) -> bool:
+    """Whether the directory of a file, or the one above it, is a checkpoint."""
+    return any((folder / "checksums.json").exists() for folder in path.resolve().parents[:2])
 
 
 def identity(place: Path | int) -> tuple[int, int] | None:

@@ -137,13 +137,13 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
         else:
             tensors = torch.load(path, map_location="cpu", weights_only=True)
         weights = {name: tensor.float() for name, tensor in tensors.items()}
+        wrong = [name for name, tensor in tensors.items() if tensor.is_complex() or not weights[name].isfinite().all()]
     except MemoryError:
         raise
     except Exception as error:  # torch's loader raises about every kind, even AssertionError, for a damaged file
         raise CheckpointError(f"{path}: cannot read the weights: {error or type(error).__name__}") from error
-    for name, weight in weights.items():
-        if not weight.isfinite().all():
-            raise CheckpointError(f"{path}: damaged: {name} has values that are not finite")
+    if wrong:
+        raise CheckpointError(f"{path}: damaged: {wrong[0]} has values that are not finite, or not real")
     return weights
 
 

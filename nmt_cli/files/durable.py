@@ -81,15 +81,22 @@ def delete(directory: Path) -> None:
 
 
 def _remove(remains: Path) -> None:
-    """Delete a directory as far as possible: NFS keeps files that are open. `recover` tries again."""
-    shutil.rmtree(remains, ignore_errors=True)
+    """Delete a directory as far as possible: NFS keeps files that are open. `recover` tries again.
+
+    Of a link, which nothing here makes, the link itself is deleted.
+    """
+    if remains.is_symlink():
+        remains.unlink()
+    else:
+        shutil.rmtree(remains, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file atomically."""
     part = part_of(path)
+    part.unlink(missing_ok=True)
     try:
-        _write_flushed(part, "w", text)
+        _write_flushed(part, "x", text)
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)

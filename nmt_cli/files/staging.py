@@ -127,6 +127,8 @@ def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) 
 
 
 def _locked(aside: Path, out: Path) -> int:
+    if aside.is_symlink():
+        raise UsageError(f"--out {out}: {aside} is a link; delete it, or choose another name")
     try:
         aside.mkdir(parents=True, exist_ok=True)
         lock = os.open(aside / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)

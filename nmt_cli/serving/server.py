@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -97,6 +98,7 @@ class _Server(uvicorn.Server):
             server_header=False,
             timeout_graceful_shutdown=math.ceil(timeout) + 1,  # a client that does not read its answer
         )
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a warning for each wrong request
         super().__init__(config)
         self.error: NmtError | None = None
 

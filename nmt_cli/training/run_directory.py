@@ -22,6 +22,7 @@ from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.staging import try_lock
+from nmt_cli.files.text import LARGEST_JSON, check_regular
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 
 CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
@@ -174,6 +175,8 @@ def read_config(run: Path) -> dict[str, Any]:
         UsageError: it is missing, or not a run's.
     """
     try:
+        if (run / CONFIG).exists():
+            check_regular(run / CONFIG, LARGEST_JSON)
         content: dict[str, Any] = json.loads((run / CONFIG).read_text(encoding="utf-8"))
         if "sections" in content:
             raise UsageError(f"{run}: a checkpoint, not a run; give the directory that was --out of `nmt train`")

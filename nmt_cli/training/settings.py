@@ -95,7 +95,7 @@ class Interval:
     """
 
     def __init__(self, text: str | int, flag: str) -> None:
-        match = re.fullmatch(r"(\d+)(m?)", str(text).strip())
+        match = re.fullmatch(r"(\d{1,18})(m?)", str(text).strip())
         if not match or int(match[1]) == 0:
             raise UsageError(f"{flag} takes a number of steps such as 1500, or minutes such as 10m, not {text!r}")
         self.number, self.is_minutes = int(match[1]), bool(match[2])

@@ -113,6 +113,7 @@ def test_data_is_not_a_setting(tmp_path: Path) -> None:
         *[({"save_every": value}, "--save-every") for value in (1.5, "often")],
         ({"validate_every": "0"}, "--validate-every"),
         ({"micro_batches": "x"}, "--micro-batches"),
+        ({"precision": "\udcff"}, "--precision must be text in UTF-8"),
         ({"norm": "posst"}, r"--norm .* post\?"),
     ],
 )
@@ -161,6 +162,14 @@ def test_an_unknown_preset_is_told_the_nearest() -> None:
     with pytest.raises(UsageError, match="no preset called 'xyz'") as error:
         resolved(preset="xyz")
     assert "table3" not in str(error.value)
+
+
+def test_devices_and_large_files_are_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(1 << 40)
+    for path in (Path("/dev/zero"), tmp_path / "large.json"):
+        with pytest.raises(UsageError, match=f"^{path}: "):
+            file_values(path)
 
 
 @pytest.mark.parametrize(

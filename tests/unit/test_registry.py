@@ -81,6 +81,14 @@ def test_a_path_is_not_a_module(name: str) -> None:
         discover([name])
 
 
+@pytest.mark.parametrize("content", ["1 / 0", "def f(:", "raise ValueError('no')", "x = '\0'"])
+def test_a_module_whose_import_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    (tmp_path / "failing_plugin.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"--import failing_plugin: .*Error: "):
+        discover(["failing_plugin"])
+
+
 def test_a_config_must_be_a_dataclass() -> None:
     with pytest.raises(TypeError, match="dataclass"):
         register("model", "wheel", dict)

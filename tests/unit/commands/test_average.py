@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -195,6 +196,7 @@ def test_an_averaged_checkpoint_is_replaced_with_overwrite(average: Run, run: Pa
         "{run}/checkpoints/step-00000050",
         "{run}/checkpoints/step-00000060",
         "{run}/checkpoints/averaged",
+        "{run}/checkpoints/step-00000050/averaged",
         "{run}/best",
         "{run}/mine",
         "{run}/another",
@@ -220,6 +222,20 @@ def test_nothing_else_is_replaced(
     assert code in (1, 2)
     assert len(err.splitlines()) == 1
     assert everything(tmp_path) == before
+
+
+def test_of_two_at_once_one_is_refused(average: Run, run: Path, copy: Callable[..., Path], tmp_path: Path) -> None:
+    """The second one, here a checkpoint that appears while the weights are added, is not replaced."""
+    out, added = tmp_path / "out", checkpoint.average_weights
+
+    def slow(folders: Sequence[Path]) -> dict[str, torch.Tensor]:
+        copy(out)
+        return added(folders)
+
+    with mock.patch.object(checkpoint, "average_weights", slow):
+        code, _, err = average(run, "--last", 2, "--out", out)
+    assert (code, "already exists" in err) == (2, True)
+    assert checkpoint.read_contents(out).step == 1
 
 
 def everything(folder: Path) -> dict[str, bytes]:

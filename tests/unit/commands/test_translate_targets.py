@@ -183,3 +183,14 @@ def test_a_damaged_tree_is_named(
     monkeypatch.setattr("nmt_cli.export.loading.load_with", lambda *_, **__: translator)
     with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}/target:5: expected one tree"):
         translate(options)
+
+
+@pytest.mark.parametrize("name", ["config.json", "task/task.json"])
+def test_files_of_a_checkpoint_are_not_overwritten(
+    options: TranslateCommandOptions, nmt: Callable[..., Any], tiny_checkpoint: Path, name: str
+) -> None:
+    before = (tiny_checkpoint / name).read_bytes()
+    code, out, err = nmt("translate", tiny_checkpoint, "--input", options.input, "--output", tiny_checkpoint / name)
+    assert (code, out) == (2, "")
+    assert "a file of a checkpoint" in err
+    assert (tiny_checkpoint / name).read_bytes() == before

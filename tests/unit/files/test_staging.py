@@ -159,6 +159,15 @@ def test_one_writer_at_a_time_and_a_killed_one_is_cleared_away(tmp_path: Path) -
     assert names(tmp_path) == {"out"}
 
 
+def test_a_link_in_place_of_unfinished_work_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "file").write_text("precious")
+    (tmp_path / ".out.unfinished").symlink_to(tmp_path / "home")
+    with pytest.raises(UsageError, match=r"\.out\.unfinished is a link"), stage(tmp_path / "out"):
+        pytest.fail("must not be entered")
+    assert (tmp_path / "home" / "file").read_text() == "precious"
+
+
 def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")

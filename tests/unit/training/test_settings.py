@@ -24,7 +24,7 @@ def test_an_interval_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [interval.elapsed() for _ in range(4)] == [False, True, False, True]
 
 
-@pytest.mark.parametrize("text", ["0", "10s", "m", "-1", ""])
+@pytest.mark.parametrize("text", ["0", "10s", "m", "-1", "", "9" * 5000])
 def test_neither_steps_nor_minutes(text: str) -> None:
     with pytest.raises(UsageError, match="--save-every takes"):
         Interval(text, "--save-every")
