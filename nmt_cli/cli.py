@@ -38,6 +38,7 @@ WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]  # the base class 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `nmt`. Exit codes: 0; 1 for data and files; 2 for wrong usage; 128 + n for signal n."""
+    gc.set_threshold(200_000, 30, 30)  # importing torch makes many objects that stay: searching them takes 0.1 s
     atexit.register(gc.freeze)  # with torch loaded, Python's last search for garbage takes half a second
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # our own message reports a broken connection
     words = list(sys.argv[1:] if arguments is None else arguments)
