@@ -7,7 +7,6 @@ import errno
 import gc
 import importlib
 import importlib.metadata
-import keyword
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,12 +26,9 @@ COMMANDS = {
     "train": "Train a model, or resume a run.",
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
-    "serve": "Translate over HTTP.",
-    "import": "Make a checkpoint of an OPUS-MT (Marian) model.",
-    "export": "Write a checkpoint for CTranslate2 or Transformers.",
     "score": "Score translations against references: BLEU, chrF2 and others.",
 }
-"""Each is the `command` of a module of `nmt_cli.commands`; the one of `import` is `import_`."""
+"""Each is the `command` of a module of `nmt_cli.commands`."""
 WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]  # the base class of typer's usage errors
 
 
@@ -73,8 +69,7 @@ def command_names() -> list[str]:
 def load(name: str) -> Command:
     """Import the command `name`."""
     if name in COMMANDS:
-        module = f"{name}_" if keyword.iskeyword(name) else name
-        command: Command = importlib.import_module(f"nmt_cli.commands.{module}").command
+        command: Command = importlib.import_module(f"nmt_cli.commands.{name}").command
     else:
         command = importlib.metadata.entry_points(group="nmt.commands")[name].load()
     return command

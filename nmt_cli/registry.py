@@ -98,7 +98,8 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     """Import the modules that register components: the package's own, those of entry points, and `imports`.
 
     Args:
-        homes: the directories of the package to search; `nmt prepare` needs tasks only, and so no torch.
+        homes: the directories of the package to search; `nmt prepare` needs tasks only, and so no torch. The entry
+            points of other kinds than tasks are then left out, too.
 
     Raises:
         UsageError: a module of `imports` or an entry point cannot be imported.
@@ -107,7 +108,8 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
         package = importlib.import_module(f"nmt_cli.{home}")
         for found in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"nmt_cli.{home}.{found.name}")
-    plugins = importlib.metadata.entry_points(group="nmt.components")
+    groups = ("nmt.tasks", "nmt.components") if homes == HOMES else ("nmt.tasks",)
+    plugins = [entry for group in groups for entry in importlib.metadata.entry_points(group=group)]
     modules = [(f"entry point {entry.name} = {entry.value}", entry.module) for entry in plugins]
     for origin, module in [*modules, *((f"--import {name}", name) for name in imports)]:
         if not module or module.startswith(".") or "/" in module or module.endswith(".py"):

@@ -9,6 +9,7 @@ unknown characters becomes `UNKNOWN_TEXT`, unless the vocabulary has byte fallba
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import io
 import json
 import re
@@ -19,8 +20,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt_cli.data import marian
-from nmt_cli.data.marian import MarianPieces
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
 from nmt_cli.data.word_ids import WordIds
 from nmt_cli.errors import DataError, UsageError
@@ -30,6 +29,7 @@ from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
 
+LARGEST_FILE = 1 << 28  # bytes of a vocabulary; SentencePiece crashes at much larger ones
 LARGEST = (1 << 31) - 1  # entries of a vocabulary: what SentencePiece takes
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
 _RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer skips a line with the latter
@@ -216,17 +216,17 @@ def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
         DataError: the file is missing or has changed.
     """
     path = folder / Path(str(description["file"])).name  # never outside `folder`
-    check_regular(path, marian.LARGEST_FILE)
+    check_regular(path, LARGEST_FILE)
     content, kind = path.read_bytes(), str(description["kind"])
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
         raise DataError(f"{path}: this vocabulary has changed since it was saved; restore the original")
     try:
         if kind in ("bpe", "unigram", "character"):
             vocabulary: Vocabulary = SentencePieces(content, kind)
-        elif kind == marian.KIND:
-            vocabulary = MarianPieces.restored(content)
-        else:
+        elif kind in ("none", "wordpiece"):
             vocabulary = (WholeTokens if kind == "none" else WordPieces)(json.loads(content)["pieces"])
+        else:
+            vocabulary = _added()[kind].load().restored(content)
         if len(vocabulary) <= len(SPECIAL_SYMBOLS):
             raise ValueError(f"{len(vocabulary)} entries")
         for piece in vocabulary.pieces(range(len(vocabulary))):
@@ -234,6 +234,18 @@ def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: damaged: not a vocabulary: {error}") from error
     return vocabulary
+
+
+def kinds() -> list[str]:
+    """Return the kinds of vocabularies; the entry points of the group `nmt.vocabularies` add some to `KINDS`.
+
+    Each is a class of `Vocabulary` with the class method `restored(content)`, the reverse of `serialise`.
+    """
+    return [*KINDS, *sorted(_added().names)]
+
+
+def _added() -> importlib.metadata.EntryPoints:
+    return importlib.metadata.entry_points(group="nmt.vocabularies")
 
 
 def _train(lines: Iterable[str], options: LearningOptions) -> bytes:

@@ -26,7 +26,7 @@ _LONGEST_OPEN_TEXT = 32
 class Vocabulary(ABC):
     """Text to ids and back."""
 
-    kind: str  # one of `subwords.KINDS`, or `marian`
+    kind: str  # one of `subwords.kinds()`
 
     @abstractmethod
     def __len__(self) -> int: ...

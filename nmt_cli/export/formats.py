@@ -1,4 +1,4 @@
-"""The formats of `nmt export`, each a module of this directory with a function of this signature:
+"""The formats of `nmt export`: entry points of the group `nmt.formats`, modules with a function of this signature:
 
     def export(
         model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
@@ -15,13 +15,12 @@ The module imports the program's package at its top. The extra that installs it 
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
 from types import ModuleType
 
 from nmt_cli.errors import UsageError
 
-FORMATS = {"ctranslate2": "nmt_cli.export.ctranslate2", "huggingface": "nmt_cli.export.huggingface"}
-"""The module of each format."""
+FORMATS = importlib.metadata.entry_points(group="nmt.formats")
 
 QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")  # types of the weights in a file
 
@@ -29,6 +28,7 @@ QUANTIZATIONS = ("float32", "float16", "bfloat16", "int16", "int8")  # types of 
 def module_of(to: str) -> ModuleType:
     """Import the module of a format; raise UsageError if a package that it needs is not installed."""
     try:
-        return importlib.import_module(FORMATS[to])
+        module: ModuleType = FORMATS[to].load()
     except ModuleNotFoundError as error:
         raise UsageError(f"{to} needs the package {error.name}: pip install 'nmt-cli[{to}]'") from error
+    return module

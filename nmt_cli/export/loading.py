@@ -48,7 +48,7 @@ def load_with(
     if len(paths) != 1:
         raise UsageError("CTranslate2 translates with one model, not with an ensemble: give one checkpoint")
     module_of(FORMAT)  # it is installed
-    from nmt_cli.export.ctranslate2_engine import load_engine
+    from nmt_cli.ctranslate2.engine import load_engine
 
     place = choose_device(options.device)
     folder = paths[0] if record_of(paths[0]).get("format") == FORMAT else kept_export(paths[0], say)

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from nmt_cli.data import marian, subwords, unicode
+from nmt_cli.data import subwords, unicode
 from nmt_cli.data.cleaning import Limits, rejection
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LARGEST, LearningOptions
@@ -41,11 +41,7 @@ class TranslationConfig:
         "", "Source language: the ending of its files, and the rules for --moses.", metavar="LANG"
     )
     target_lang: str = option("", "Target language.", metavar="LANG")
-    subwords: str = option(
-        "bpe",
-        "Kind of vocabulary; none: whole tokens between spaces; marian: that of `nmt import`, with --subwords-from.",
-        choices=(*subwords.KINDS, marian.KIND),
-    )
+    subwords: str = option("bpe", "Kind of vocabulary; none: whole tokens between spaces.", choices=subwords.kinds())
     vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5, maximum=LARGEST)
     separate_vocabularies: bool = option(False, "One vocabulary for each language instead of a joint one.")
     byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")

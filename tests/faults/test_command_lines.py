@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from typer.models import OptionInfo
 
-from nmt_cli.cli import COMMANDS, load
+from nmt_cli.cli import command_names, load
 from nmt_cli.flags import function_of
 from nmt_cli.registry import KINDS, names
 
@@ -135,7 +135,7 @@ def lines(command: str, paths: list[Any]) -> Iterator[list[Any]]:
 
 
 @pytest.mark.timeout(24 * 3600 if LONG else 600)
-@pytest.mark.parametrize("command", [*COMMANDS, "score-trees"])
+@pytest.mark.parametrize("command", command_names())
 def test_random_command_lines(command: str, forks: Any, place: Place) -> None:
     for odd in lines(command, place.paths):
         line = [command, *place.needed(command), *odd, *place.bounds(command)]

@@ -15,7 +15,7 @@ import torch
 import typer
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, application, exit_codes, main
+from nmt_cli.cli import COMMANDS, application, command_names, exit_codes, main
 from nmt_cli.errors import CheckpointError, Interrupted, NmtError, UsageError
 from nmt_cli.flags import values_of
 from nmt_cli.foreign_flags import FOREIGN_FLAGS, NOT_IMPLEMENTED
@@ -26,7 +26,8 @@ Nmt = Callable[..., tuple[int, str, str]]
 def test_help_lists_every_command(nmt: Nmt) -> None:
     code, out, _ = nmt("--help")
     assert code == 0
-    assert set(re.findall(r"^  ([a-z-]+)", out.partition("Commands:")[2], re.MULTILINE)) == {*COMMANDS, "score-trees"}
+    shown = set(re.findall(r"^  ([a-z-]+)", out.partition("Commands:")[2], re.MULTILINE))
+    assert shown == {*COMMANDS, "export", "import", "score-trees", "serve"}
 
 
 def test_version_and_the_arguments_of_the_process(
@@ -38,7 +39,7 @@ def test_version_and_the_arguments_of_the_process(
     assert (end.value.code, capsys.readouterr().out) == (0, f"nmt {__version__}\n")
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "score-trees"])
+@pytest.mark.parametrize("command", command_names())
 def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """It fits the terminal, shows each flag once and each type in our words, and ends with examples."""
     code, out, _ = nmt(command, "--help")

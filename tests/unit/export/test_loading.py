@@ -120,8 +120,8 @@ def test_the_package_that_is_missing_is_named(
 ) -> None:
     copy = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    for name in ("ctranslate2", "ctranslate2_engine"):
-        monkeypatch.delitem(sys.modules, f"nmt_cli.export.{name}", raising=False)
+    for name in ("writing", "engine"):
+        monkeypatch.delitem(sys.modules, f"nmt_cli.ctranslate2.{name}", raising=False)
     with pytest.raises(UsageError, match=r"pip install 'nmt-cli\[ctranslate2\]'"):
         load_with(ModelOptions(engine="ctranslate2", checkpoints=(copy,), device="cpu"))
     assert list(tmp_path.iterdir()) == [copy]

@@ -1,0 +1,279 @@
+"""A MarianMTModel folder of Hugging Face Transformers, such as an OPUS-MT model, as a checkpoint of ours.
+
+Ids: ours begin with PAD, UNK, BOS and EOS; Marian's other pieces follow in their order. Its decoder starts with the
+padding symbol, ours with BOS. So BOS gets the same embedding, and a bias of the logits with which it is never chosen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.checkpoint import Contents
+from nmt_cli.config import flag, restored
+from nmt_cli.data.subwords import LARGEST_FILE
+from nmt_cli.data.unicode import NONE
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.files.text import check_regular, fingerprint, read_object
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
+from nmt_cli.marian.pieces import KIND, MarianPieces
+from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SHARED, SIDES, layer_weights, our_order, reordered
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""The files that may hold the weights; the first one there is read."""
+BELOW = 20.0
+"""How far BOS's logit is below that of the symbol whose embedding it has: e^-20 is less than float32 can tell."""
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_NEEDED: dict[str, tuple[Any, Any]] = {
+    "model_type": ("marian", None),
+    "scale_embedding": (True, False),
+    "normalize_embedding": (False, False),
+    "normalize_before": (False, False),
+    "add_final_layer_norm": (False, False),
+    "static_position_embeddings": (True, True),
+    "tie_word_embeddings": (True, True),
+}
+"""Settings: the value that our Transformer can express, and the one that is meant where there is none."""
+_SETTINGS = {"num_layers": "encoder_layers", "num_decoder_layers": "decoder_layers", "d_model": "d_model"}
+"""Our settings, and Marian's."""
+_BOTH_SIDES = {"d_ff": "ffn_dim", "num_heads": "attention_heads"}
+"""Our settings, and Marian's of encoder and of decoder, which must be the same."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    """What a checkpoint is made of."""
+
+    contents: Contents
+    weights: dict[str, Tensor]
+    task: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """The vocabulary of a side, in the order of our ids."""
+
+    pieces: list[str]
+    rows: Tensor  # the id there of each
+    bos_is_copied: bool  # BOS is another symbol there
+
+
+def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Imported:
+    """Return the model and the tokenisation of `folder`.
+
+    Args:
+        languages: source and target; None for the one that the folder names.
+
+    Raises:
+        UsageError: a language is neither given nor named.
+        CheckpointError: a file is missing or damaged, or our Transformer cannot express the model.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{folder}: no such directory. Download the model first: hf download NAME --local-dir FOLDER"
+        )
+    config = _object(folder / "config.json")
+    settings = model_settings(config, folder / "config.json")
+    theirs, shared = load_weights(folder), bool(config.get("share_encoder_decoder_embeddings", True))
+    embeddings = embeddings_of(theirs, shared, settings.d_model, folder)
+    sides = entries_of(folder, config, [len(embedding) for embedding in embeddings])
+    task = task_of(folder, sides, shared, languages)
+    sections = {
+        "model": {"name": "transformer", **dataclasses.asdict(settings)},
+        "attention": {"name": "full"},
+    }
+    sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
+    contents = Contents(sections, *sizes, step=0, run=fingerprint(_weights_file(folder))[:16])
+    with torch.device("meta"):
+        model = checkpoint.build_model(contents, str(folder))
+    return Imported(contents, our_weights(theirs, model, embeddings, sides, folder), task)
+
+
+def model_settings(config: Mapping[str, Any], path: Path) -> Any:
+    """Return the configuration of our Transformer.
+
+    Raises:
+        CheckpointError: it cannot express the model.
+    """
+    for name, (needed, absent) in _NEEDED.items():
+        if (value := config.get(name, absent)) != needed:
+            raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {needed!r}")
+    settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
+    try:
+        settings |= {ours: config[theirs] for ours, theirs in _SETTINGS.items()}
+        for ours, theirs in _BOTH_SIDES.items():
+            settings[ours] = config[f"encoder_{theirs}"]
+            if config[f"decoder_{theirs}"] != settings[ours]:
+                raise CheckpointError(f"{path}: cannot be imported: encoder_{theirs} and decoder_{theirs} differ")
+        activation = str(config["activation_function"])
+        if activation not in _ACTIVATIONS:
+            raise CheckpointError(f"{path}: cannot be imported: its activation_function is {activation!r}")
+        settings["activation"] = _ACTIVATIONS[activation]
+    except KeyError as error:
+        raise CheckpointError(f"{path}: damaged: it has no {error.args[0]}") from error
+    dropouts = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    rates = [config.get(name, default) for name, default in dropouts.items()]
+    settings |= dict(zip(("dropout", "attention_dropout", "feed_forward_dropout"), rates, strict=True))
+    try:
+        return restored(registry.find("model", "transformer").config, settings, str(path))
+    except UsageError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the weights by Marian's names, in float32. Nothing is unpickled but tensors."""
+    path = _weights_file(folder)
+    try:
+        if path.name == WEIGHTS[0]:
+            tensors = load_file(path)
+        else:
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+        weights = {name: tensor.float() for name, tensor in tensors.items()}
+        wrong = [name for name, tensor in tensors.items() if tensor.is_complex() or not weights[name].isfinite().all()]
+    except MemoryError:
+        raise
+    except Exception as error:  # torch's loader raises about every kind, even AssertionError, for a damaged file
+        raise CheckpointError(f"{path}: cannot read the weights: {error or type(error).__name__}") from error
+    if wrong:
+        raise CheckpointError(f"{path}: damaged: {wrong[0]} has values that are not finite, or not real")
+    return weights
+
+
+def _weights_file(folder: Path) -> Path:
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
+
+
+def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folder: Path) -> list[Tensor]:
+    """Return the embeddings of source and target. Tied weights are saved once, under any of their names."""
+    names = [[SHARED, *SIDES, OUTPUT]] * 2 if shared else [SIDES[:1], [SIDES[1], OUTPUT]]
+    found = [next((weights[name] for name in side if name in weights), None) for side in names]
+    embeddings = [embedding for embedding in found if embedding is not None and embedding.shape[1:] == (width,)]
+    if len(embeddings) < len(names):
+        raise CheckpointError(f"{folder}: its weights lack embeddings of the width in config.json, {width}")
+    return embeddings
+
+
+def entries_of(folder: Path, config: Mapping[str, Any], sizes: Sequence[int]) -> list[Entries]:
+    """Return the entries of source and target, whose embeddings have `sizes` rows."""
+    shared, start = config.get("share_encoder_decoder_embeddings", True), config.get("decoder_start_token_id")
+    source = target = folder / "vocab.json"
+    if not shared and (folder / "target_vocab.json").is_file():
+        target = folder / "target_vocab.json"
+    vocab = _object(source)
+    unused = start if shared else vocab.get(SPECIAL_SYMBOLS[BOS], vocab.get(SPECIAL_SYMBOLS[PAD]))
+    return [entries(vocab, sizes[0], unused, source), entries(_object(target), sizes[1], start, target)]
+
+
+def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entries:
+    """Return the entries of a vocabulary.
+
+    Args:
+        vocab: Marian's ids.
+        size: the number of embeddings.
+        start: Marian's id of the symbol with which the decoder starts.
+
+    Raises:
+        CheckpointError: a special symbol is missing, an id is out of range, or two pieces have the same.
+    """
+    if not all(type(i) is int and 0 <= i < size for i in [*vocab.values(), start]):
+        raise CheckpointError(f"{path}: damaged: ids of pieces, and decoder_start_token_id, must be below {size}")
+    for (first, i), (second, j) in pairwise(sorted(vocab.items(), key=itemgetter(1))):
+        if i == j:
+            raise CheckpointError(f"{path}: damaged: {first!r} and {second!r} have the same id, {i}")
+    named = {i: piece for piece, i in vocab.items() if piece not in SPECIAL_SYMBOLS}
+    special = [vocab.get(symbol) for symbol in SPECIAL_SYMBOLS]
+    copied = special[BOS] != start
+    special[BOS] = start
+    for i in (PAD, UNK, EOS):
+        if special[i] is None:
+            raise CheckpointError(f"{path}: has no {SPECIAL_SYMBOLS[i]}")
+    taken = {row for i, row in enumerate(special) if i != BOS or not copied}
+    rest = [i for i in range(size) if i not in taken]
+    pieces = [*SPECIAL_SYMBOLS, *(named.get(i, f"<{i}>") for i in rest)]
+    return Entries(pieces, torch.tensor([*special, *rest]), copied)
+
+
+def our_weights(
+    theirs: Mapping[str, Tensor], model: Any, embeddings: Sequence[Tensor], sides: Sequence[Entries], folder: Path
+) -> dict[str, Tensor]:
+    """Return the weights of our Transformer `model` by our names; its own are not read, only their shapes."""
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    order, weights = our_order(model.config.d_model), {}
+    pairs = list(layer_weights(model.config.num_layers, model.config.decoder_layers))
+    known = {pair.theirs for pair in pairs}
+    for name in theirs:
+        if ".layers." in str(name) and name not in known:
+            raise CheckpointError(f"{folder}: its weights do not fit its config.json, which has no {name}")
+    for pair in pairs:
+        weight, shape = theirs.get(pair.theirs), shapes[pair.ours]
+        if weight is None or weight.shape != shape:
+            found = "missing" if weight is None else list(weight.shape)
+            raise CheckpointError(
+                f"{folder}: its weights do not fit its config.json: {pair.theirs} is {found}, expected {list(shape)}"
+            )
+        weights[pair.ours] = reordered(weight, pair.axis, order)
+    names, target = ("source_embedding.weight", "target_embedding.weight"), sides[1]
+    for name, embedding, side in zip(names, embeddings, sides, strict=True):
+        weights[name] = reordered(embedding, 1, order)[side.rows]
+    if embeddings[0] is embeddings[1]:
+        del weights[names[0]]
+    bias = theirs.get(OUTPUT_BIAS, torch.zeros(1, len(embeddings[1])))
+    if bias.shape != (1, len(embeddings[1])):
+        raise CheckpointError(f"{folder}: {OUTPUT_BIAS} is {list(bias.shape)}, expected [1, {len(embeddings[1])}]")
+    weights["output_bias"] = bias[0, target.rows]
+    if target.bos_is_copied:
+        weights["output_bias"][BOS] -= BELOW
+    return weights
+
+
+def task_of(folder: Path, sides: Sequence[Entries], shared: bool, languages: Sequence[str | None]) -> Any:
+    """Return the task of translation with the vocabularies of source and target."""
+    path = folder / "tokenizer_config.json"
+    tokenizer = _object(path) if path.is_file() else {}
+    names = {"source_lang": languages[0], "target_lang": languages[1]}
+    for name, given in names.items():
+        names[name] = given or tokenizer.get(name)
+        if not isinstance(names[name], str) or not names[name]:
+            raise UsageError(f"{path} names no {name}: give {flag(name)}, the ending of your files, as de in train.de")
+    models = [_read_bytes(folder / name) for name in ("source.spm", "target.spm")]
+    try:
+        source, target = (MarianPieces(side.pieces, model) for side, model in zip(sides, models, strict=True))
+    except RuntimeError as error:
+        raise CheckpointError(f"{folder}: damaged: source.spm or target.spm is no SentencePiece model") from error
+    component = registry.find("task", "translation")
+    task = component.build(
+        component.config(
+            **names,
+            subwords=KIND,
+            normalization=NONE,  # its SentencePiece models have a rule of their own
+            vocab_size=len(target),
+            separate_vocabularies=not shared,
+        )
+    )
+    task.set_vocabularies(source, source if source.serialise() == target.serialise() else target)
+    return task
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_object(path, CheckpointError, "Download the folder again.")
+
+
+def _read_bytes(path: Path) -> bytes:
+    if path.exists():
+        check_regular(path, LARGEST_FILE)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot read it: {error.strerror}; a MarianMTModel's folder has one") from error

@@ -1,0 +1,190 @@
+"""Hugging Face Transformers: a checkpoint as a MarianMTModel and its MarianTokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import save as serialised
+from torch import Tensor, nn
+
+from nmt_cli.checkpoint import weights_of
+from nmt_cli.config import flag
+from nmt_cli.data.subwords import SentencePieces
+from nmt_cli.data.unicode import with_rule
+from nmt_cli.data.vocabulary import Vocabulary
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.export.comparison import Comparison, expressible, refuse
+from nmt_cli.files.text import write_object
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
+from nmt_cli.marian.pieces import MarianPieces
+from nmt_cli.marian.weights import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
+from nmt_cli.models.transformer import Transformer
+
+POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
+TOLERANCE = 1e-4  # largest difference of two log-probabilities of a token
+_SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+
+
+def export(
+    model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
+) -> Sequence[str]:
+    """See `formats.py`."""
+    if quantization != "float32":
+        raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
+    transformer = check(model, task)
+    write_tokenizer(task, folder)
+    write_object(folder / "config.json", model_config(transformer, task))
+    write_object(folder / "generation_config.json", generation_config())
+    (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
+    return compare(transformer, task, samples, folder)
+
+
+def write_tokenizer(task: Any, folder: Path) -> None:
+    """Write the files of the tokenizer; raise UsageError if it has no vocabularies like these."""
+    source, target = task.vocabularies()
+    for side, vocabulary in (("source", source), ("target", target)):
+        model = with_rule(sentencepiece_model(vocabulary), task.config.normalization)
+        (folder / f"{side}.spm").write_bytes(model)
+    write_object(folder / "vocab.json", ids_of(source))
+    if not task.shared_vocabulary:
+        write_object(folder / "target_vocab.json", ids_of(target))
+    write_object(folder / "tokenizer_config.json", tokenizer_config(task))
+
+
+def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
+    """Return the id of each piece."""
+    return {piece: i for i, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
+
+
+def check(model: nn.Module, task: Any) -> Transformer:
+    """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does not have."""
+    transformer = expressible(model, "a MarianMTModel")
+    if task.name != "translation":
+        raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
+    config = transformer.config
+    refuse(
+        "a MarianMTModel",
+        {
+            f"--norm {config.norm}": config.norm != "post",
+            f"--positions {config.positions}": config.positions != "sinusoidal",
+            "--gated-feed-forward": config.gated_feed_forward,
+            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
+            "--normalization nfc": task.config.normalization == "nfc",
+        },
+    )
+    return transformer
+
+
+def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
+    """Return the SentencePiece model of a vocabulary; raise UsageError if it has none."""
+    if isinstance(vocabulary, MarianPieces):
+        return vocabulary.model
+    if isinstance(vocabulary, SentencePieces):
+        return vocabulary.serialise()
+    raise UsageError(f"a MarianTokenizer has no --subwords {vocabulary.kind}: bpe, unigram or character only")
+
+
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights by Marian's names. Biases that the model does not have are zeros."""
+    ours, order = weights_of(model), marian_order(model.config.d_model)
+    theirs: dict[str, Tensor] = {}
+    for pair in layer_weights(model.config.num_layers, model.config.decoder_layers):
+        weight = ours.get(pair.ours)
+        if weight is None:
+            weight = torch.zeros(len(theirs[pair.theirs.removesuffix("bias") + "weight"]))
+        theirs[pair.theirs] = reordered(weight, pair.axis, order)
+    embeddings = model.source_embedding.weight, model.target_embedding.weight
+    shared = embeddings[0] is embeddings[1]
+    for name, embedding in [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True):
+        theirs[name] = reordered(embedding.detach(), 1, order)
+    bias = model.output_bias
+    theirs[OUTPUT_BIAS] = torch.zeros(1, model.vocabulary_size) if bias is None else bias.detach()[None]
+    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+
+
+def model_config(model: Transformer, task: Task) -> dict[str, Any]:
+    """Return the content of config.json."""
+    config = model.config
+    sides = ("encoder", "decoder")
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": task.source_vocabulary_size,
+        "decoder_vocab_size": task.target_vocabulary_size,
+        "share_encoder_decoder_embeddings": task.shared_vocabulary,
+        "tie_word_embeddings": True,
+        "scale_embedding": True,
+        "max_position_embeddings": POSITIONS,
+        "d_model": config.d_model,
+        "encoder_layers": config.num_layers,
+        "decoder_layers": config.decoder_layers,
+        **{f"{side}_ffn_dim": config.d_ff for side in sides},
+        **{f"{side}_attention_heads": config.num_heads for side in sides},
+        "activation_function": config.activation,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.feed_forward_dropout,
+        **_SPECIAL_IDS,
+        "forced_eos_token_id": None,
+        "dtype": "float32",
+    }
+
+
+def generation_config() -> dict[str, Any]:
+    """Return the content of generation_config.json: beam search much like that of `nmt translate`.
+
+    A log-probability is divided by length^p there. At 20 to 30 tokens, p = 0.5 favours longer outputs as much as
+    ((5 + length) / 6)^0.6 does.
+    """
+    return {
+        **_SPECIAL_IDS,
+        "num_beams": 4,
+        "length_penalty": 0.5,
+        "max_length": 512,
+        "suppress_tokens": [PAD, UNK, BOS],
+    }
+
+
+def tokenizer_config(task: Any) -> dict[str, Any]:
+    """Return the content of tokenizer_config.json."""
+    names = ("pad_token", "unk_token", "bos_token", "eos_token")
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": task.config.source_lang,
+        "target_lang": task.config.target_lang,
+        "separate_vocabs": not task.shared_vocabulary,
+        **dict(zip(names, SPECIAL_SYMBOLS, strict=True)),
+        "split_special_tokens": True,  # </s> in a text is text
+        "model_max_length": POSITIONS,
+    }
+
+
+@torch.inference_mode()
+def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
+    """Return a report of how `folder`, loaded there, and the model agree on source lines.
+
+    Raises:
+        CheckpointError: ids, log-probabilities or greedy outputs differ.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}", TOLERANCE)
+    log_probabilities, outputs = [], []
+    for line, ids, output, limit in zip(
+        samples, comparison.sources, comparison.outputs, comparison.limits, strict=True
+    ):
+        if tokenizer(line)["input_ids"] != [*ids, EOS]:
+            raise CheckpointError(f"transformers {transformers.__version__} has other ids for {line!r}")
+        source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
+        logits = theirs(source, decoder_input_ids=torch.tensor([[BOS, *output]])).logits[0]
+        log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())
+        generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
+        outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
+    return [f"ids: those of {len(samples)} lines are equal", *comparison.report(log_probabilities, outputs)]

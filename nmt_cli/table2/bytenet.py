@@ -1,0 +1,232 @@
+"""ByteNet: two stacks of dilated convolutions, without attention or recurrence.
+
+Kalchbrenner, Espeholt, Simonyan, van den Oord, Graves and Kavukcuoglu, "Neural Machine Translation in Linear Time",
+2016. The decoder stands on the encoder's output, column by column (section 3.1), and goes on past its end (section 3.2,
+dynamic unfolding). Both are residual blocks around dilated convolutions (sections 3.4 to 3.6, figure 3).
+
+What the paper leaves open, or where this departs from it:
+
+- The columns of the encoder are added to the target embeddings; after the last column, zeros are.
+- Sentences are not padded to multiples of 50: one of |s| tokens is padded to |t^| = a |s| + b, whatever its batch.
+- The last hidden layer is as wide as the embeddings and has layer normalisation before its ReLU. The matrix of the
+  softmax layer has no bias.
+- Layer normalisation stands before every ReLU; inside a multiplicative unit there is none.
+- Embeddings begin with variance 1, once they are scaled by sqrt(2d) as in a Transformer; convolutions with 1 / (k d);
+  those of width 1 and the last layer as PyTorch's linear layers.
+- The paper has no dropout in translation. In language modelling it has some before the softmax layer, as here; here
+  it is also on the embeddings and on the output of each block.
+- No set of blocks needs to be complete.
+
+Letters: B sentences, S source length, T target length, C columns of the encoder, A sentences of a search, N hypotheses,
+d inner width of a block; d_model = 2d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import PAD, with_backward
+from nmt_cli.layers.dropout import Dropout
+from nmt_cli.registry import option, register
+from nmt_cli.table2.convolution import CausalConvolution, Convolution
+from nmt_cli.table2.encoder_decoder import EncoderDecoder, FixedState
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Lengths
+
+
+@dataclass(frozen=True)
+class ByteNetConfig:
+    """Size and regularisation of a ByteNet; the defaults are those of section 6, for characters."""
+
+    num_layers: int = option(30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
+    d_model: int = option(1600, "Width of the model.", minimum=2)
+    kernel: int = option(3, "k: inputs of a convolution, an odd number.", minimum=1)
+    max_dilation: int = option(16, "r: dilation doubles from block to block, from 1 to r, and again.", minimum=1)
+    block: str = option("relu", "Residual blocks of figure 3, left or right.", choices=("relu", "multiplicative"))
+    length_ratio: float = option(
+        1.2, "a: a source of n tokens has a n + b columns for the target.", minimum=1.0, maximum=1000.0
+    )
+    length_offset: int = option(0, "b: see --length-ratio.", minimum=0)
+    dropout: float = option(0.0, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99)
+    tie_embeddings: bool = option(False, "One matrix for the embeddings and the softmax layer.")
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if the widths are impossible."""
+        if self.d_model % 2:
+            raise UsageError(f"--d-model {self.d_model} must be even: a block is half as wide inside")
+        if not self.kernel % 2:
+            raise UsageError(f"--kernel {self.kernel} must be odd: as many tokens before as after each one")
+
+    def dilations(self) -> list[int]:
+        """The dilation of each block (section 3.5)."""
+        doubled = self.max_dilation.bit_length()
+        return [1 << number % doubled for number in range(self.num_layers)]
+
+    def columns(self, length: Any) -> Any:
+        """|t^|, the columns for sources of this length, as a number, a tensor or an array (section 3.2, equation 2)."""
+        return (self.length_ratio * length + self.length_offset) // 1
+
+
+class ReLU(nn.Module):
+    """Figure 3, left: after the convolution, as before it, layer normalisation and ReLU."""
+
+    convolutions = 1  # from one input
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d)
+
+    def forward(self, h: Tensor, convolved: Tensor) -> Tensor:
+        """The convolution's input and output [..., d] -> [..., d]."""
+        return self.norm(convolved).relu()
+
+
+class MultiplicativeUnits(nn.Module):
+    """Figure 3, right: the convolution is that of a multiplicative unit; a second unit has one of kernel 1."""
+
+    convolutions = 4
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.second = nn.Linear(d, 4 * d)
+
+    def forward(self, h: Tensor, convolved: Tensor) -> Tensor:
+        """The convolution's input [..., d] and output [..., 4d] -> [..., d]."""
+        h = multiplicative_unit(h, convolved)
+        return multiplicative_unit(h, self.second(h))
+
+
+def multiplicative_unit(h: Tensor, convolved: Tensor) -> Tensor:
+    """sigmoid(g_1) tanh(sigmoid(g_2) h + sigmoid(g_3) tanh(u)).
+
+    Args:
+        h: [..., d].
+        convolved: g_1, g_2, g_3 and u, made of h: [..., 4d].
+    """
+    first, second, third, update = convolved.chunk(4, dim=-1)
+    return first.sigmoid() * (second.sigmoid() * h + third.sigmoid() * update.tanh()).tanh()
+
+
+UNITS: dict[str, type[ReLU] | type[MultiplicativeUnits]] = {"relu": ReLU, "multiplicative": MultiplicativeUnits}
+
+
+class Block(nn.Module):
+    """A residual block of figure 3, of width 2d outside and d inside.
+
+    Args:
+        convolution: masked in the decoder (section 3.4).
+        dilation: of the convolution.
+    """
+
+    def __init__(self, config: ByteNetConfig, convolution: type[Convolution], dilation: int) -> None:
+        super().__init__()
+        d, unit = config.d_model // 2, UNITS[config.block]
+        self.outer_norm = nn.LayerNorm(2 * d)
+        self.narrow = nn.Linear(2 * d, d)
+        self.inner_norm = nn.LayerNorm(d)
+        self.convolution: Any = convolution(d, unit.convolutions * d, config.kernel, dilation)
+        self.unit = unit(d)
+        self.widen = nn.Linear(d, 2 * d)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """[B, T, 2d] -> [B, T, 2d]; no other position sees those where `real` [B, T, 1] is False."""
+        h = self._narrowed(x)
+        if real is not None:
+            h = h * real
+        return self._widened(x, h, self.convolution(h))
+
+    def step(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
+        """The next position [N, 2d] and the window of those before it -> its output, and the next window."""
+        h = self._narrowed(x)
+        convolved, window = self.convolution.step(h, window)
+        return self._widened(x, h, convolved), window
+
+    def _narrowed(self, x: Tensor) -> Tensor:
+        return self.inner_norm(self.narrow(self.outer_norm(x).relu())).relu()
+
+    def _widened(self, x: Tensor, h: Tensor, convolved: Tensor) -> Tensor:
+        return x + self.dropout(self.widen(self.unit(h, convolved)))
+
+
+@register("model", "bytenet", ByteNetConfig)
+class ByteNet(EncoderDecoder):
+    """Encoder and decoder (section 3)."""
+
+    def __init__(self, config: ByteNetConfig, **vocabularies: Any) -> None:
+        super().__init__(config.d_model, config.tie_embeddings, **vocabularies)
+        self.config = config
+
+        def blocks(convolution: type[Convolution]) -> Any:
+            return nn.ModuleList(Block(config, convolution, dilation) for dilation in config.dilations())
+
+        self.encoder: Sequence[Block] = blocks(Convolution)
+        self.decoder: Sequence[Block] = blocks(CausalConvolution)
+        self.dropout = Dropout(config.dropout)
+        self.last = nn.Sequential(
+            nn.Linear(config.d_model, config.d_model), nn.LayerNorm(config.d_model), nn.ReLU(), self.dropout
+        )
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
+
+    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """See `EncoderDecoder`."""
+        columns = self._encode(source)
+        missing = target_in.size(1) - columns.size(1)  # if negative, columns are cut off
+        x = self._embed(self.target_embedding, target_in) + F.pad(columns, (0, 0, 0, missing))
+        for block in self.decoder:
+            x = block(x)
+        return self.last(x)
+
+    def _encode(self, source: Tensor) -> Tensor:
+        """[B, S] ids -> [B, C, d_model]; after a sentence's own columns there are zeros."""
+        count = int(self.config.columns(source.size(1)))
+        own = self.config.columns((source != PAD).sum(1, keepdim=True).double())  # [B, 1], rounded as `count` is
+        real = (torch.arange(count, device=source.device) < own)[:, :, None]
+        x = self._embed(self.source_embedding, F.pad(source, (0, count - source.size(1)), value=PAD))
+        for block in self.encoder:
+            x = block(x, real)
+        return x * real
+
+    def _embed(self, embedding: nn.Module, tokens: Tensor) -> Tensor:
+        """Ids of any shape -> [..., d_model]."""
+        return self.dropout(embedding(tokens) * self.config.d_model**0.5)
+
+    def start(self, source: Tensor) -> FixedState:
+        """See `EncoderDecoder`. The state: the columns that the decoder has not reached, and each block's window."""
+        columns = F.pad(self._encode(source), (0, 0, 0, 1))  # the zeros past the end
+        return FixedState((columns,), tuple(block.convolution.zeros(columns) for block in self.decoder))
+
+    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
+        """See `EncoderDecoder`."""
+        (columns,), windows = state.source, []
+        column = columns[:, 0].repeat_interleave(len(tokens) // len(columns), dim=0)
+        x = self._embed(self.target_embedding, tokens) + column
+        for block, window in zip(self.decoder, state.target, strict=True):
+            x, window = block.step(x, window)
+            windows.append(window)
+        left = columns[:, 1:] if columns.size(1) > 1 else columns  # the last one is zero, and is used again
+        return self.last(x), FixedState((left,), tuple(windows))
+
+    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
+        """See `CountsFlops`. The columns count that the encoder adds to a source; padding of a batch does not."""
+        c = self.config
+        d, d_model, N = c.d_model // 2, c.d_model, c.num_layers
+        inner = d * (c.kernel if c.block == "relu" else 4 * c.kernel + 4)
+        block = 2 * d * (d_model + inner + d_model)
+        columns, T = float(np.sum(c.columns(source_lengths))), float(target_lengths.sum())
+        forward = {
+            "encoder": N * columns * block,
+            "decoder": T * (N * block + 2 * d_model * d_model),
+            "output layer": T * 2 * d_model * self.vocabulary_size,
+        }
+        return with_backward(forward)

@@ -1,0 +1,215 @@
+"""Deep-Att: Zhou, Cao, Wang, Li and Xu 2016, "Deep Recurrent Models with Fast-Forward Connections for Neural Machine
+Translation" (TACL 4), section 3.
+
+An LSTM layer is divided in two: the feed-forward computation f = W_f x, which is linear, and the recurrent computation
+of h from f and the last h. The next layer reads half of f beside h (equation 5), so that gradients pass all layers
+through matrix products only. The encoder has two columns of such layers, each layer in the other direction than the one
+below it; they begin in different directions. The decoder attends to both from its first layer.
+
+Departures from the paper:
+
+- LSTM cells are PyTorch's: a bias, and no peepholes, which begin at zero in the paper.
+- The first target embedding is that of BOS, not zero.
+- The output layer has no bias.
+- Training has one learning rate and no L2 regularisation. The paper has 5e-4 for the recurrent weights and 4e-5 for the
+  others, and a strength of 2.
+
+Letters: B and A sentences, N hypotheses, S source length, T target length, d width of an LSTM layer, d_c of a context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import PAD, with_backward
+from nmt_cli.layers.dropout import Dropout
+from nmt_cli.registry import option, register
+from nmt_cli.table2.additive_attention import AdditiveAttention
+from nmt_cli.table2.encoder_decoder import EncoderDecoder, FixedState
+from nmt_cli.table2.recurrent import LSTM
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Lengths
+
+INITIAL_DEVIATION = 0.07  # standard deviation of all weights that are not recurrent (section 4.3)
+
+
+@dataclass(frozen=True)
+class DeepAttConfig:
+    """Size and regularisation of Deep-Att; the defaults are the model of 37.7 BLEU (section 4.2)."""
+
+    num_layers: int = option(9, "n_e: layers of each of the encoder's two columns.", minimum=1, maximum=1000)
+    num_decoder_layers: int = option(7, "n_d: layers of the decoder.", minimum=1, maximum=1000)
+    d_model: int = option(512, "Width of the LSTM layers.", minimum=2)
+    d_embedding: int = option(256, "Width of the embeddings.", minimum=1)
+    dropout: float = option(0.1, "p_d, on the outputs of the LSTM layers.", minimum=0.0, maximum=0.99)
+    tie_embeddings: bool = option(False, "One matrix for embeddings and output layer; needs equal widths.")
+
+    @property
+    def d_context(self) -> int:
+        """d_c: a quarter of the width of e, which is h and f of both columns (section 3.1, Interface)."""
+        return 10 * self.d_model // 4
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if tied embeddings do not fit the output layer."""
+        if self.tie_embeddings and self.d_embedding != self.d_model:
+            raise UsageError(
+                f"--tie-embeddings: --d-embedding {self.d_embedding} and --d-model {self.d_model} must be the same"
+            )
+
+
+class FastForwardLSTM(LSTM):
+    """An LSTM layer whose feed-forward computation can be read, too (equations 3 to 5)."""
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """f: [..., inputs] -> [..., 4 d]."""
+        return F.linear(x, self.cells.get_parameter("weight_ih_l0"))
+
+    def half_feed_forward(self, x: Tensor) -> Tensor:
+        """Half(f), the part of the cell's input and of the input gate: [..., inputs] -> [..., 2 d]."""
+        input_gate, _, cell_input, _ = self.cells.get_parameter("weight_ih_l0").chunk(4)
+        return F.linear(x, torch.cat([cell_input, input_gate]))
+
+
+class Memory(NamedTuple):
+    """The source as the decoder reads it."""
+
+    values: Tensor  # W_p e: [A, S, d_c]
+    keys: Tensor  # projected again, for the attention: [A, S, d]
+    padding: Tensor  # [A, S]
+
+
+class FirstStep(NamedTuple):
+    """What the first layer of the decoder computes at one position."""
+
+    weights: Tensor  # of the source: [N, S]
+    x: Tensor  # the layer's input, context and embedding: [N, d_c + d_embedding]
+    output: Tensor  # h: [N, d]
+    cell: Tensor  # [N, d]
+
+
+@register("model", "deep_att", DeepAttConfig)
+class DeepAtt(EncoderDecoder):
+    """The model of Figure 2."""
+
+    def __init__(self, config: DeepAttConfig, **runtime: Any) -> None:
+        super().__init__(config.d_model, config.tie_embeddings, d_embedding=config.d_embedding, **runtime)
+        self.config = config
+        self.dropout = Dropout(config.dropout)
+        d = config.d_model
+        self.columns: Any = nn.ModuleList(_layers(config.d_embedding, d, config.num_layers) for _ in range(2))
+        self.projection = nn.Linear(10 * d, config.d_context, bias=False)  # W_p
+        self.attention = AdditiveAttention(d, config.d_context, d)
+        self.decoder = _layers(config.d_context + config.d_embedding, d, config.num_decoder_layers)
+        # Section 4.3: the recurrent weights are zero, the others normal; so are the biases here.
+        for name, parameter in self.named_parameters():
+            if "weight_hh" in name or "bias" in name:
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
+
+    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """See `Model`."""
+        steps = self._first_layer(target_in, self._encode(source))
+        x, h = steps.x, steps.output
+        for below, layer in pairwise(self.decoder):
+            x = self._next_input(below, x, h)
+            h = layer(x)
+        return self.dropout(h)
+
+    def start(self, source: Tensor) -> FixedState:
+        """See `EncoderDecoder`."""
+        memory = self._encode(source)
+        zeros = [part for layer in self.decoder for part in layer.zeros(memory.keys)]
+        return FixedState(memory, tuple(zeros))
+
+    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
+        """See `EncoderDecoder`."""
+        output, cell, *_ = state.target
+        first = self._first_step(self.target_embedding(tokens), output, cell, Memory(*state.source))
+        x, h = first.x, first.output
+        target = [first.output, first.cell]
+        for i, (below, layer) in enumerate(pairwise(self.decoder), start=1):
+            x = self._next_input(below, x, h)
+            h, cell = layer.step(x, *state.target[2 * i : 2 * i + 2])
+            target += [h, cell]
+        return h, FixedState(state.source, tuple(target))
+
+    @torch.inference_mode()
+    def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
+        """See `ShowsAttention`."""
+        return {"cross": self._first_layer(target_in, self._encode(source)).weights[None]}
+
+    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
+        """See `CountsFlops`. The products with half of f, which are computed twice, count once."""
+        c, d = self.config, self.config.d_model
+        S, T, pairs = (float(n.sum()) for n in (source_lengths, target_lengths, source_lengths * target_lengths))
+        stacked = 4 * d * (3 * d + d)  # a layer that reads half of f and h
+        column = 4 * d * (c.d_embedding + d) + (c.num_layers - 1) * stacked
+        first = 4 * d * (c.d_context + c.d_embedding + d)
+        products = {
+            "encoder": S * 2 * column,
+            "interface": S * (10 * d + d) * c.d_context,
+            "attention": T * d * d + pairs * (d + c.d_context),
+            "decoder": T * (first + (c.num_decoder_layers - 1) * stacked),
+            "output layer": T * d * self.vocabulary_size,
+        }
+        return with_backward({part: 2 * count for part, count in products.items()})
+
+    def _encode(self, source: Tensor) -> Memory:
+        """Both columns, and the interface (equations 5, 7 and 8): [B, S] ids."""
+        padding = source == PAD
+        embedded, lengths = self.source_embedding(source), (~padding).sum(dim=1)
+        (h_1, f_1), (h_2, f_2) = (self._column(layers, embedded, lengths, i) for i, layers in enumerate(self.columns))
+        values = self.projection(torch.cat([h_1, h_2, f_1, f_2], dim=-1))
+        return Memory(values, self.attention.key(values), padding)
+
+    def _column(
+        self, layers: Sequence[FastForwardLSTM], x: Tensor, lengths: Tensor, backwards: int
+    ) -> tuple[Tensor, Tensor]:
+        """h [B, S, d] and f [B, S, 4 d] of the last layer.
+
+        Args:
+            x: embeddings [B, S, d_embedding].
+            lengths: of the sentences [B].
+            backwards: 1 if the first layer reads from right to left, else 0.
+        """
+        h = layers[0](x, lengths if backwards else None)
+        for k, (below, layer) in enumerate(pairwise(layers), start=1):
+            x = self._next_input(below, x, h)
+            h = layer(x, lengths if (k + backwards) % 2 else None)
+        return self.dropout(h), layers[-1].feed_forward(x)
+
+    def _next_input(self, layer: FastForwardLSTM, x: Tensor, h: Tensor) -> Tensor:
+        """[Half(f), Dr(h)], which the layer above reads, from the input and the output of `layer` (equation 5)."""
+        return torch.cat([layer.half_feed_forward(x), self.dropout(h)], dim=-1)
+
+    def _first_layer(self, target_in: Tensor, memory: Memory) -> FirstStep:
+        """All positions [B, T] of the decoder's first layer, stacked: its input depends on its last output."""
+        output, cell = self.decoder[0].zeros(memory.keys)
+        steps = []
+        for y in self.target_embedding(target_in).unbind(dim=1):
+            steps.append(self._first_step(y, output, cell, memory))
+            output, cell = steps[-1].output, steps[-1].cell
+        return FirstStep(*(torch.stack(parts, dim=1) for parts in zip(*steps, strict=True)))
+
+    def _first_step(self, y: Tensor, output: Tensor, cell: Tensor, memory: Memory) -> FirstStep:
+        """One position of the decoder's first layer (equations 8 to 10): the last word's embedding `y` [N, ...]."""
+        query = output.view(len(memory.keys), -1, output.size(1))  # [A, N / A, d]
+        weights = self.attention(query, memory.keys, memory.padding)
+        context = (weights @ memory.values).flatten(0, 1)
+        x = torch.cat([context, y], dim=-1)
+        return FirstStep(weights.flatten(0, 1), x, *self.decoder[0].step(x, output, cell))
+
+
+def _layers(inputs: int, d: int, count: int) -> Any:
+    """LSTM layers: the first reads `inputs`, the others half of f and h."""
+    return nn.ModuleList(FastForwardLSTM(3 * d if k else inputs, d) for k in range(count))

@@ -1,0 +1,142 @@
+"""Exports are checked against CTranslate2 itself, through translators that load them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import pytest
+import torch
+
+from nmt_cli.checkpoint import load_model
+from nmt_cli.ctranslate2 import writing as converter
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import ModelOptions
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.export.loading import load_with
+from nmt_cli.export.writing import write_export
+
+LINES = ["abcdefgh" * 3, "hgf", "", "a", "bad cab", "xyz"]
+
+MODELS: dict[str, dict[str, Any]] = {
+    "the paper's": {},
+    "pre-norm": {"model": {"norm": "pre", "num_layers": 2}},
+    "learned positions, shorter than the lines": {"model": {"positions": "learned", "max_positions": 6}},
+    "no positions": {"model": {"positions": "none"}},
+    "GELU": {"model": {"activation": "gelu"}},
+    "SwiGLU": {"model": {"activation": "swish", "gated_feed_forward": True}},
+    "biases": {"model": {"attention_biases": True, "output_bias": True}},
+    "separate vocabularies": {"separate": True},
+    "a shallow decoder": {"model": {"num_layers": 2, "num_decoder_layers": 1}},
+    "an odd width": {"model": {"d_model": 15, "num_heads": 3}},
+}
+
+
+def check_equal(theirs: list[Translation], ours: list[Translation]) -> None:
+    """Fail unless the outputs are the same, and all their log-probabilities nearly so."""
+    for one, other in zip(theirs, ours, strict=True):
+        for output, expected in zip(one.outputs, other.outputs, strict=True):
+            assert list(output.ids) == list(expected.ids)
+            assert output.token_scores == pytest.approx(expected.token_scores, abs=1e-4)
+            assert output.score == pytest.approx(expected.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_both_programs_find_the_same(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, model: dict[str, Any]
+) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint", noise=0.3, **model)
+    write_export(folder, "ctranslate2", tmp_path / "export")
+    theirs, ours = (
+        load_with(
+            ModelOptions(engine=engine, checkpoints=(tmp_path / name,), device="cpu", chosen={"beam": 1})
+        ).translate_window(LINES)
+        for engine, name in (("ctranslate2", "export"), ("nmt", "checkpoint"))
+    )
+    check_equal(theirs, ours)
+    assert len({translation.text for translation in ours}) > 1
+
+
+def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: Path, tiny_checkpoint: Path) -> None:
+    assert {path.name for path in tiny_export.iterdir()} == {
+        *("config.json", "model.bin", "shared_vocabulary.json"),
+        *("task", "export.json"),
+    }
+    config = json.loads((tiny_export / "config.json").read_text())
+    expected = {"add_source_eos": True, "add_source_bos": False, "decoder_start_token": "<s>", "unk_token": "<unk>"}
+    assert {name: config[name] for name in expected} == expected
+    translator = ctranslate2.Translator(str(tiny_export))
+    never = [["<s>"], ["<pad>"], ["<unk>"]]  # a trained model does not want them
+    (result,) = translator.translate_batch(
+        [["▁", "a", "b"]], beam_size=1, max_decoding_length=5, suppress_sequences=never
+    )
+    ours = load_translator([tiny_checkpoint], "cpu", {"beam": 1, "max_length": 5}).translate_window(["ab"])
+    assert result.hypotheses[0] == ours[0].outputs[0].tokens
+
+
+@pytest.mark.parametrize(
+    ("model", "attention", "reason"),
+    [
+        ({"d_k": 5}, "full", "--d-k"),
+        ({"d_v": 7}, "full", "--d-v"),
+        ({"experts": 4}, "full", "experts"),
+        *(({}, name, name) for name in ("restricted", "relative", "rotary", "alibi")),
+    ],
+)
+def test_what_it_cannot_express_is_named(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, model: dict[str, Any], attention: str, reason: str
+) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint", model=model, attention=attention)
+    with pytest.raises(UsageError, match=f"CTranslate2.*{reason}"):
+        write_export(folder, "ctranslate2", tmp_path / "export")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="CTranslate2 has no model like this one, a Linear"):
+        converter.export(torch.nn.Linear(1, 1), None, [], tmp_path)  # type: ignore[arg-type]
+
+
+def test_a_token_that_is_twice_in_the_vocabulary_is_named(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, task = load_model(tiny_checkpoint)
+    monkeypatch.setattr(task, "target_tokens", lambda ids: ["a" for _ in ids])
+    with pytest.raises(UsageError, match="target vocabulary has 'a' twice"):
+        converter.tokens_of(task)
+
+
+@pytest.mark.parametrize("part", ["linear_0.bias", "layer_norm.gamma"])
+def test_an_export_that_computes_something_else_is_refused(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    correct = converter.converted
+
+    def wrong(model: Any) -> Any:
+        spec = correct(model)
+        layer, array = part.split(".")
+        target = getattr(spec.decoder.layer[0].ffn, layer)
+        setattr(target, array, getattr(target, array) + 0.01)
+        return spec
+
+    monkeypatch.setattr(converter, "converted", wrong)
+    with pytest.raises(CheckpointError, match=r"CTranslate2 computes other log-probabilities.*Nothing was exported"):
+        write_export(tiny_checkpoint, "ctranslate2", tmp_path / "export")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("quantization", ["float16", "bfloat16", "int16", "int8"])
+def test_smaller_weights(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path, quantization: str) -> None:
+    said: list[str] = []
+    out = tmp_path / "export"
+    write_export(tiny_checkpoint, "ctranslate2", out, quantization=quantization, say=said.append)
+    assert re.search(rf"weights in {quantization}: \d+ of 32 equal", said[-1])
+    assert (out / "model.bin").stat().st_size < (tiny_export / "model.bin").stat().st_size
+    assert load_with(
+        ModelOptions(engine="ctranslate2", checkpoints=(out,), device="cpu", chosen={"beam": 1})
+    ).translate(["abc"]) != [""]

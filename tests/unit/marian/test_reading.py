@@ -1,0 +1,370 @@
+"""Imported MarianMTModels compute, tokenise and translate here as they do in Hugging Face Transformers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+
+from nmt_cli import checkpoint
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
+from nmt_cli.marian import writing
+from nmt_cli.marian.reading import load_weights, read
+
+Text = list[tuple[str, str]]
+CODES = [">>deu<<", ">>fra<<"]
+
+
+def _pieces(path: Path, lines: Sequence[str]) -> list[str]:
+    """Learn a SentencePiece model with SentencePiece's own defaults; return its pieces without special symbols."""
+    stem = str(path.with_suffix(""))
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=stem, vocab_size=80, hard_vocab_limit=False, minloglevel=2
+    )
+    Path(f"{stem}.model").rename(path)
+    learned = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return [learned.id_to_piece(i) for i in range(3, learned.get_piece_size())]
+
+
+def _vocab(special: Sequence[str], pieces: Sequence[str]) -> dict[str, int]:
+    """Without every tenth piece."""
+    kept = [piece for number, piece in enumerate(dict.fromkeys(pieces)) if number % 10]
+    return {piece: i for i, piece in enumerate([*special, *CODES, *kept])}
+
+
+def _folder(folder: Path, text: Text, taught: Callable[..., None], shared: bool) -> Path:
+    """Write a MarianMTModel with random weights, biases too, that was taught a little, and a tokenizer of its own."""
+    source, target = (
+        _pieces(folder / f"{name}.spm", lines)
+        for name, lines in zip(("source", "target"), zip(*text, strict=True), strict=True)
+    )
+    if shared:
+        vocabs = [_vocab(["</s>", "<unk>"], [*source, *target])] * 2
+        vocabs[0]["<pad>"] = len(vocabs[0])
+    else:
+        vocabs = [_vocab(["</s>", "<unk>", "<pad>"], side) for side in (source, target)]
+    for vocab, name in zip(vocabs, ("vocab.json", "target_vocab.json"), strict=True):
+        (folder / name).write_text(json.dumps(vocab), encoding="utf-8")
+    languages = {"source_lang": "eng", "target_lang": "deu", "separate_vocabs": not shared}
+    (folder / "tokenizer_config.json").write_text(json.dumps(languages), encoding="utf-8")
+    pad, sizes = vocabs[1]["<pad>"], {"ffn_dim": 24, "attention_heads": 2}
+    config = MarianConfig(
+        pad_token_id=pad,
+        decoder_start_token_id=pad,
+        eos_token_id=0,
+        forced_eos_token_id=None,
+        vocab_size=len(vocabs[0]),
+        decoder_vocab_size=len(vocabs[1]),
+        share_encoder_decoder_embeddings=shared,
+        scale_embedding=True,
+        activation_function="swish",
+        d_model=16,
+        encoder_layers=2 if shared else 3,
+        decoder_layers=2,
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()},
+    )
+    torch.manual_seed(2)
+    model = MarianMTModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias))
+    model.save_pretrained(folder)
+    sources, targets = zip(*text[:8], strict=True)
+    batch = AutoTokenizer.from_pretrained(folder)(sources, text_target=targets, padding=True, return_tensors="pt")
+    batch["labels"].masked_fill_(batch["labels"] == pad, -100)
+    taught(model, lambda: model(**batch).loss)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(text: Text, taught: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With one vocabulary, whose last piece is the padding, as in OPUS-MT."""
+    return _folder(tmp_path_factory.mktemp("shared"), text, taught, shared=True)
+
+
+@pytest.fixture(scope="module", params=["shared", "separate"])
+def marian(
+    request: pytest.FixtureRequest,
+    shared: Path,
+    text: Text,
+    taught: Callable[..., None],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The folder of a MarianMTModel with one vocabulary, or with two."""
+    if request.param == "shared":
+        return shared
+    return _folder(tmp_path_factory.mktemp("separate"), text, taught, shared=False)
+
+
+@pytest.fixture(scope="module")
+def imported(marian: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint."""
+    folder, found = tmp_path_factory.mktemp("imported") / "checkpoint", read(marian)
+    checkpoint.save(folder, found.contents, found.weights, found.task)
+    return folder
+
+
+def their_ids(task: Any, marian: Path, side: str) -> Tensor:
+    """The id there of each of our ids: [V]."""
+    name = "target_vocab.json" if side == "target" and not task.shared_vocabulary else "vocab.json"
+    vocab = json.loads((marian / name).read_text(encoding="utf-8"))
+    size = getattr(task, f"{side}_vocabulary_size")
+    pieces = getattr(task, f"{side}_tokens")(range(size))
+    assert pieces[: EOS + 1] == list(SPECIAL_SYMBOLS)
+    assert size == len(vocab) + 1
+    return torch.tensor([vocab["<pad>" if i == BOS else piece] for i, piece in enumerate(pieces)])
+
+
+def test_the_ids_are_those_of_the_tokenizer(marian: Path, imported: Path, odd_lines: list[str]) -> None:
+    task: Any = checkpoint.load_task(imported / "task")
+    assert task.languages == ("eng", "deu")
+    assert task.config.normalization == "none"  # that of its SentencePiece models is enough
+    tokenizer = AutoTokenizer.from_pretrained(marian, split_special_tokens=True)
+    lines = [*odd_lines, ">>deu<< A dog.", ">>xyz<< A dog.", ">>a b<<c<<", ">>open", " >>deu<< Not first."]
+    for side, theirs in (("source", tokenizer(lines)), ("target", tokenizer(text_target=lines))):
+        ids = their_ids(task, marian, side)
+        ours = [ids[[*getattr(task, f"encode_{side}")(line), EOS]].tolist() for line in lines]
+        assert ours == theirs["input_ids"]
+        assert UNK in task.encode_source(lines[2])
+
+
+@torch.inference_mode()
+def test_a_batch_has_the_same_log_probabilities(marian: Path, imported: Path, text: Text) -> None:
+    """BOS, which Marian's vocabulary does not have, takes no probability from the others."""
+    model, task = checkpoint.load_model(imported)
+    tokenizer, theirs = AutoTokenizer.from_pretrained(marian), AutoModelForSeq2SeqLM.from_pretrained(marian)
+    sources, targets = (list(side) for side in zip(*text[:4], ("Old.", "Alt."), strict=True))
+    batch = tokenizer(sources, text_target=targets, padding=True, return_tensors="pt")
+    start = theirs.config.decoder_start_token_id
+    target_in = torch.cat([torch.full((5, 1), start), batch["labels"][:, :-1]], 1)
+    expected = theirs(batch["input_ids"], batch["attention_mask"], decoder_input_ids=target_in).logits.log_softmax(-1)
+    rows = {side: their_ids(task, marian, side) for side in ("source", "target")}
+    ours = {side: torch.zeros(int(ids.max()) + 1, dtype=torch.long) for side, ids in rows.items()}
+    for side, ids in rows.items():
+        ours[side][ids] = torch.arange(len(ids))
+        ours[side][ids[PAD]] = PAD
+    our_target = ours["target"][target_in]
+    our_target[:, 0] = BOS
+    found = model(ours["source"][batch["input_ids"]], our_target).log_softmax(-1)
+    real, kept = our_target != PAD, torch.arange(found.size(-1)) != BOS
+    torch.testing.assert_close(found[real][:, kept], expected[real][:, rows["target"][kept]], rtol=1e-5, atol=2e-5)
+    assert (found[real][:, BOS] < -15).all()
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_translations_are_the_same(marian: Path, imported: Path, text: Text, beam: int) -> None:
+    lines = [source for source, _ in text[:8]]
+    ours = list(load_translator([imported], "cpu").translate(lines, beam=beam, alpha=0.0, max_length_offset=98))
+    tokenizer, theirs = AutoTokenizer.from_pretrained(marian), AutoModelForSeq2SeqLM.from_pretrained(marian)
+    never = [tokenizer.unk_token_id, theirs.config.pad_token_id]
+    batch = tokenizer(lines, padding=True, return_tensors="pt")
+    generated = theirs.generate(**batch, num_beams=beam, length_penalty=0.0, max_length=98, suppress_tokens=never)
+    ended = (generated[:, :-1] == theirs.config.eos_token_id).any(1).nonzero().flatten().tolist()
+    assert len({ours[i] for i in ended}) > 1
+    expected = tokenizer.batch_decode(generated, skip_special_tokens=True)
+    assert [ours[i] for i in ended] == [expected[i] for i in ended]
+
+
+def test_an_export_of_it_is_the_same_model_again(
+    imported: Path, text: Text, odd_lines: list[str], tmp_path: Path
+) -> None:
+    model, task = checkpoint.load_model(imported)
+    writing.export(model, task, odd_lines[:2], tmp_path)
+    found = read(tmp_path)
+    assert found.contents.source_vocabulary_size == task.source_vocabulary_size
+    assert found.task.difference(task) is None
+    weights = checkpoint.weights_of(model)
+    assert weights.keys() == found.weights.keys()
+    assert all(torch.equal(weights[name], weight) for name, weight in found.weights.items())
+    assert [found.task.encode_source(line) for line in odd_lines] == [task.encode_source(line) for line in odd_lines]
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_an_exported_model_comes_back(
+    made: Callable[..., tuple[Any, Any]], odd_lines: list[str], tmp_path: Path, separate: bool
+) -> None:
+    """Biases that it did not have are zero, and ids and logits are the same."""
+    model, task = made({"separate_vocabularies": separate})
+    (tmp_path / "export").mkdir()
+    writing.export(model, task, odd_lines[:2], tmp_path / "export")
+    found = read(tmp_path / "export")
+    checkpoint.save(tmp_path / "back", found.contents, found.weights, found.task)
+    again, its_task = checkpoint.load_model(tmp_path / "back")
+    assert its_task.difference(task) == "--normalization"  # which its SentencePiece models do
+    assert [its_task.encode_source(line) for line in odd_lines] == [task.encode_source(line) for line in odd_lines]
+    source, target = (torch.tensor([[5, 6, 7, EOS], [8, EOS, PAD, PAD]]), torch.tensor([[BOS, 9], [BOS, 10]]))
+    with torch.no_grad():
+        torch.testing.assert_close(again(source, target), model(source, target), rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def copied(shared: Path, tmp_path: Path) -> Path:
+    shutil.copytree(shared, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def change(path: Path, **fields: Any) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, **fields}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": "bart"}, "its model_type is 'bart', expected 'marian'"),
+        ({"normalize_before": True}, "its normalize_before is True"),
+        ({"normalize_embedding": True}, "its normalize_embedding is True"),
+        ({"scale_embedding": False}, "its scale_embedding is False"),
+        ({"static_position_embeddings": False}, "its static_position_embeddings is False"),
+        ({"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
+        ({"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
+        ({"activation_function": "tanh"}, "its activation_function is 'tanh'"),
+        ({"activation_function": ["relu"]}, "its activation_function is .*relu"),
+        ({"d_model": "wide"}, "config.json: --d-model must be of type int"),
+        ({"decoder_start_token_id": 9999}, "decoder_start_token_id, must be below"),
+    ],
+)
+def test_what_we_do_not_have_is_refused_by_name(copied: Path, fields: dict[str, Any], message: str) -> None:
+    change(copied / "config.json", **fields)
+    with pytest.raises(CheckpointError, match=message):
+        read(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, "config.json: cannot read this file: No such file"),
+        ("config.json", b"{", "config.json: damaged: not a JSON file"),
+        ("config.json", b"[]", "config.json: damaged: expected a JSON object"),
+        ("vocab.json", b'{"a": 1}', "vocab.json: has no <pad>"),
+        ("vocab.json", b'{"<pad>": -1, "<unk>": 1, "</s>": 0}', "ids of pieces"),
+        ("source.spm", None, "source.spm: cannot read it"),
+        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "a": [3]}', "ids of pieces"),
+        ("vocab.json", b'{"<pad>": 0, "<unk>": 1, "</s>": 0}', "'<pad>' and '</s>' have the same id, 0"),
+        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "a": 3, "b": 3}', "'a' and 'b' have the same id, 3"),
+        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "\\ud800": 3}', "vocab.json: damaged: .*surrogates"),
+        ("source.spm", b"x", "is no SentencePiece model"),
+        ("source.spm", b"", "is no SentencePiece model"),
+        ("model.safetensors", None, "has no weights for PyTorch"),
+        ("model.safetensors", b"x", "model.safetensors: cannot read the weights"),
+    ],
+)
+def test_missing_and_damaged_files_are_named(copied: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is None:
+        (copied / name).unlink()
+    else:
+        (copied / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        read(copied)
+
+
+READ = {
+    "config.json": ["activation_function", "d_model", "encoder_layers", "dropout", "decoder_start_token_id"],
+    "tokenizer_config.json": ["source_lang"],
+    "vocab.json": ["<pad>", CODES[0]],
+}
+
+
+def test_odd_values_are_errors_that_name_the_folder(copied: Path) -> None:
+    errors = []
+    for name, keys in READ.items():
+        whole = (copied / name).read_bytes()
+        for key, value in itertools.product(keys, [None, -1, [], ["relu"], {"a": 1}, "\ud800"]):
+            change(copied / name, **{key: value})
+            with pytest.raises((CheckpointError, UsageError)) as error:
+                read(copied)
+            errors.append(str(error.value))
+            (copied / name).write_bytes(whole)
+    assert all(str(copied) in error for error in errors)
+
+
+def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
+    change(copied / "config.json", encoder_layers=3, decoder_layers=3)
+    with pytest.raises(CheckpointError, match=r"do not fit its config.json.*layers\.2.*missing"):
+        read(copied)
+    change(copied / "config.json", encoder_layers=2, decoder_layers=1)
+    with pytest.raises(CheckpointError, match=r"do not fit its config.json, which has no model\.decoder\.layers\.1"):
+        read(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("model.encoder.layers.1.self_attn.q_proj.weight", lambda weight: weight.repeat(1, 2), "expected [16, 16]"),
+        ("model.decoder.layers.0.fc2.bias", lambda weight: weight.repeat(2), "expected [16]"),
+        ("model.shared.weight", lambda weight: weight.repeat(1, 2), "lack embeddings of the width"),
+        ("model.decoder.layers.1.fc1.weight", lambda weight: weight / 0.0, "values that are not finite"),
+        ("final_logits_bias", lambda weight: weight * torch.nan, "values that are not finite"),
+    ],
+)
+def test_weights_of_another_shape_and_damaged_ones_are_named(
+    copied: Path, name: str, changed: Callable[[Tensor], Tensor], message: str
+) -> None:
+    weights = load_file(copied / "model.safetensors")
+    weights[name] = changed(weights[name])
+    save_file(weights, copied / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"({re.escape(name)}|its weights) .*{re.escape(message)}"):
+        read(copied)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no such directory"):
+        read(tmp_path / "nowhere")
+
+
+def test_languages_are_given_or_named(copied: Path) -> None:
+    assert read(copied, (None, "de")).task.languages == ("eng", "de")
+    (copied / "tokenizer_config.json").unlink()
+    with pytest.raises(UsageError, match="names no source_lang: give --source-lang"):
+        read(copied)
+    assert read(copied, ("en", "de")).task.languages == ("en", "de")
+
+
+def test_weights_in_the_older_form(copied: Path) -> None:
+    """They are read without unpickling anything but tensors."""
+    expected = read(copied).weights
+    state = AutoModelForSeq2SeqLM.from_pretrained(copied).state_dict()
+    (copied / "model.safetensors").unlink()
+    torch.save(state, copied / "pytorch_model.bin")
+    found = read(copied).weights
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+    class Code:
+        def __reduce__(self) -> Any:
+            return print, ("this ran",)
+
+    torch.save(Code(), copied / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: cannot read the weights"):
+        read(copied)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_damaged_weights_in_the_oldest_form_are_a_checkpoint_error(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
+    refused = []
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + b"\0" + whole[place + 1 :])
+        try:
+            load_weights(tmp_path)
+        except CheckpointError as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert all(str(path) in message for message in refused)
