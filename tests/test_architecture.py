@@ -50,6 +50,7 @@ LEVELS = {
     "packing": 0,
     "registry": 1,
     "presets": 1,
+    "distributed": 2,
     "device": 1,
     "errors": 0,
     "streams": 0,

@@ -18,7 +18,8 @@ from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuratio
 from nmt_cli.commands.train_plan import dry_run, parameters_of, plan_lines, show
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag
-from nmt_cli.device import join_world, prepare_cpu
+from nmt_cli.device import prepare_cpu
+from nmt_cli.distributed import join_world
 from nmt_cli.errors import UsageError, counted, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, Panel, values_of
 from nmt_cli.presets import PRESETS

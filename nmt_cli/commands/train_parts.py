@@ -16,7 +16,7 @@ from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_pieces
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, Task

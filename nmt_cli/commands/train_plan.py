@@ -23,7 +23,8 @@ from nmt_cli.commands.train_parts import (
     vocabulary_of,
 )
 from nmt_cli.config import RunConfig, resolve
-from nmt_cli.device import World, choose_device
+from nmt_cli.device import choose_device
+from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule, Task
 from nmt_cli.presets import BY_SIZE

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt_cli.device import World, autocast, explain_lost_ranks
+from nmt_cli.device import autocast
+from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
 
 

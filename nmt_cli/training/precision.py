@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.training.run_directory import CONFIG, read_config
 
 SMALLEST = 1_000_000  # parameters of the smallest model that uses bfloat16 on a CPU; smaller ones do not gain from it

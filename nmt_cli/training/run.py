@@ -26,7 +26,7 @@ from torch import Tensor
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.parts import Parts

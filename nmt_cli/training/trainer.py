@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.batching import Indices
-from nmt_cli.device import World, is_out_of_memory
+from nmt_cli.device import is_out_of_memory
+from nmt_cli.distributed import World
 from nmt_cli.errors import TrainingError, counted
 from nmt_cli.interfaces import Batch
 from nmt_cli.training.freezing import trained

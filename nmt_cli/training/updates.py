@@ -9,7 +9,7 @@ import torch
 from nmt_cli.data.batching import BatchPlan, Indices, load_batch
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.data.prefetch import Prefetcher
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.interfaces import Batch
 
 AHEAD = 2  # updates whose batches are made before they are needed

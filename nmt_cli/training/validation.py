@@ -9,7 +9,8 @@ import torch
 
 from nmt_cli.data.batching import length_buckets, load_batch
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.device import World, autocast
+from nmt_cli.device import autocast
+from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Criterion, Task
 

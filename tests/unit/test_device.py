@@ -1,27 +1,15 @@
-"""Devices by name, precision, and a world of one rank. tests/faults/test_processes.py has worlds of several."""
+"""Devices by name, precision and memory."""
 
 from __future__ import annotations
 
 import ctypes
-import re
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from nmt_cli import device
-from nmt_cli.device import (
-    CANNOT_START,
-    LOST,
-    autocast,
-    choose_device,
-    explain_lost_ranks,
-    is_out_of_memory,
-    join_world,
-    keep_freed_memory,
-    prepare_cpu,
-)
-from nmt_cli.errors import TrainingError, UsageError
+from nmt_cli.device import autocast, choose_device, is_out_of_memory, keep_freed_memory, prepare_cpu
+from nmt_cli.errors import UsageError
 
 CPU = torch.device("cpu")
 
@@ -97,30 +85,6 @@ def test_the_c_library_keeps_freed_memory(most: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     keep_freed_memory()
     assert values == {-3: min(most, 1 << 30), -1: (1 << 31) - 1}
-
-
-@pytest.mark.parametrize(
-    ("error", "what", "message"),
-    [
-        (dist.DistBackendError("NCCL error\nLast error:\nDuplicate GPU"), CANNOT_START, "NCCL error Last error: Dup"),
-        (RuntimeError("Connection closed by peer. See\nframe 0"), LOST, "Connection closed by peer)"),
-    ],
-)
-def test_the_cause_is_shown(error: Exception, what: str, message: str) -> None:
-    """NCCL's follows its first line; other errors have a trace of calls there."""
-    with pytest.raises(TrainingError, match=re.escape(f"{what} (torch: {message}")), explain_lost_ranks(what):
-        raise error
-
-
-def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    with join_world("cpu", timeout_minutes=1) as world:
-        assert (world.rank, world.size, world.is_main) == (0, 1, True)
-        assert world.start_sum(torch.tensor([1.5, 2.0]))() == [1.5, 2.0]
-        assert world.start_any([True, False])() == [True, False]
-        world.barrier()
-    assert not dist.is_initialized()
 
 
 @pytest.mark.parametrize(("wish", "expected"), [(None, 3), ("4", 4)])

@@ -14,7 +14,7 @@ import torch
 from nmt_cli import registry
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
 from nmt_cli.commands.train_plan import plan_lines
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.presets import BY_SIZE, PRESETS
 from nmt_cli.training import length
 from nmt_cli.training.length import Length

@@ -17,7 +17,7 @@ from nmt_cli.cli import main
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
 from nmt_cli.data.batching import load_batch
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.interfaces import PAD
 from nmt_cli.training.origin import load
 

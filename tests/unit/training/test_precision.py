@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
 from nmt_cli.training import precision
 from nmt_cli.training.precision import SMALLEST, choose_precision

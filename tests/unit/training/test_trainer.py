@@ -18,7 +18,7 @@ from nmt_cli.commands.train import train
 from nmt_cli.commands.train_parts import TrainOptions, describe
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
-from nmt_cli.device import World
+from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
 from nmt_cli.layers import packed_attention

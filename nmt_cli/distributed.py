@@ -1,0 +1,195 @@
+"""The ranks of a distributed run: a process each, started by torchrun."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+from torch.distributed.rendezvous import rendezvous
+
+from nmt_cli.device import choose_device
+from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
+
+_GLOO = ("/gloo/", "pair closure", "Timed out", "Connection")  # in its errors, which have no type of their own
+
+LOST = (
+    "another rank failed, or did not respond within --timeout-minutes. Run the same command again to resume from the "
+    "last checkpoint."
+)
+CANNOT_START = "the processes cannot reach each other."
+
+
+@dataclass(frozen=True)
+class World:
+    """The ranks of a run, as one of them sees them."""
+
+    rank: int
+    size: int
+    device: torch.device
+    timeout: timedelta | None = None
+    gloo: dist.ProcessGroup | None = None  # on GPUs, for barriers and flags; None is the default group
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank writes the files and the messages."""
+        return self.rank == 0
+
+    @property
+    def is_first_of_machine(self) -> bool:
+        """Whether this rank does what is done once on each machine."""
+        return _local_rank() == 0
+
+    def start_sum(self, tensor: Tensor) -> Callable[[], list[float]]:
+        """Start to add `tensor` [n] over all ranks, in place; the returned function waits, and returns the numbers.
+
+        On a GPU, what follows sees the sum, and only the returned function waits for it.
+
+        Raises:
+            TrainingError: a rank failed, or did not respond in time; from either.
+        """
+        work = done = None
+        if dist.is_initialized():
+            with explain_lost_ranks():
+                work = dist.all_reduce(tensor, async_op=True)
+                work.get_future().wait()  # on a GPU, its stream waits
+        numbers = tensor.to("cpu", non_blocking=True)  # from a GPU into pinned memory
+        if tensor.is_cuda:
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record()
+
+        def read() -> list[float]:
+            if work is not None:
+                with explain_lost_ranks():
+                    work.wait()
+            if done is not None:
+                done.synchronize()
+            return list(numbers.tolist())
+
+        return read
+
+    def from_main(self, *numbers: float) -> list[float]:
+        """Wait for the numbers of the main rank, and return them on all ranks.
+
+        Raises:
+            TrainingError: as `start_sum`.
+        """
+        sent = numbers if self.is_main else [0.0] * len(numbers)
+        return self.start_sum(torch.tensor(sent, dtype=torch.float64, device=self.device))()
+
+    def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
+        """Start to find out for each flag whether it is set on any rank; the returned function waits for the answer.
+
+        Neither waits for the GPU.
+
+        Raises:
+            TrainingError: as `start_sum`.
+        """
+        counts = torch.tensor(flags, dtype=torch.uint8)
+        work = None
+        if dist.is_initialized():
+            with explain_lost_ranks():
+                work = dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo, async_op=True)
+
+        def answer() -> list[bool]:
+            if work is not None:
+                with explain_lost_ranks():
+                    work.wait()
+            return [count > 0 for count in counts.tolist()]
+
+        return answer
+
+    def barrier(self) -> None:
+        """Wait for all ranks. Rank 0 names the ranks that are missing."""
+        if dist.is_initialized():
+            with explain_lost_ranks():
+                dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
+
+
+@contextlib.contextmanager
+def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
+    """Join the ranks that torchrun started, or make a world of one.
+
+    When a rank fails, the others fail too: their connections break, or time out after `timeout_minutes`. The first rank
+    to fail raises its error, the others exit without a message.
+    """
+    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if size == 1:
+        yield World(rank, size, _own_device(device_name))
+        return
+    timeout = timedelta(minutes=timeout_minutes)
+    with explain_lost_ranks(CANNOT_START):
+        store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps one store for all restarts
+        store = PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    try:
+        if ":" in device_name and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+            raise UsageError(f"--device {device_name}: each process needs a GPU of its own; give --device cuda")
+        device = _own_device(device_name)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
+        with explain_lost_ranks(CANNOT_START):
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+            gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
+        world = World(rank, size, device, timeout, gloo)
+        world.barrier()
+        yield world
+        dist.destroy_process_group()
+    except BaseException as error:
+        signal.alarm(30)  # a broken NCCL group can block the exit
+        if isinstance(error, Exception):
+            get_error_handler().record_exception(error)  # for torchrun's report
+        if not _reports(error, rank, store):
+            raise SystemExit(getattr(error, "exit_code", 1)) from error
+        if rank and isinstance(error, NmtError):
+            error.args = (f"rank {rank}: {error}",)
+        raise
+
+
+@contextlib.contextmanager
+def explain_lost_ranks(what: str = LOST, computing: bool = False) -> Iterator[None]:
+    """Raise a TrainingError where ranks communicate and one is lost.
+
+    Args:
+        what: the message, to which torch's is added.
+        computing: not only communication is done here; other errors pass.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if computing and not isinstance(error, dist.DistError) and not any(sign in str(error) for sign in _GLOO):
+            raise
+        lines = [line.strip() for line in str(error).splitlines()]
+        # NCCL's cause follows its first line; other errors have a trace of calls there.
+        cause = " ".join(lines) if isinstance(error, dist.DistBackendError) else lines[0].split(". ")[0]
+        raise TrainingError(f"{what} (torch: {cause})") from error
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def _own_device(name: str) -> torch.device:
+    device = choose_device(name, _local_rank())
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def _reports(error: BaseException, rank: int, store: Any) -> bool:
+    """Return whether this rank reports `error`: the first rank to fail does; after a signal, rank 0."""
+    if isinstance(error, (Interrupted, KeyboardInterrupt)):
+        return rank == 0
+    try:
+        return bool(store.compare_set("failed", "", str(rank)) == str(rank).encode())
+    except RuntimeError:  # the rank that hosts the store has ended
+        return True
