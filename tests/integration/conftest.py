@@ -43,9 +43,18 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def data(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(nmt: Nmt, prepare: Callable[..., Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, prepared."""
-    folder = tmp_path_factory.mktemp("prepared") / "data"
-    splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", corpus / split)]
-    run_nmt("prepare", "--source-lang", "en", "--target-lang", "de", *splits, "--vocab-size", 120, "--out", folder)
-    return folder
+    return prepare(nmt, corpus, tmp_path_factory.mktemp("prepared") / "data")
+
+
+@pytest.fixture(scope="session")
+def prepare() -> Callable[[Nmt, Path, Path], Path]:
+    """Prepares `corpus` as `folder`."""
+
+    def run(nmt: Nmt, corpus: Path, folder: Path) -> Path:
+        splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", corpus / split)]
+        nmt("prepare", "--source-lang", "en", "--target-lang", "de", *splits, "--vocab-size", 120, "--out", folder)
+        return folder
+
+    return run

@@ -1,4 +1,4 @@
-"""From raw text to a score by the real commands, on a task with a known answer."""
+"""From raw text to a score by the real commands, on a task with a known answer. They run without the annexes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import math
 import re
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from annexes import ANNEXES, copy_without
 from number_names import name
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
@@ -22,6 +24,18 @@ TINY = (
 
 COMPILER = "torch._dynamo"
 """PyTorch's compiler, whose import takes more than a second. With PYTHONPROFILEIMPORTTIME, Python lists the imports."""
+
+
+@pytest.fixture(scope="module")
+def nmt(nmt: Nmt, tmp_path_factory: pytest.TempPathFactory) -> Nmt:
+    """The core alone: the package without any annex."""
+    core = copy_without(ANNEXES, tmp_path_factory.mktemp("core"))
+    return partial(nmt, PYTHONPATH=str(core), PYTHONSAFEPATH="1")
+
+
+@pytest.fixture(scope="module")
+def data(nmt: Nmt, prepare: Callable[..., Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(nmt, corpus, tmp_path_factory.mktemp("prepared") / "data")
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +107,13 @@ def test_checkpoints_hold_all_that_is_needed(nmt: Nmt, averaged: Path, tmp_path:
     assert done.stdout == f"{name(42, 'de')}\n"
     assert COMPILER not in done.stderr
     assert list(averaged.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("annex", ANNEXES)
+def test_each_annex_can_be_taken_away(nmt: Nmt, annex: str, averaged: Path, tmp_path: Path) -> None:
+    rest = copy_without([annex], tmp_path)
+    done = nmt("translate", averaged, stdin=f"{name(42, 'en')}\n", PYTHONPATH=str(rest))
+    assert done.stdout == f"{name(42, 'de')}\n"
 
 
 def test_python_gives_what_the_command_gives(averaged: Path, corpus: Path, hypotheses: Path) -> None:
