@@ -120,7 +120,7 @@ def read_contents(folder: Path) -> Contents:
         )
     content = _read_object(path)
     if content.get("schema") != SCHEMA:
-        theirs = "; `nmt import` makes a checkpoint of a MarianMTModel" if "model_type" in content else ""
+        theirs = "; `nmt import` reads models of other programs" if "model_type" in content else ""
         raise CheckpointError(
             f"{path}: schema {content.get('schema')!r}; this version of nmt reads schema {SCHEMA}{theirs}"
         )

@@ -1,4 +1,4 @@
-"""Flags of fairseq, OpenNMT-py, Sockeye and others, and what to use instead, for messages about unknown flags."""
+"""Flags of other toolkits, and the flags here in their place, for messages about unknown flags."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class SentencePieces(Vocabulary):
 class WordPieces(Listed):
     """Word pieces: each word is cut from its start into the longest pieces in the vocabulary.
 
-    Wu et al. 2016 (GNMT), section 4.1. A word is a space, written U+2581, and all that follows up to the next one. A
+    Wu et al. 2016, section 4.1. A word is a space, written U+2581, and all that follows up to the next one. A
     run of unknown characters is one UNK (or its bytes); the rest of the word is kept.
     """
 

@@ -14,7 +14,7 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class SGDConfig:
-    """Settings of SGD; the defaults are those of ConvS2S (Gehring et al. 2017, section 4.2)."""
+    """Settings of SGD; the defaults are from Gehring et al. 2017, section 4.2."""
 
     momentum: float = option(0.99, "Momentum.", minimum=0.0, maximum=1.0)
     nesterov: bool = option(True, "Nesterov's form of the momentum.")

@@ -147,7 +147,7 @@ def test_a_changed_config_is_detected(folder: Path) -> None:
     [
         ({"schema": 2}, r"config\.json: schema 2"),
         ({"schema": None}, r"schema None"),
-        ({"schema": None, "model_type": "marian"}, "`nmt import` makes a checkpoint of a MarianMTModel"),
+        ({"schema": None, "model_type": "marian"}, "`nmt import` reads models of other programs"),
         ({"source_vocabulary_size": -1}, r"source_vocabulary_size must be at least 1, not -1"),
         ({"target_vocabulary_size": "20"}, r"target_vocabulary_size must be of type int, not '20'"),
         ({"shared_vocabulary": 1}, r"shared_vocabulary must be of type bool"),
