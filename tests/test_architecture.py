@@ -29,6 +29,7 @@ LEVELS = {
     "api": 6,
     "commands": 6,
     "parsing": 7,
+    "table2": 7,
     "export": 5,
     "serving": 5,
     "training": 4,
@@ -102,7 +103,7 @@ def test_imports_run_downward() -> None:
             there = part(name)
             if there != here and LEVELS[there] >= LEVELS[here]:
                 upward.append((module_name(path), name))
-            if there != here and ({here, there} <= set(STRANGERS) or there == "parsing"):
+            if there != here and ({here, there} <= set(STRANGERS) or there in ("parsing", "table2")):
                 strangers.append((module_name(path), name))
     assert (upward, strangers) == ([], [])
 

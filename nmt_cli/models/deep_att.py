@@ -116,6 +116,14 @@ class DeepAtt(EncoderDecoder):
             else:
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        return {
+            **super().parts(),
+            "encoder": [self.columns, self.projection],
+            "decoder": [self.attention, self.decoder],
+        }
+
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `Model`."""
         steps = self._first_layer(target_in, self._encode(source))

@@ -63,6 +63,14 @@ class GNMT(EncoderDecoder):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        return {
+            **super().parts(),
+            "encoder": [self.from_left, self.from_right, self.encoder],
+            "decoder": [self.bottom, self.attention, self.decoder],
+        }
+
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`."""
         encoded, keys, padding = self._encode(source)
