@@ -28,7 +28,7 @@ _METAVARS = {int: "N", float: "X", Path: "FILE"}
 class Panel(NamedTuple):
     """The flags of one dataclass, under a title in a command's help."""
 
-    title: str
+    title: str  # empty: its flags are hidden
     config: type[Any]
     section: str = ""  # where given, the flag of each field can also be written as `--SECTION.FIELD`
 
@@ -157,23 +157,20 @@ def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Paramet
     owners = Counter(field.name for panel in [*more.panels, *shown] for field, _ in fields(panel.config))
     found: dict[str, inspect.Parameter] = {}
 
-    def add(panel: Panel, hidden: bool = False) -> None:
+    def add(panel: Panel) -> None:
         for field, hint in fields(panel.config):
             names = [] if field.name in own.union(more.without, more.selected) else [field.name]
             names += [f"{panel.section}.{field.name}"] if panel.section else []
             for name in names:
-                hides = hidden or name != names[0 if owners[field.name] == 1 else -1]
-                info = _option(field, hint, [_switch(name, hint)], rich_help_panel=panel.title, hidden=hides)
+                hidden = not panel.title or name != names[0 if owners[field.name] == 1 else -1]
+                info = _option(field, hint, [_switch(name, hint)], rich_help_panel=panel.title, hidden=hidden)
                 found.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
     for panel in more.panels:
         add(panel)
-    for kind, used in more.selected.items():
-        found[kind] = _parameter(kind, str, _choice(kind, used.name))
-    for panel in shown:
+    found |= {kind: _parameter(kind, str, _choice(kind, used.name)) for kind, used in more.selected.items()}
+    for panel in [*shown, *others]:
         add(panel)
-    for panel in others:
-        add(panel, hidden=True)
     return found.values()
 
 

@@ -118,11 +118,8 @@ class DeepAtt(EncoderDecoder):
 
     def parts(self) -> dict[str, list[Any]]:
         """See `HasParts`."""
-        return {
-            **super().parts(),
-            "encoder": [self.columns, self.projection],
-            "decoder": [self.attention, self.decoder],
-        }
+        encoder, decoder = [self.columns, self.projection], [self.attention, self.decoder]
+        return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `Model`."""

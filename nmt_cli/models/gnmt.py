@@ -65,11 +65,8 @@ class GNMT(EncoderDecoder):
 
     def parts(self) -> dict[str, list[Any]]:
         """See `HasParts`."""
-        return {
-            **super().parts(),
-            "encoder": [self.from_left, self.from_right, self.encoder],
-            "decoder": [self.bottom, self.attention, self.decoder],
-        }
+        encoder = [self.from_left, self.from_right, self.encoder]
+        return {**super().parts(), "encoder": encoder, "decoder": [self.bottom, self.attention, self.decoder]}
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`."""

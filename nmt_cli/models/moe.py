@@ -107,11 +107,9 @@ class MoE(EncoderDecoder):
 
     def parts(self) -> dict[str, list[Any]]:
         """See `HasParts`."""
-        return {
-            **super().parts(),
-            "encoder": [self.from_left, self.from_right, self.encoder_top, self.encoder_experts],
-            "decoder": [self.decoder_bottom, self.decoder_top, self.decoder_experts, self.attention],
-        }
+        encoder = [self.from_left, self.from_right, self.encoder_top, self.encoder_experts]
+        decoder = [self.decoder_bottom, self.decoder_top, self.decoder_experts, self.attention]
+        return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`."""
