@@ -40,14 +40,15 @@ def command_reference() -> Iterator[str]:
     for name in command_names():
         yield f"## nmt {name}\n\n{command(name).help}\n"
         sections = panels(name)
-        kinds = {opt.lstrip("-") for parameter in command(name).params for opt in parameter.opts} & set(registry.KINDS)
-        for kind in sorted(kinds, key=registry.KINDS.index):
+        for kind in [parameter.name for parameter in command(name).params if parameter.name in registry.KINDS]:
             for component in registry.names(kind):  # the help shows the flags of selected components only
-                sections |= panels(name, f"--{kind}", component)
+                for title, parameters in panels(name, f"--{kind}", component).items():
+                    sections.setdefault(title, parameters)
         for title, parameters in sections.items():
             yield f"### nmt {name}: {title}\n" if title else ""
             for parameter in parameters:
-                yield f"`{written(parameter)}`\n: {parameter.help}\n"
+                listing = parameter.help.replace("\n", "\n  - ")  # of components
+                yield f"`{written(parameter)}`\n: {listing}\n"
 
 
 def command(*words: str) -> Any:

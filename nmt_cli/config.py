@@ -101,14 +101,7 @@ def configure(
         defaults: the component of each kind that is used unless a layer selects another.
         sections: the dataclasses of the other sections.
     """
-    classes = dict(sections)
-    for kind, name in defaults.items():
-        selected = {origin: str(layer[kind]) for origin, layer in layers.items() if kind in layer}
-        origin, name = list(selected.items())[-1] if selected else ("", name)
-        try:
-            classes[kind] = registry.find(kind, name).config
-        except UsageError as error:
-            raise UsageError(f"{origin}{error}") from error
+    classes = {**sections, **{kind: component.config for kind, component in select(layers, defaults).items()}}
     values: dict[str, dict[str, Any]] = {section: {} for section in classes}
     origins: dict[str, dict[str, str]] = {section: {} for section in classes}
     for position, (origin, layer) in enumerate(layers.items(), 1):
@@ -119,6 +112,19 @@ def configure(
                 values[section][field] = layer[name]
                 origins[section][field] = origin
     return {section: construct(cls, values[section], origins[section]) for section, cls in classes.items()}
+
+
+def select(layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]) -> dict[str, registry.Component]:
+    """Return the component of each kind that the last layer with its name selects, or else the default."""
+    found = {}
+    for kind, default in defaults.items():
+        named = [("", default), *((origin, str(layer[kind])) for origin, layer in layers.items() if kind in layer)]
+        origin, name = named[-1]
+        try:
+            found[kind] = registry.find(kind, name)
+        except UsageError as error:
+            raise UsageError(f"{origin}{error}") from error
+    return found
 
 
 def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Collection[str]) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,9 +15,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand
 
+from nmt_cli import registry
 from nmt_cli.config import COMMAND_LINE, construct, fields, flag
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.foreign_flags import instead_of
+from nmt_cli.registry import Component
 
 IMPORTS_HELP = "Import a Python module that registers components."
 _METAVARS = {int: "N", float: "X", Path: "FILE"}
@@ -25,22 +28,17 @@ _METAVARS = {int: "N", float: "X", Path: "FILE"}
 class Panel(NamedTuple):
     """The flags of one dataclass, under a title in a command's help."""
 
-    title: str
+    title: str  # empty: its flags are hidden
     config: type[Any]
     section: str = ""  # where given, the flag of each field can also be written as `--SECTION.FIELD`
 
 
 class MoreFlags(NamedTuple):
-    """The flags of components. The help shows those of the selected ones only."""
+    """The flags of a command besides its own."""
 
     panels: Sequence[Panel]
-    choices: Mapping[str, Sequence[str]] = {}  # the names that each kind of component may have
-    selected: Mapping[str, str] = {}  # the component of each kind that is used if no flag selects one
+    selected: Mapping[str, Component] = {}  # by kind: the help shows the flags of these components
     without: Collection[str] = ()  # fields of the panels that are no flags of this command
-
-    def shows(self, panel: Panel) -> bool:
-        """Return whether the help shows the flags of `panel`."""
-        return panel.section not in self.selected or panel.title == f"{panel.section} {self.selected[panel.section]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +70,10 @@ class CommandWithSections(TyperCommand):
             if param.param_type_name == "argument":
                 sections.setdefault("Arguments", []).append((str(param.metavar), str(getattr(param, "help", ""))))
             elif record := param.get_help_record(ctx):
-                sections.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(record)
+                first, *values = record[1].split("\n")
+                rows = sections.setdefault(getattr(param, "rich_help_panel", None) or "Options", [])
+                rows.append((record[0], first))
+                rows.extend((f"  {name}", about) for name, _, about in (value.partition(": ") for value in values))
         for title, rows in sections.items():
             with formatter.section(title[0].upper() + title[1:]):
                 formatter.write_dl(rows, col_max=34)
@@ -103,16 +104,18 @@ def values_of(words: Sequence[str], name: str) -> list[str]:
     return values + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
 
 
+def components_in(words: Sequence[str], kinds: Iterable[str]) -> dict[str, str]:
+    """Return the components that flags among the words of a command line select, by kind."""
+    return {kind: values[-1] for kind in kinds if (values := values_of(words, flag(kind)))}
+
+
 def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     """Return a function whose signature typer reads as the command's arguments and flags, and that runs the command."""
     own = list(_own_parameters(command.options))
     names = {parameter.name for parameter in own}
-    more = command.more_flags(words) if command.more_flags else MoreFlags(())
-    more = more._replace(
-        selected={kind: [default, *values_of(words, flag(kind))][-1] for kind, default in more.selected.items()}
-    )
-    taken = names.union(more.without)
-    parameters = [*own, *_more_parameters(more, taken), *_dotted_parameters(more.panels)]
+    with main_rank_reports():
+        more = command.more_flags(words) if command.more_flags else MoreFlags(())
+    parameters = [*own, *_more_parameters(more, names)]
 
     def run(**values: Any) -> None:
         given = {
@@ -142,35 +145,32 @@ def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
         yield _parameter(field.name, hint, info, required)
 
 
-def _more_parameters(more: MoreFlags, taken: set[str]) -> Iterator[inspect.Parameter]:
-    """Yield the flags of the panels. A field of several panels has one flag, described as a panel in the help has it.
+def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Parameter]:
+    """Return the flags of the panels, the flags that select components, and the flags of components.
 
-    The flags that choose components follow those of panels that are not components'.
+    Each field has the flags `--FIELD`, unless the command has one of this name, and `--SECTION.FIELD`. The help shows
+    one of them: the second where several sections have the field. The flags of other components than the selected ones
+    are hidden. They are accepted because a file may select their component; else `config` says who has them.
     """
-    owners: dict[str, tuple[Panel, dataclasses.Field[Any], Any]] = {}
-    for panel in sorted(more.panels, key=more.shows, reverse=True):
+    shown = [Panel(f"{kind} {used.name}", used.config, kind) for kind, used in more.selected.items()]
+    others = [Panel("", other.config, kind) for kind in more.selected for other in registry.components(kind)]
+    owners = Counter(field.name for panel in [*more.panels, *shown] for field, _ in fields(panel.config))
+    found: dict[str, inspect.Parameter] = {}
+
+    def add(panel: Panel) -> None:
         for field, hint in fields(panel.config):
-            if field.name not in taken | more.choices.keys():
-                owners.setdefault(field.name, (panel, field, hint))
-    flags: dict[bool, list[inspect.Parameter]] = {False: [], True: []}
-    for name, (panel, field, hint) in owners.items():
-        info = _option(field, hint, [_switch(name, hint)], rich_help_panel=panel.title, hidden=not more.shows(panel))
-        flags[panel.section in more.choices].append(_parameter(name, hint, info))
-    yield from flags[False]
-    others = (f"--{kind} {name}" for kind, used in more.selected.items() for name in more.choices[kind] if name != used)
-    title = " ".join(["components", *(f"({other} --help shows its flags)" for other in itertools.islice(others, 1))])
-    yield from (_parameter(kind, str, _choice(kind, names, title)) for kind, names in more.choices.items())
-    yield from flags[True]
+            names = [] if field.name in own.union(more.without, more.selected) else [field.name]
+            names += [f"{panel.section}.{field.name}"] if panel.section else []
+            for name in names:
+                hidden = not panel.title or name != names[0 if owners[field.name] == 1 else -1]
+                info = _option(field, hint, [_switch(name, hint)], rich_help_panel=panel.title, hidden=hidden)
+                found.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
-
-def _dotted_parameters(panels: Sequence[Panel]) -> Iterable[inspect.Parameter]:
-    """Return the hidden flags `--SECTION.FIELD`."""
-    found = {}
-    for panel in panels:
-        for field, hint in fields(panel.config) if panel.section else ():
-            name = f"{panel.section}__{field.name}"
-            info = _option(field, hint, [_switch(f"{panel.section}.{field.name}", hint)], hidden=True)
-            found[name] = _parameter(name, hint, info)
+    for panel in more.panels:
+        add(panel)
+    found |= {kind: _parameter(kind, str, _choice(kind, used.name)) for kind, used in more.selected.items()}
+    for panel in [*shown, *others]:
+        add(panel)
     return found.values()
 
 
@@ -179,13 +179,15 @@ def _switch(name: str, hint: Any) -> str:
     return f"{flag(name)}/--no-{flag(name).removeprefix('--')}" if hint is bool else flag(name)
 
 
-def _choice(kind: str, names: Sequence[str], title: str) -> Any:
+def _choice(kind: str, used: str) -> Any:
+    """Return the flag that selects a component; each line of its help but the first is about another component."""
+    others = [f"{other.name}: {other.about}" for other in registry.components(kind) if other.name != used]
     return typer.Option(
         flag(kind),
-        help=f"{kind.capitalize()}: {', '.join(names)}.",
+        help="\n".join([f"Selected: {used}.{' Others:' if others else ''}", *others]),
         metavar="NAME",
-        rich_help_panel=title,
-        autocompletion=lambda incomplete: [name for name in names if name.startswith(incomplete)],
+        rich_help_panel="components (--help with another NAME shows its flags)",
+        autocompletion=lambda incomplete: [name for name in registry.names(kind) if name.startswith(incomplete)],
     )
 
 

@@ -154,6 +154,14 @@ class ComputesRows(Protocol):
 
 
 @runtime_checkable
+class HasParts(Protocol):
+    """Optional for a model: its parts, which `nmt train --freeze` takes by name."""
+
+    def parts(self) -> Mapping[str, Sequence[Any]]:
+        """Return the modules of each part, such as `embeddings`, `encoder` and `decoder`."""
+
+
+@runtime_checkable
 class ShowsAttention(Protocol):
     """Optional for a model: its attention weights, which `nmt translate --attention` shows."""
 
@@ -260,6 +268,8 @@ class Task(ABC):
     name: ClassVar[str]
     search_defaults: ClassVar[Mapping[str, float]] = {}
     """Search options such as `beam` and `alpha` where this task's defaults are not those of translation."""
+    presets: ClassVar[Sequence[str]] = ()
+    """Presets for corpora of different sizes, the largest model first."""
     measures: ClassVar[Sequence[str]] = ()
     """The scores of `evaluate` that can choose the best checkpoint of a run: larger is better."""
 

@@ -17,8 +17,9 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
 
 HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of the package that have components
+GROUPS = ("nmt.tasks", "nmt.components", "nmt.presets")  # the groups of entry points: modules of annexes and plug-ins
 REQUIRED = dataclasses.MISSING  # the default of an option that must be given
 
 Builder = TypeVar("Builder", bound=Callable[..., Any])
@@ -44,6 +46,12 @@ class Component:
     config: type[Any]
     module: str
 
+    @property
+    def about(self) -> str:
+        """A line about the component: the beginning of its module's docstring."""
+        beginning = (sys.modules[self.module].__doc__ or "").partition("\n\n")[0]
+        return " ".join(beginning.split())
+
 
 _components: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
 
@@ -52,7 +60,7 @@ def option(
     default: Any,
     help: str,
     *,
-    choices: Sequence[str] = (),
+    choices: Collection[str] = (),
     minimum: float | None = None,
     maximum: float | None = None,
     metavar: str = "",
@@ -62,10 +70,11 @@ def option(
 
     Args:
         default: `REQUIRED` if the flag must be given.
+        choices: the allowed values; they are read when they are needed, so that they can be registered ones.
         metavar: the value's name in the help; by default N, X, FILE or NAME, by the field's type.
         names: the flag's names if they are not made of the field's name, such as ("--input", "-i").
     """
-    metadata = {"help": help, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
     return field(default=default, metadata={**metadata, "metavar": metavar, "names": tuple(names)})
 
 
@@ -95,7 +104,7 @@ def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Bui
 
 
 def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
-    """Import the modules that register components: the package's own, those of entry points, and `imports`.
+    """Import the modules that register components and presets: the package's own, entry points, and `imports`.
 
     Args:
         homes: the directories of the package to search; `nmt prepare` needs tasks only, and so no torch. The entry
@@ -108,7 +117,7 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
         package = importlib.import_module(f"nmt_cli.{home}")
         for found in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"nmt_cli.{home}.{found.name}")
-    groups = ("nmt.tasks", "nmt.components") if homes == HOMES else ("nmt.tasks",)
+    groups = GROUPS if homes == HOMES else GROUPS[:1]
     plugins = [entry for group in groups for entry in importlib.metadata.entry_points(group=group)]
     modules = [(f"entry point {entry.name} = {entry.value}", entry.module) for entry in plugins]
     for origin, module in [*modules, *((f"--import {name}", name) for name in imports)]:

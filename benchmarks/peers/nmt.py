@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
+import weakref
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,12 +21,12 @@ def build(setup: Setup) -> System:
     translator = load_translator([Path(setup.checkpoint)], "cpu", options, setup.dtype)
     processes = ExitStack()
     workers = processes.enter_context(translation_workers(translator, setup.cores))
-    atexit.register(processes.close)
 
     def translate(sources: Ids) -> Ids:
         results = translator.translate_window([line(row) for row in sources], workers=workers)
         return [list(result.outputs[0].ids) for result in results]
 
+    weakref.finalize(translate, processes.close)  # not by atexit, which Python 3.13 clears in each worker
     return System(f"{nmt_cli.__version__}, torch {torch.__version__}", translate)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from nmt_cli import __version__, registry
 from nmt_cli.commands.prepare_text import Part, Sample, Text, encode, read_held_out, read_train
 from nmt_cli.commands.prepare_unfinished import KEPT, Unfinished
-from nmt_cli.config import COMMAND_LINE, configure
+from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import Overlap
@@ -33,7 +33,7 @@ from nmt_cli.data.marks import MarkedLines
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, Panel, values_of
+from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, components_in, values_of
 from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
 from nmt_cli.streams import say, warn
@@ -240,11 +240,9 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _task_flags(words: Sequence[str]) -> MoreFlags:
-    """Return the flags of every registered task. Models are not discovered, as they need torch."""
+    """Return the flags of the tasks. Models are not discovered, as they need torch."""
     registry.discover(values_of(words, "--import"), homes=("tasks",))
-    tasks = sorted(registry.components("task"), key=lambda component: component.name != DEFAULT_TASK)
-    panels = [Panel(f"task {component.name}", component.config, "task") for component in tasks]
-    return MoreFlags(panels, {"task": registry.names("task")}, {"task": DEFAULT_TASK})
+    return MoreFlags((), select({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}))
 
 
 command = Command(

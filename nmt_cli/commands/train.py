@@ -17,11 +17,11 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, describe, open_data
 from nmt_cli.commands.train_plan import dry_run, parameters_of, plan_lines, show
 from nmt_cli.commands.verify_resume import verify_resume
-from nmt_cli.config import DEFAULT_COMPONENTS, flag
+from nmt_cli.config import COMMAND_LINE, DEFAULT_COMPONENTS, file_values, flag, preset_values, select
 from nmt_cli.device import prepare_cpu
 from nmt_cli.distributed import join_world
 from nmt_cli.errors import UsageError, counted, main_rank_reports
-from nmt_cli.flags import Command, MoreFlags, Panel, values_of
+from nmt_cli.flags import Command, MoreFlags, Panel, components_in, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.length import highest_rate
@@ -227,15 +227,12 @@ def show_presets(as_json: bool) -> None:
 
 
 def _component_flags(words: Sequence[str]) -> MoreFlags:
-    """Return the flags of the training loop and of all components; a preset selects components, too."""
+    """Return the flags of the training loop and of the components, which a preset or a file may select."""
     registry.discover(values_of(words, "--import"))
-    presets = [PRESETS[name].differs for name in values_of(words, "--preset") if name in PRESETS]
-    selected = {kind: str(preset[kind]) for preset in presets for kind in DEFAULT_COMPONENTS if kind in preset}
-    panels = [Panel("training", TrainingConfig, "training")]
-    for kind, default in DEFAULT_COMPONENTS.items():
-        names = [default, *(name for name in registry.names(kind) if name != default)]
-        panels += [Panel(f"{kind} {name}", registry.find(kind, name).config, kind) for name in names]
-    return MoreFlags(panels, {kind: registry.names(kind) for kind in DEFAULT_COMPONENTS}, DEFAULT_COMPONENTS | selected)
+    layers = {f"preset {name}: ": preset_values(name) for name in values_of(words, "--preset")[-1:]}
+    layers |= {f"{file}: ": file_values(Path(file)) for file in values_of(words, "--config")[-1:]}
+    layers[COMMAND_LINE] = components_in(words, DEFAULT_COMPONENTS)
+    return MoreFlags([Panel("training", TrainingConfig, "training")], select(layers, DEFAULT_COMPONENTS))
 
 
 command = Command(

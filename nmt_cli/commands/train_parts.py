@@ -42,7 +42,7 @@ class TrainOptions:
     init_from: Path | None = option(
         None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
     )
-    preset: str | None = option(None, "A named model; see --list-presets.", choices=tuple(PRESETS), metavar="NAME")
+    preset: str | None = option(None, "A named model; see --list-presets.", choices=PRESETS, metavar="NAME")
     config: Path | None = option(None, "Read settings from a TOML or JSON file.")
     list_presets: bool = option(False, "List the presets.")
     dry_run: bool = option(False, "Show the configuration, the size and the cost; with DATA, measure the memory.")

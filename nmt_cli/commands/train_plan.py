@@ -27,7 +27,6 @@ from nmt_cli.device import choose_device
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule, Task
-from nmt_cli.presets import BY_SIZE
 from nmt_cli.streams import say
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import Length, highest_rate
@@ -90,7 +89,7 @@ def size_warning(task: Task, count: int, length: Length) -> str:
     It names the largest preset that suits the data, or else the smallest one, if there is a smaller one.
     """
     smaller = []
-    for name in BY_SIZE.get(task.name, ()):
+    for name in task.presets:
         model = model_without_weights(resolve(TrainingConfig, {}, preset=name), vocabulary_of(task))
         if (size := parameters_of(model)[0]) < count:
             smaller.append((name, size))

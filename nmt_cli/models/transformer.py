@@ -178,6 +178,14 @@ class Transformer(nn.Module):
         """The pre-softmax projection [V, d_model], which is the target embedding (section 3.4)."""
         return self.target_embedding.weight
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        return {
+            "embeddings": [self.source_embedding, self.target_embedding, self.source_positions, self.target_positions],
+            "encoder": [self.encoder, self.encoder_norm],
+            "decoder": [self.decoder, self.decoder_norm],
+        }
+
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Logits [B, T, V] of each next token."""
         return F.linear(self.decoder_output(source, target_in), self.output_weight, self.output_bias)

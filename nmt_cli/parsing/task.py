@@ -53,6 +53,7 @@ class ParsingTask(VocabularyTask):
 
     name = "parsing"
     config_type = ParsingConfig
+    presets = ("parsing_wsj", "parsing_small")
     measures = ("f1",)
     vocabulary_settings = ("linearisation", "subwords", "vocab_size", "byte_fallback", "joint_vocabulary")
     search_defaults: ClassVar[Mapping[str, float]] = {"beam": 21, "alpha": 0.3}  # section 6.3

@@ -178,6 +178,10 @@ class ByteNet(EncoderDecoder):
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        return {**super().parts(), "encoder": [self.encoder], "decoder": [self.decoder, self.last]}
+
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`."""
         columns = self._encode(source)

@@ -178,6 +178,14 @@ class ConvS2S(EncoderDecoder):
         self.encoder: Sequence[EncoderLayer] = _modules(EncoderLayer(*shape, dropout) for shape in plans[0])
         self.decoder: Sequence[DecoderLayer] = _modules(DecoderLayer(*shape, dropout, width) for shape in plans[1])
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        return {
+            "embeddings": [*super().parts()["embeddings"], self.source_positions, self.target_positions],
+            "encoder": [self.encoder_in, self.encoder, self.encoder_out],
+            "decoder": [self.decoder_in, self.decoder, self.decoder_out],
+        }
+
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`."""
         return self._decode(self._encode(source), target_in)[0]

@@ -116,6 +116,11 @@ class DeepAtt(EncoderDecoder):
             else:
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        encoder, decoder = [self.columns, self.projection], [self.attention, self.decoder]
+        return {**super().parts(), "encoder": encoder, "decoder": decoder}
+
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `Model`."""
         steps = self._first_layer(target_in, self._encode(source))

@@ -83,6 +83,10 @@ class EncoderDecoder(nn.Module, ABC):
         """Logits [B, T, V] of each next token."""
         return F.linear(self.decoder_output(source, target_in), self.output_weight)
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        return {"embeddings": [self.source_embedding, self.target_embedding]}
+
     @abstractmethod
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """The hidden states [B, T, d_model], which the output weight projects to logits."""

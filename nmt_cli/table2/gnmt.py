@@ -63,6 +63,11 @@ class GNMT(EncoderDecoder):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        encoder = [self.from_left, self.from_right, self.encoder]
+        return {**super().parts(), "encoder": encoder, "decoder": [self.bottom, self.attention, self.decoder]}
+
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`."""
         encoded, keys, padding = self._encode(source)

@@ -105,6 +105,12 @@ class MoE(EncoderDecoder):
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=d**-0.5)  # PyTorch's would be too large for a tied output layer
 
+    def parts(self) -> dict[str, list[Any]]:
+        """See `HasParts`."""
+        encoder = [self.from_left, self.from_right, self.encoder_top, self.encoder_experts]
+        decoder = [self.decoder_bottom, self.decoder_top, self.decoder_experts, self.attention]
+        return {**super().parts(), "encoder": encoder, "decoder": decoder}
+
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`."""
         x = self.dropout(self.target_embedding(target_in))

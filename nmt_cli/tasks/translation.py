@@ -72,6 +72,7 @@ class TranslationTask(VocabularyTask):
 
     name = "translation"
     config_type = TranslationConfig
+    presets = ("transformer_base", "pairs_100k", "multi30k", "quickstart")
     measures = ("bleu",)
     text_settings = ("normalization", "moses", "moses_escape", "lowercase")
     vocabulary_settings = (

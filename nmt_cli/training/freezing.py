@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from torch import nn
 
 from nmt_cli.errors import UsageError, nearest
-
-GROUPS: Mapping[str, Sequence[str]] = {
-    "embeddings": ("*_embedding.*", "*_positions.*"),
-    "encoder": ("encoder*", "from_left.*", "from_right.*", "columns.*", "projection.*"),
-    "decoder": ("decoder*", "bottom.*", "attention.*", "last.*"),
-}
-"""Patterns of the names that the parts of a model have, for all models of the toolkit."""
+from nmt_cli.interfaces import HasParts
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     """Exclude parameters from training: they get no gradient, and so no optimizer has them.
 
     Args:
-        patterns: shell patterns that parameter names match as a whole, or names of `GROUPS`.
+        patterns: shell patterns that parameter names match as a whole, or names of the model's parts.
 
     Raises:
         UsageError: a pattern matches no parameter, or nothing is left to train.
     """
     parameters = dict(model.named_parameters())
+    parts = model.parts() if isinstance(model, HasParts) else {}
     for pattern in patterns:
-        frozen = [
-            name for name in parameters if any(fnmatchcase(name, each) for each in GROUPS.get(pattern, [pattern]))
-        ]
+        frozen = [parameter for part in parts.get(pattern, ()) for parameter in part.parameters()]
+        frozen = frozen or [parameters[name] for name in parameters if fnmatchcase(name, pattern)]
         if not frozen:
-            listing = f"It takes {', '.join(GROUPS)}, or a pattern of names such as {next(iter(parameters))}."
-            near = nearest(pattern, [*GROUPS, *parameters], listing)
+            takes = [*filter(None, [", ".join(parts)]), f"a pattern of names such as {next(iter(parameters))}"]
+            near = nearest(pattern, [*parts, *parameters], f"It takes {' or '.join(takes)}.")
             raise UsageError(f"--freeze {pattern}: the model has no parameter of this name. {near}")
-        for name in frozen:
-            parameters[name].requires_grad_(False)
+        for parameter in frozen:
+            parameter.requires_grad_(False)
     if not trained(model):
         raise UsageError(f"--freeze {' --freeze '.join(patterns)}: nothing is left to train; leave one of them out")
 

@@ -38,6 +38,7 @@ def save_example(name: str, folder: Path) -> None:
 
 def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(nmt: Nmt, data: Path, tmp_path: Path) -> None:
     save_example("bag_of_words.py", tmp_path)
+    save_example("bag_presets.py", tmp_path)
     place = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])}
     checks = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests" / "contracts"]
     environment = {**os.environ, **place, "NMT_COMPONENTS": "bag_of_words"}
@@ -49,7 +50,8 @@ def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(nmt: Nmt, 
 
     imported = ("--import", "bag_of_words")
     flags = "--d-model 16 --batch-tokens 512 --warmup-steps 5 --learning-rate-scale 0.5 --max-steps 20 --log-every 5"
-    nmt("train", data, *imported, "--model", "bag_of_words", *flags.split(), "--out", tmp_path / "run", **place)
+    chosen = (*imported, "--import", "bag_presets", "--preset", "bag_small", *flags.split())
+    nmt("train", data, *chosen, "--out", tmp_path / "run", **place)
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert metrics[-1]["loss"] < metrics[0]["loss"]
     translated = nmt("translate", tmp_path / "run", *imported, stdin="forty-two\nseven\n", **place)

@@ -17,6 +17,8 @@ from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover
 from nmt_cli.training.settings import TrainingConfig
 
+discover()
+
 ROWS: dict[str, dict[str, Any]] = {
     "transformer_base": {},
     "table3_A_h1": {"num_heads": 1, "d_k": 512, "d_v": 512},
@@ -74,14 +76,12 @@ shows why."""
 @functools.cache
 def parameters(preset: str, vocabulary_size: int = 37_000) -> int:
     """With the vocabulary of section 5.1, about 37,000 tokens, by default."""
-    discover()
     count: int = dry_run(TrainOptions(preset=preset, vocab_size=vocabulary_size), {})["parameters"]
     return count
 
 
 def described(preset: str) -> dict[str, Any]:
     """The row's values, by the names of the table's columns."""
-    discover()
     config = resolve(TrainingConfig, {}, preset=preset)
     d_k, d_v = config["model"].head_widths()
     fields: dict[str, Any] = {}
@@ -139,7 +139,6 @@ def by_hand(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int)
     d_k=st.integers(1, 8), d_v=st.integers(1, 8), V=st.integers(5, 50),
 )  # fmt: skip
 def test_parameters_in_closed_form(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int) -> None:
-    discover()
     letters = {
         "max_steps": 1,
         "num_layers": N,
@@ -154,7 +153,6 @@ def test_parameters_in_closed_form(N: int, d_model: int, d_ff: int, h: int, d_k:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_list_only_what_differs(preset: str) -> None:
-    discover()
     config = resolve(TrainingConfig, {}, preset=preset)
     defaults: dict[str, Any] = {}
     for section in (config.training, *config.components.values()):

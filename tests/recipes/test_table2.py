@@ -19,6 +19,8 @@ from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover
 from nmt_cli.training.settings import TrainingConfig
 
+discover()
+
 # An nmt that writes a word of each result's kind, and notes its arguments. Its interpreter is this bash script, too.
 PROGRAM = """#!/bin/bash
 [[ "$1" == */bin/nmt ]] || case "$*" in
@@ -211,7 +213,6 @@ def test_the_steps_of_an_amount(run: Path, amount: str, steps: int) -> None:
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name.endswith("_small") or name == "multi30k"])
 def test_settings_fit_every_small_preset(run: Path, preset: str) -> None:
     """The highest rate is the run's, and the last step is the last of the decay."""
-    discover()
     config: dict[str, Any] = resolve(TrainingConfig, {}, preset=preset).to_json()
     (run / "config.json").write_text(json.dumps({**config, "data": {}, "imports": []}), encoding="utf-8")
     (run / "settings.json").write_text(json.dumps(table2.settings(run, "400")), encoding="utf-8")

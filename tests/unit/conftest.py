@@ -120,7 +120,7 @@ def _variable_length_kernel() -> Iterator[Sequence[Any]]:
 
     @varlen._varlen_attn_backward.register_kernel("cpu")  # type: ignore[misc, attr-defined]
     def backward(gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any) -> Any:
-        starts_q, starts_k, _, _, _, _, scale, window = rest
+        starts_q, starts_k, _, _, _, _, scale, window = rest[:8]
         assert scale is None
         dq, dk, dv = (torch.empty_like(each) for each in (q, k, v))
         for queries, keys, allowed in sentences_of(starts_q, starts_k, window):

@@ -16,6 +16,7 @@ import typer
 
 from nmt_cli import __version__, registry
 from nmt_cli.cli import COMMANDS, application, command_names, exit_codes, main
+from nmt_cli.config import DEFAULT_COMPONENTS, fields, flag
 from nmt_cli.errors import CheckpointError, Interrupted, NmtError, UsageError
 from nmt_cli.flags import values_of
 from nmt_cli.foreign_flags import FOREIGN_FLAGS, NOT_IMPLEMENTED
@@ -94,6 +95,9 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         (["average", "x", "--last"], "--last"),
         (["train", "--dry-run", "--vocab-size", "50", "--preset", "transfomer_base"], "transformer_base"),
         (["train", "--dry-run", "--vocab-size", "50", "--optimizer", "adm"], "adam? Known: adam, sgd."),
+        (["train", "--model", "gntm", "--help"], "gnmt? Known:"),
+        (["train", "--preset", "gnmt_smal", "--help"], "gnmt_small"),
+        (["prepare", "--task", "parsin", "-h"], "parsing"),
         (["train", "--dry-run", "--vocab-size", "50", "--config", "c.yaml"], "TOML or JSON"),
         (["prepare", "--train", "a", "b", "--out", "y"], "--train A --train B"),
     ],
@@ -121,9 +125,9 @@ def test_the_flags_offered_for_those_of_other_toolkits_exist(command: str) -> No
     assert not known & {f"--{name}" for name in NOT_IMPLEMENTED}
 
 
-def parameters(command: str) -> list[Any]:
-    """Return the arguments and flags of a command, hidden ones too."""
-    found: list[Any] = typer.main.get_command(application([command])).commands[command].params  # type: ignore[attr-defined]
+def parameters(*words: str) -> list[Any]:
+    """Return the arguments and flags of the command that `words` call, hidden ones too."""
+    found: list[Any] = typer.main.get_command(application(words)).commands[words[0]].params  # type: ignore[attr-defined]
     return found
 
 
@@ -165,13 +169,46 @@ def test_errors_of_a_command_reach_the_exit_code(nmt: Nmt, tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("words", [["--model", "gnmt"], ["--preset", "gnmt_small"]])
-def test_the_help_of_a_model_has_its_flags(nmt: Nmt, words: list[str]) -> None:
-    """As docs/models.md says, with its own help and defaults."""
-    shown = " ".join(nmt("train", *words, "--help")[1].split())
-    assert "--init-range X" in shown
-    assert "Layers of the encoder, and of the decoder. [default: 8]" in shown
-    assert "--num-heads N" not in shown
+@pytest.mark.parametrize(
+    ("line", "differs"),
+    [
+        ("train", {}),
+        ("train --model gnmt", {"model": "gnmt"}),
+        ("train --preset gnmt_small", {"model": "gnmt"}),
+        ("train --config gnmt.toml", {"model": "gnmt"}),
+        ("train --preset bytenet_small --model=gnmt", {"model": "gnmt", "schedule": "constant"}),
+        ("train --optimizer sgd --attention restricted", {"optimizer": "sgd", "attention": "restricted"}),
+        ("train --criterion expected_reward", {"criterion": "expected_reward"}),
+        ("prepare", {}),
+        ("prepare --task parsing", {"task": "parsing"}),
+    ],
+)
+def test_the_help_shows_what_is_selected(
+    line: str, differs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each flag has the help and the default of its own component, and each other component has a line."""
+    monkeypatch.chdir(tmp_path)
+    Path("gnmt.toml").write_text("[model]\nname = 'gnmt'\n")
+    selected = (DEFAULT_COMPONENTS if line.startswith("train") else {"task": "translation"}) | differs
+    shown = {param.opts[0]: param.help for param in parameters(*line.split()) if not getattr(param, "hidden", False)}
+    of_components = {
+        name for kind in selected for component in registry.components(kind) for name in flags_of(component)
+    }
+    own = {
+        name: field for kind, name in selected.items() for name, field in flags_of(registry.find(kind, name)).items()
+    }
+    assert shown.keys() & of_components == own.keys()
+    for name, field in own.items():
+        assert shown[name].partition(" [default")[0] == field.metadata["help"].partition(" [default")[0]
+        default = shown[name].partition(" [default: ")[2].rstrip("]")
+        assert field.default in (None, False, "") or type(field.default)(default) == field.default
+    for kind, used in selected.items():
+        others = [f"{other.name}: {other.about}" for other in registry.components(kind) if other.name != used]
+        assert shown[f"--{kind}"].split("\n") == [f"Selected: {used}." + " Others:" * bool(others), *others]
+
+
+def flags_of(component: registry.Component) -> dict[str, Any]:
+    return {flag(field): field for field, _ in fields(component.config)}
 
 
 def test_imports_are_found_among_the_arguments() -> None:
@@ -186,6 +223,9 @@ def test_imports_are_found_among_the_arguments() -> None:
         ("nmt train --max-s", ["--max-steps"]),
         ("nmt translate run --be", ["--beam"]),
         ("nmt train --norm p", ["post", "pre"]),
+        ("nmt train --model gnmt --init", ["--init-from", "--init-range"]),
+        ("nmt train --model gnmt --num-h", []),
+        ("nmt train --preset convs2s_small --convol", ["--convolutions"]),
         ("nmt train --optimizer ", ["adam", "sgd"]),
         ("nmt train --preset q", ["quickstart"]),
         ("nmt prepare --task ", ["parsing", "translation"]),
@@ -261,8 +301,8 @@ def test_a_field_with_the_name_of_a_flag_of_the_command_needs_its_section(nmt: N
 
 
 def test_a_flag_of_a_component_needs_its_choice(nmt: Nmt, plugin: tuple[str, ...]) -> None:
-    for flag in ("--heavy-ball", "--optimizer.heavy-ball"):
-        code, _, err = nmt("train", "--import", "descent_plugin", flag, "0.5", *DRY)
+    for name in ("--heavy-ball", "--optimizer.heavy-ball"):
+        code, _, err = nmt("train", "--import", "descent_plugin", name, "0.5", *DRY)
         assert (code, "--optimizer descent" in err) == (2, True)
 
 

@@ -40,7 +40,7 @@ def test_defaults_are_the_papers() -> None:
 
 
 def test_each_layer_lies_over_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PRESETS, "mine", Preset("", {"d_ff": 1, "d_model": 2, "num_heads": 1, "dropout": 0.5}))
+    monkeypatch.setitem(PRESETS, "mine", Preset("", {"d_ff": 1, "d_model": 2, "num_heads": 1, "dropout": 0.5}, "here"))
     file = written(tmp_path, "c.toml", "d_model = 30\nnum-heads = 3\n[training]\nseed = 7\n")
     config = resolved({"num_heads": 5, "max_steps": 9}, preset="mine", file=file)
     model = config["model"]
@@ -147,7 +147,7 @@ def test_an_error_names_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = written(tmp_path, "c.toml", "d_model = 'wide'\n")
     with pytest.raises(UsageError, match=rf"^{file}: --d-model must be of type int"):
         resolved({"d_ff": 5}, file=file)
-    monkeypatch.setitem(PRESETS, "mine", Preset("", {"d_ff": 0}))
+    monkeypatch.setitem(PRESETS, "mine", Preset("", {"d_ff": 0}, "here"))
     with pytest.raises(UsageError, match=r"^preset mine: --d-ff must be at least 1"):
         resolved(preset="mine")
     assert resolved({"d_ff": 5}, preset="mine")["model"].d_ff == 5
@@ -199,7 +199,7 @@ def test_a_field_that_two_components_share_is_named_with_its_section(
     component = registry.find("schedule", "inverse_sqrt")
     twice = registry.Component("schedule", "twice", component.build, AdamConfig, "their.module")
     monkeypatch.setitem(registry._components["schedule"], "twice", twice)
-    monkeypatch.setitem(PRESETS, "mine", Preset("", {"beta1": 0.1}))
+    monkeypatch.setitem(PRESETS, "mine", Preset("", {"beta1": 0.1}, "here"))
     with pytest.raises(UsageError, match=r"^--beta1 .*--optimizer\.beta1.*--schedule\.beta1"):
         resolved({"schedule": "twice", "beta1": 0.5})
     file = written(tmp_path, "c.toml", "schedule.name = 'twice'\nschedule.beta1 = 0.3\noptimizer.beta2 = 0.4")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from nmt_cli import registry
+from nmt_cli.config import select
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import Command, CommandWithSections, MoreFlags, Panel, epilog, function_of
+from nmt_cli.flags import Command, CommandWithSections, MoreFlags, Panel, components_in, epilog, function_of
 from nmt_cli.registry import REQUIRED, argument, option
 
 
@@ -53,13 +56,25 @@ def taken() -> list[tuple[Any, dict[str, Any]]]:
     return []
 
 
+@dataclass(frozen=True)
+class OvenConfig:
+    simmer: int = option(9, "Degrees.")
+
+
 @pytest.fixture
-def cook(taken: list[Any]) -> Command:
-    panels = [Panel("dish soup", SoupConfig, "dish"), Panel("dish stew", StewConfig, "dish")]
+def cook(taken: list[Any], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """A command with a kind of component: a dish, soup or stew, and another: an oven."""
+    monkeypatch.setattr(registry, "_components", {"dish": {}, "oven": {}})
+    for kind, name, config in (("dish", "soup", SoupConfig), ("dish", "stew", StewConfig), ("oven", "gas", OvenConfig)):
+        registry.register(kind, name, config)(lambda config: config)
+
+    def more_flags(words: Sequence[str]) -> MoreFlags:
+        return MoreFlags((), select({"": components_in(words, ["dish", "oven"])}, {"dish": "soup", "oven": "gas"}))
+
     return Command(
         CookOptions,
         lambda options, flags: taken.append((options, flags)),
-        lambda words: MoreFlags(panels, {"dish": ["soup", "stew"]}, {"dish": "soup"}),
+        more_flags,
         ["cook anne", "cook bob --stir"],
     )
 
@@ -141,25 +156,34 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
         "\n --salt-grams X How much salt [grams]. [default: 1.5]\n",
         "\n --servings N Number of eaters. [default: 4]\n",
         "\n --spice N Which spice.\n",
-        "\n --simmer N Minutes, or a word. [default: 10]\n",
+        "\n --dish.simmer N Minutes, or a word. [default: 10]\n",
+        "\n --oven.simmer N Degrees. [default: 9]\n",
         "\n --stir / --no-stir Stir.\n",
-        "\n --dish NAME Dish: soup, stew.\n",
+        f"\n --dish NAME Selected: soup. Others:\n stew {__doc__}\n --oven NAME Selected: gas.\n",
         "\n Examples:\n cook anne\n cook bob --stir\n",
     ):
         assert expected in words
     assert output.count("--salt-grams") == output.count("--quiet") == 1
     titles = re.findall(r"^(\w.*):$", output, re.MULTILINE)
-    assert titles == ["Arguments", "Options", "Components (--dish stew --help shows its flags)", "Dish soup"]
+    assert (titles[:2], titles[3:]) == (["Arguments", "Options"], ["Dish soup", "Oven gas"])
+    assert titles[2].startswith("Components")
 
 
 @pytest.mark.parametrize("words", [["--dish", "stew"], ["--dish=soup", "--dish=stew"]])
 def test_the_help_is_about_the_selected_component(cook: Command, taken: list[Any], words: list[str]) -> None:
-    """A shared flag is described as the selected component does. Flags of others are hidden, and can be given."""
+    """Flags of others are hidden, and can be given."""
     application = typer.Typer(rich_markup_mode=None)
     application.command(cls=CommandWithSections)(function_of(cook, words))
     output = call(application, *words, "--help")[1]
-    assert re.findall(r"^(\w.*):$", output, re.MULTILINE)[3:] == ["Dish stew"]
-    assert "--servings" not in output
+    assert re.findall(r"^(\w.*):$", output, re.MULTILINE)[3:] == ["Dish stew", "Oven gas"]
+    assert not re.search("servings|eaters|Minutes", output)
+    assert "--simmer N" in output
+    assert "--dish.quiet" in output  # the command has a --quiet
     assert "How much salt [grams]. [default: 2.5]" in " ".join(output.split())
     assert call(application, "anne", "--table", "x", "--servings", "3")[0] == 0
     assert taken[0][1] == {"servings": 3}
+
+
+def test_the_help_of_an_unknown_component_is_an_error(cook: Command) -> None:
+    with pytest.raises(UsageError, match=r"no dish called 'stow'.*stew"):
+        function_of(cook, ["--dish", "stow", "--help"])

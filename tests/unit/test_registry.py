@@ -147,7 +147,7 @@ def test_a_module_that_is_not_there() -> None:
 def install(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Install an entry point, as a package does."""
     entry = importlib.metadata.EntryPoint("theirs", module, "nmt.components")
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry][group != entry.group :])
 
 
 def test_entry_points_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,4 +170,4 @@ def test_only_the_given_directories_and_entry_points_are_imported(monkeypatch: p
     monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or original(name))  # type: ignore[func-returns-value]
     discover(homes=("tasks",))
     assert imported
-    assert all(name.startswith(("nmt_cli.tasks", "nmt_cli.parsing")) for name in imported)
+    assert all(name.startswith(("nmt_cli.tasks", "nmt_cli.parsing", "nmt_cli.table2.presets")) for name in imported)

@@ -15,7 +15,7 @@ from nmt_cli import registry
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
 from nmt_cli.commands.train_plan import plan_lines
 from nmt_cli.distributed import World
-from nmt_cli.presets import BY_SIZE, PRESETS
+from nmt_cli.presets import PRESETS
 from nmt_cli.training import length
 from nmt_cli.training.length import Length
 
@@ -72,7 +72,8 @@ def test_no_preset_is_smaller(parts: Any) -> None:
 
 
 def test_presets_by_size_exist() -> None:
-    assert all(name in PRESETS for names in BY_SIZE.values() for name in names)
+    registry.discover()
+    assert all(name in PRESETS for task in registry.components("task") for name in task.build.presets)
 
 
 def test_a_dry_run_warns_too(nmt: Nmt, tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

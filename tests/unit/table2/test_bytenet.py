@@ -129,6 +129,7 @@ def test_operations_are_those_that_torch_counts(block: str, sentences: int, sour
 
 def test_the_defaults_are_the_model_of_section_6() -> None:
     """d = 800, 30 blocks on each side, kernel 3, dilations 1, 2, 4, 8, 16; weights counted by hand."""
+    registry.discover()
     fields = {"num_layers", "d_model", "kernel", "max_dilation", "block"}
     assert not fields & PRESETS["bytenet_paper"].differs.keys()
     config = ByteNetConfig()

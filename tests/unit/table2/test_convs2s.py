@@ -154,6 +154,7 @@ def test_the_size_of_the_model_for_en_de() -> None:
 
 
 def test_the_small_preset_is_as_large_as_the_transformer_that_it_is_compared_with() -> None:
+    registry.discover()
     values = preset_values("convs2s_small")
     with torch.device("meta"):
         model = made(10_000, **{k: v for k, v in values.items() if k in ConvS2SConfig.__dataclass_fields__})

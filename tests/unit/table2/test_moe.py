@@ -94,6 +94,7 @@ def test_the_figures_of_the_paper() -> None:
 
 
 def test_the_small_preset_is_as_large_as_the_small_transformer() -> None:
+    registry.discover()
     differs = PRESETS["moe_small"].differs
     fields = {name: value for name, value in differs.items() if name in MoEConfig.__dataclass_fields__}
     with torch.device("meta"):

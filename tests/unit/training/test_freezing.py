@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train import train
@@ -17,7 +19,7 @@ from nmt_cli.commands.train_parts import TrainOptions, model_without_weights
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.config import resolve
 from nmt_cli.errors import UsageError
-from nmt_cli.training.freezing import GROUPS, freeze, trained
+from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.settings import TrainingConfig
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -41,7 +43,7 @@ def frozen(patterns: Sequence[str], **settings: Any) -> set[str]:
     return {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
 
 
-def test_groups_and_patterns() -> None:
+def test_parts_and_patterns() -> None:
     names = [name for name, _ in model_of(**SIZES, positions="learned", norm="pre").named_parameters()]
     settings = {"positions": "learned", "norm": "pre"}
     encoder = {name for name in names if name.startswith("encoder")}
@@ -60,11 +62,32 @@ def test_groups_and_patterns() -> None:
 
 
 @pytest.mark.parametrize("model", ["transformer", "gnmt", "moe", "convs2s", "bytenet", "deep_att"])
-def test_every_parameter_is_in_one_group(model: str) -> None:
+def test_every_parameter_is_in_one_part(model: str) -> None:
     """Or of the output layer."""
-    for name, _ in model_of(model=model).named_parameters():
-        groups = [group for group in GROUPS if any(fnmatchcase(name, pattern) for pattern in GROUPS[group])]
-        assert len(groups) == (0 if name.startswith("output") else 1), name
+    network = model_of(model=model)
+    parts = network.parts()
+    assert list(parts) == ["embeddings", "encoder", "decoder"]
+    found = Counter(id(weight) for part in parts.values() for module in part for weight in module.parameters())
+    for name, parameter in network.named_parameters():
+        assert found[id(parameter)] == (0 if name.startswith("output") else 1), name
+
+
+def test_a_model_of_a_plug_in_names_its_parts() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ears, self.mouth = nn.Linear(2, 3), nn.Linear(3, 2)
+
+        def parts(self) -> dict[str, list[nn.Module]]:
+            return {"hearing": [self.ears]}
+
+    model = Mine()
+    freeze(model, ["hearing"])
+    assert list(map(id, trained(model))) == list(map(id, model.mouth.parameters()))
+    with pytest.raises(UsageError, match="It takes hearing or a pattern"):
+        freeze(model, ["?"])
+    with pytest.raises(UsageError, match="It takes a pattern"):
+        freeze(nn.Linear(2, 3), ["encoder"])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +96,7 @@ def test_every_parameter_is_in_one_group(model: str) -> None:
         (["encodr"], r"--freeze encodr: the model has no parameter of this name. Did you mean encoder"),
         (["encoder", "decoder.0.self_attn.*"], r"--freeze decoder.0.self_attn.*: .* Did you mean decoder.0"),
         (["encoder.2.*"], r"--freeze encoder.2.*: the model has no"),
-        (["?"], r"It takes embeddings, encoder, decoder, or a pattern of names such as target_embedding.weight"),
+        (["?"], r"It takes embeddings, encoder, decoder or a pattern of names such as target_embedding.weight"),
         (["*"], r"--freeze \*: nothing is left to train"),
         (["embeddings", "encoder", "decoder"], r"embeddings --freeze encoder --freeze decoder: nothing is left"),
     ],
@@ -96,23 +119,22 @@ def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:
 
 
 @pytest.mark.parametrize(
-    ("freeze", "more"),
+    ("freeze", "names", "more"),
     [
-        (("encoder",), {}),
-        (("embeddings", "decoder.1.*"), {"optimizer": "sgd", "clip_norm": 0.1}),
-        (("embeddings", "encoder"), {"precision": "bfloat16", "num_layers": 1, "experts": 2}),
+        (("encoder",), "encoder*", {}),
+        (("embeddings", "decoder.1.*"), "*_embedding.* decoder.1.*", {"optimizer": "sgd", "clip_norm": 0.1}),
+        (("embeddings", "encoder"), "*_embedding.* encoder*", {"precision": "bfloat16", "num_layers": 1, "experts": 2}),
     ],
 )
 def test_they_keep_their_values_bit_for_bit(
-    freeze: tuple[str, ...], more: dict[str, Any], tiny_data: Path, tmp_path: Path
+    freeze: tuple[str, ...], names: str, more: dict[str, Any], tiny_data: Path, tmp_path: Path
 ) -> None:
     """All others move; there is a state of the optimizer for these alone, and a stop changes nothing."""
     run(tiny_data, tmp_path / "before", **more, max_steps=1, learning_rate_scale=0.0)
     run(tiny_data, tmp_path / "whole", **more, freeze=freeze)
     (before, _), (after, states) = tensors_of(tmp_path / "before"), tensors_of(tmp_path / "whole")
     same = {name for name, weight in before.items() if torch.equal(weight, after[name])}
-    patterns = [pattern for each in freeze for pattern in GROUPS.get(each, [each])]
-    expected = {name for name in before if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    expected = {name for name in before if any(fnmatchcase(name, pattern) for pattern in names.split())}
     assert same == expected
     assert len(states) == len(before) - len(expected)
     run(tiny_data, tmp_path / "parts", **more, freeze=freeze, max_steps=3)

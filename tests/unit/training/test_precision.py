@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from nmt_cli import registry
 from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
 from nmt_cli.training import precision
@@ -62,4 +63,5 @@ def test_a_gpu_uses_bfloat16_where_it_is_not_emulated(
 
 def test_no_preset_has_a_precision() -> None:
     """The device at hand decides."""
+    registry.discover()
     assert all("precision" not in name for preset in PRESETS.values() for name in preset.differs)
