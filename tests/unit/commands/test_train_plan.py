@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_run import SIZES
 
 from nmt_cli import registry
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
@@ -20,7 +21,7 @@ from nmt_cli.training import length
 from nmt_cli.training.length import Length
 
 Nmt = Callable[..., tuple[int, str, str]]
-TINY = {"num_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2, "batch_tokens": 500, "max_epochs": 3}
+TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
 WORLD = World(0, 1, torch.device("cpu"))
 
 
