@@ -142,31 +142,6 @@ def test_early_termination_changes_no_result(
     assert early == full
 
 
-class LateWinner:
-    """A model of two outputs: the empty one, and a less probable token that then ends for certain."""
-
-    vocabulary_size = 6
-
-    def start(self, source: Tensor) -> LateWinner:
-        return self
-
-    def select(self, rows: Tensor) -> LateWinner:
-        return self
-
-    def step(self, tokens: Tensor, state: LateWinner) -> tuple[Tensor, LateWinner]:
-        probabilities = torch.zeros(len(tokens), self.vocabulary_size)
-        probabilities[:, [EOS, 5]] = torch.tensor([0.505, 0.495])
-        probabilities[tokens != BOS] = torch.eye(self.vocabulary_size)[EOS]
-        return probabilities.log(), self
-
-
-def test_a_hypothesis_at_its_limit_may_still_win_by_the_length_of_its_end(padded: Any) -> None:
-    """|Y| counts EOS, so an output of one token has the length 2, which outweighs the smaller probability here."""
-    ((best,),) = beam_search(LateWinner(), padded([[4]]), [1], SearchOptions(beam=2, alpha=1.0))
-    assert best.tokens == [5]
-    assert best.score == pytest.approx(math.log(0.495) / (7 / 6))
-
-
 def test_early_termination_saves_steps(toy: Callable[..., Any], padded: Any) -> None:
     model = toy(8, 3)
     beam_search(model, padded(SOURCES), [60] * 5, SearchOptions())
@@ -238,6 +213,19 @@ class Uniform:
 
     def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:
         return self.row.repeat(len(tokens), 1), self
+
+
+def test_a_hypothesis_at_its_limit_may_still_win_by_the_length_of_its_end(padded: Any) -> None:
+    """The empty output is likelier; |Y| counts EOS, so an output of one token has the length 2, which outweighs it."""
+
+    class AfterFiveTheEnd(Uniform):
+        def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:
+            return torch.where(tokens[:, None] == BOS, self.row, torch.eye(self.vocabulary_size)[EOS].log()), self
+
+    first = {**dict.fromkeys(range(6), -torch.inf), EOS: math.log(0.505), 5: math.log(0.495)}
+    ((best,),) = beam_search(AfterFiveTheEnd(6, first), padded([[4]]), [1], SearchOptions(beam=2, alpha=1.0))
+    assert best.tokens == [5]
+    assert best.score == pytest.approx(math.log(0.495) / penalty(2, 1.0))
 
 
 def test_equal_scores_are_resolved_by_the_earlier_end_and_alike_in_every_batch(padded: Any) -> None:

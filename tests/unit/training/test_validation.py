@@ -109,16 +109,18 @@ def test_a_run_from_before_the_choice_has_its_best_loss() -> None:
 
 
 def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
-    """Not over batches, which have different numbers of tokens. Here the loss of a token is its id."""
-    batches = []
+    """Not over batches, which have different numbers of tokens, and without dropout. The loss of a token is its id."""
+    batches, network = [], torch.nn.Module()
 
     def criterion(model: Any, batch: Batch) -> Loss:
+        assert not model.training
         ids = batch.target_out[batch.target_out != PAD].double()
         batches.append(ids)
         return Loss(2 * ids.sum(), ids.sum(), len(ids))
 
     world = World(0, 1, torch.device("cpu"))
-    found = validation_loss(torch.nn.Module(), criterion, Corpus.open(tiny_data, "train"), world, "float32")
+    found = validation_loss(network, criterion, Corpus.open(tiny_data, "train"), world, "float32")
+    assert network.training
     mean = torch.cat(batches).mean().item()
     assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)
     assert (found["validation_loss"], found["validation_nll"]) == pytest.approx((2 * mean, mean))
