@@ -5,6 +5,7 @@
 #   make test-newest   run the tests with the newest versions of all packages; TORCH=torch==2.11.0 takes another torch
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make docs          build the documentation's site in build/site; a broken link is an error
+#   make mutants       break the code in each listed way and check that its tests fail: CONTRIBUTING.md
 #   make faults        run the long fault-injection tests: docs/reliability.md
 #   make bench         measure the speed of training and translation: docs/benchmarks.md
 #   make install       make the environment only
@@ -21,7 +22,7 @@ STAMP := .venv/.installed
 BENCH_STAMP := .venv/.installed-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-newest check docs faults bench format clean
+.PHONY: help install quickstart test test-newest check docs mutants faults bench format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -60,6 +61,10 @@ check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo 'built: build/site/index.html'
+
+# MUTANTS="NAME ..." tries these only.
+mutants: $(STAMP)
+	WORKERS=$(WORKERS) $(BIN)/python -m tests.mutants $(MUTANTS)
 
 # Without parallel workers: a fault must hit its own run only. `make test` runs a short selection.
 faults: $(STAMP)

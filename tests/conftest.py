@@ -28,7 +28,7 @@ settings.register_profile("searching", deadline=None)
 settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else "steady")
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "tests" / "support")]  # scripts, some of which make data for tests
+sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "tests" / "support"), str(ROOT)]  # scripts, and benchmarks
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import scaling
 from benchmarks.peers.serve import Size
 from benchmarks.scaling import Model, fit, parameters
 from benchmarks.synthetic import save_model
@@ -25,13 +24,3 @@ def test_the_number_of_weights_is_that_of_the_model(tmp_path) -> None:  # type: 
     size = Size(layers=2, width=16, inner=24, heads=2, vocabulary=50)
     weights = load_weights(save_model(tmp_path / "model", size))
     assert parameters(size) == sum(weight.numel() for weight in weights.values())
-
-
-def test_gpus_are_extrapolated_from_two_measured_steps() -> None:
-    assert "needs --step-ms" in scaling.extrapolated(scaling.arguments([]))[0]
-    options = scaling.arguments(["--step-ms", "100", "--eighth-ms", "30", "--bandwidth", "1e11", "--parameters", "1e8"])
-    said, table = scaling.extrapolated(options)
-    assert "not a measurement" in said
-    # One GPU as measured; eight: 20 ms of overhead, 10 of arithmetic, 2 x 7 / 8 x 0.4 GB / 100 GB/s of reduction.
-    assert "| 1 | 100.0 | 100.0 | 100% | 100% |" in table
-    assert "| 8 | 37.0 | 107.0 | 34% | 93% |" in table

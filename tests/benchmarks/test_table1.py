@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -63,18 +61,3 @@ def test_convolutions_that_are_not_dilated_need_n_over_k_layers() -> None:
     torch.manual_seed(0)
     stack = layer_graph.stacked(lambda _: layer_graph.convolution(8, 4, 1))
     assert path_length(stack, 31, 8) == 10
-
-
-def test_the_report_has_both_tables_and_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install .[bench]")
-    monkeypatch.setattr(table1, "POINT", table1.Point(n=16, d=16, k=2, r=4))
-    monkeypatch.setattr(table1, "CURVES", {"n": (16, 32, 64), "d": (8, 16, 32), "k": (1, 2, 4), "r": (4, 8, 16)})
-    monkeypatch.setattr(table1, "LENGTHS", (4,))
-    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    monkeypatch.setattr("sys.argv", ["table1", "--out", str(tmp_path), "--rounds", "1"])
-    table1.main()
-    lines = (tmp_path / "table1.md").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| recurrent")]
-    assert rows[0][1:4] == ["n d²", "n", "34"]
-    assert [cell[:11] for cell in rows[1][1:]] == ["2.00 / 2.00", "4.00 / 4.00", "", ""]
-    assert (tmp_path / "table1.svg").exists()

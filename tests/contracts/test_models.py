@@ -50,18 +50,17 @@ PAIRS = [pair for pair in itertools.product(registry.names("model"), registry.na
 
 
 def variants() -> Iterator[Any]:
-    """Every model with every attention that it takes, and with every choice of its fields that have choices.
+    """Every model with every attention that it takes, and so often that each choice of each field occurs.
 
     Besides these, a mixture of experts, biases, and a decoder that is not as deep as the encoder.
     """
     for name, attention in PAIRS:
         yield pytest.param({"name": name, "attention": attention}, id=f"{name}-{attention}")
     for model in registry.components("model"):
-        for field in dataclasses.fields(model.config):
-            for value in field.metadata.get("choices") or ():
-                if value != field.default:
-                    fields = {"name": model.name, field.name: value}
-                    yield pytest.param(fields, id=f"{model.name}-{field.name}-{value}")
+        choices = {field.name: field.metadata.get("choices") or () for field in dataclasses.fields(model.config)}
+        for number in range(max(map(len, choices.values()))):
+            fields = {name: values[number % len(values)] for name, values in choices.items() if values}
+            yield pytest.param({"name": model.name, **fields}, id="-".join([model.name, *fields.values()]))
     yield pytest.param({"name": "transformer", "experts": 4}, id="transformer-experts")
     yield pytest.param({"name": "transformer", "num_decoder_layers": 1}, id="transformer-shallow-decoder")
     yield pytest.param({"name": "transformer", "attention_biases": True, "output_bias": True}, id="transformer-biases")
@@ -198,31 +197,22 @@ class Rows:
         self.select(torch.tensor(sentences)[:, None] * self.width + hypotheses)
 
 
+SELECTIONS: list[list[list[list[int]]]] = [
+    [[[0, 0], [1, 1], [2, 2]], [[1, 0], [3, 3], [4, 5]], [[4, 5], [0, 0], [3, 2]], [[5, 4], [0, 0]], [[3, 2]], [[0]]],
+    [[[0, 0, 0], [2, 2, 2]], [[4, 5, 3], [2, 0, 0]], [[1, 2], [5, 5]], [[2], [1]], [[1], [0]], [[0]]],
+    [[[2], [0]], [[1, 1], [0, 0]], [[3, 3], [1, 0]], [[2, 3]], [[1, 0, 1]], [[2, 2, 0, 1]]],
+    [[[1]], [[0, 0]], [[1, 0]], [[0, 0]], [[1]]],
+]
+
+
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "selections",
-    [
-        [
-            [[0, 0], [1, 1], [2, 2]],
-            [[1, 0], [3, 3], [4, 5]],
-            [[4, 5], [0, 0], [3, 2]],
-            [[5, 4], [0, 0]],
-            [[3, 2]],
-            [[0]],
-        ],
-        [[[0, 0, 0], [2, 2, 2]], [[4, 5, 3], [2, 0, 0]], [[1, 2], [5, 5]], [[2], [1]], [[1], [0]], [[0]]],
-        [[[2], [0]], [[1, 1], [0, 0]], [[3, 3], [1, 0]], [[2, 3]], [[1, 0, 1]], [[2, 2, 0, 1]]],
-        [[[1]], [[0, 0]], [[1, 0]], [[0, 0]], [[1]]],
-    ],
-)
-def test_selected_rows_continue_independently(
-    model: Any, make_batch: Callable[..., Batch], selections: list[list[list[int]]]
-) -> None:
+def test_selected_rows_continue_independently(model: Any, make_batch: Callable[..., Batch]) -> None:
     """Hypotheses expanded, reordered, repeated and dropped, sentences reordered and dropped."""
-    rows = Rows(model, make_batch().source)
-    for selection in [[[0], [1], [2]], *selections]:
-        rows.select(torch.tensor(selection))
-        rows.step()
+    for selections in SELECTIONS:
+        rows = Rows(model, make_batch().source)
+        for selection in [[[0], [1], [2]], *selections]:
+            rows.select(torch.tensor(selection))
+            rows.step()
 
 
 @torch.no_grad()
@@ -269,14 +259,12 @@ def test_low_precision_is_close(model: Any, make_batch: Callable[..., Batch], dt
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_decoding_leaves_the_model_as_it_was(model: Any, make_batch: Callable[..., Batch], dtype: str) -> None:
+def test_decoding_leaves_the_model_as_it_was(model: Any, make_batch: Callable[..., Batch]) -> None:
     batch = make_batch()
     before = full_pass(model, batch.source, batch.target_in)
-    decodable = decodable_of(model, dtype)
-    if decodable is None:
-        return
-    decodable.step(batch.target_in[:, 0], decodable.start(batch.source))
+    for dtype in ("float32", "bfloat16", "int8"):
+        if (decodable := decodable_of(model, dtype)) is not None:
+            decodable.step(batch.target_in[:, 0], decodable.start(batch.source))
     assert torch.equal(full_pass(model, batch.source, batch.target_in), before)
 
 

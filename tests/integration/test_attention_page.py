@@ -259,27 +259,6 @@ def test_the_keyboard_reaches_all_controls(browser: Browser, page: Path) -> None
     assert browser.evaluate("document.getElementById('cursor').hidden") is False
 
 
-OVERLAPS = """
-(() => {
-  const boxes = selector => [...document.querySelectorAll(selector)].map(e => [e, e.getBoundingClientRect()])
-    .filter(([, box]) => box.width > 1 && box.height > 1);
-  const apart = (a, b) => a.right < b.left + 1 || b.right < a.left + 1 || a.bottom < b.top + 1 || b.bottom < a.top + 1;
-  const texts = boxes(".token, .axis, .ticks span, #readout, h2, .soft, #grid span, button, fieldset label, dd, dt");
-  return texts.flatMap(([one, a]) => boxes("button, fieldset label, select")
-    .filter(([other, b]) => one !== other && !apart(a, b)).map(([other]) => [one.textContent, other.textContent]));
-})()
-"""
-
-
-@pytest.mark.parametrize("width", [700, 1000, 1150, 1300, 1500])
-def test_no_label_overlaps_a_control(browser: Browser, page: Path, width: int) -> None:
-    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
-    for view in ("heat&scale=whole", "heat&scale=own", "lines"):
-        browser.open(page, f"#kind=cross&view={view}")
-        assert browser.evaluate(OVERLAPS) == []
-    browser.call("Emulation.clearDeviceMetricsOverride")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_follow_the_weights_in_light_and_dark(browser: Browser, page: Path, scheme: str) -> None:
     """The largest weight has the most contrast with the background, the smallest the least."""
@@ -300,17 +279,6 @@ def test_colours_follow_the_weights_in_light_and_dark(browser: Browser, page: Pa
     assert distances[order[-1]] == max(distances)
     assert distances[order[0]] == min(distances)
     assert max(distances) > 100
-
-
-def test_the_next_sentence_is_drawn(browser: Browser, page: Path) -> None:
-    browser.open(page, "#view=lines&kind=cross")
-    browser.point("#next", click=True)
-    browser.wait_for("document.getElementById('sentence').value === '1'")
-    assert browser.evaluate("document.getElementById('source').textContent") == LINES[1]
-    assert browser.evaluate(
-        "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v))"
-        "(document.querySelector('#lines canvas'))"
-    )
 
 
 def test_a_model_with_one_attention_has_no_choice_of_kinds_layers_and_heads(browser: Browser, tmp_path: Path) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli import checkpoint
-from nmt_cli.checkpoint import Contents
-from nmt_cli.commands.average import AverageOptions, average
 from nmt_cli.decoding.beam_search import beam_search, length_penalty
 from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.interfaces import EOS
@@ -57,27 +52,6 @@ def test_no_output_is_longer_than_its_limit() -> None:
     source = torch.tensor([[4, 5, 6, EOS], [4, EOS, 0, 0]])
     found = beam_search(Endless(), source, [task.max_length(3), task.max_length(1)], SearchOptions(beam=2))
     assert [len(best[0].tokens) for best in found] == [53, 51]
-
-
-@pytest.fixture
-def run(tmp_path: Path, tiny_data: Path) -> Path:
-    """A run of 22 checkpoints whose weights are known: those of step s are s squared, and s."""
-    task = checkpoint.load_task(tiny_data / "task")
-    for step in range(1, 23):
-        weights = {"a": torch.full((2, 3), float(step) ** 2), "b": torch.tensor([float(step), -1.0 / step])}
-        contents = Contents({}, 120, 120, True, step, "one run")
-        checkpoint.save(tmp_path / "run" / checkpoint.FOLDER_OF_RUN / f"step-{step:08d}", contents, weights, task)
-    return tmp_path / "run"
-
-
-@pytest.mark.parametrize("last", [5, 20])
-def test_the_last_5_or_20_checkpoints_are_averaged(run: Path, last: int) -> None:
-    """Base models: the last 5; big ones: the last 20."""
-    average(AverageOptions(paths=(run,), out=run / "averaged", last=last))
-    weights = checkpoint.load_weights(run / "averaged")
-    steps = range(23 - last, 23)
-    torch.testing.assert_close(weights["a"], torch.full((2, 3), sum(s * s for s in steps) / last))
-    torch.testing.assert_close(weights["b"], torch.tensor([sum(steps) / last, -sum(1 / s for s in steps) / last]))
 
 
 def test_parsing_s_beam_alpha_and_limit() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from nmt_cli.layers.embedding import Embedding, sinusoids
 
@@ -48,13 +47,6 @@ def test_the_one_matrix_learns_from_all_three_places(transformer: Callable[..., 
     model.zero_grad()
     model(source, target).square().sum().backward()
     assert (model.output_weight.grad.abs().sum(-1) > 0).all()
-
-
-def test_the_projection_is_the_embedding_unscaled(transformer: Callable[..., Any]) -> None:
-    model = transformer()
-    source, target = torch.tensor([[5, 6, 3]]), torch.tensor([[2, 8, 9]])
-    expected = F.linear(model.decoder_output(source, target), model.target_embedding.weight)
-    torch.testing.assert_close(model(source, target), expected)
 
 
 def test_separate_vocabularies_still_tie_the_projection(transformer: Callable[..., Any]) -> None:

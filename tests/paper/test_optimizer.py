@@ -59,12 +59,6 @@ def test_peaks_at_step_4000(preset: str, peak: float) -> None:
     assert schedule(schedule.warmup_steps) == max(rates)
 
 
-def test_it_rises_linearly_and_falls_with_the_root() -> None:
-    schedule = InverseSqrt(InverseSqrtConfig(), d_model=512)
-    assert schedule(2000) == pytest.approx(2000 * schedule(1))
-    assert schedule(16_000) == pytest.approx(schedule(4000) / 2)
-
-
 def test_no_gradient_clipping() -> None:
     """The paper has none."""
     assert TrainingConfig().clip_norm == 0.0

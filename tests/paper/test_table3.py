@@ -100,13 +100,6 @@ def test_parameters_are_the_papers_within_5_percent(preset: str) -> None:
     assert parameters(preset) / 1e6 == pytest.approx(MILLIONS[preset], rel=MISFITS.get(preset, 0.05))
 
 
-@pytest.mark.parametrize("preset", ROWS_B_AND_C)
-def test_differences_from_the_base_model_are_the_papers(preset: str) -> None:
-    """Within a million; twice as wide a model also has twice as wide embeddings, whose number the paper rounds."""
-    ours = (parameters(preset) - parameters("transformer_base")) / 1e6
-    assert ours == pytest.approx(MILLIONS[preset] - 65, abs=2.5 if preset == "table3_C_d1024" else 1.0)
-
-
 @pytest.mark.parametrize("preset", MILLIONS)
 def test_the_vocabulary_that_the_table_implies(preset: str) -> None:
     """The table's 65 million are a base model with 40,700 embeddings, not 37,000. With these, every row is within 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from unittest import mock
@@ -12,23 +13,14 @@ import pytest
 import torch
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def average(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `nmt average ARGUMENTS` here: exit code, stdout, stderr."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main(["average", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
+def average(nmt: Run) -> Run:
+    """Runs `nmt average ARGUMENTS` here."""
+    return partial(nmt, "average")
 
 
 @pytest.fixture

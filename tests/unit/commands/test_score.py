@@ -9,12 +9,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nmt_cli.cli import main
 from nmt_cli.metrics.bleu import CHAIN, DEFAULT, MEASURES
 
 REFERENCE = ["Der Hund läuft schnell über die Wiese.", "Er sagte „Ja“ zum U-Bahn-Plan.", "Das kostet 5,30 Euro."]
@@ -25,19 +25,12 @@ Score = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def nmt_score(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Score:
-    """Return a function that runs the command beside three files, and returns exit code, stdout and stderr."""
+def nmt_score(nmt: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Score:
+    """Runs `nmt score ARGUMENTS` here, beside three files."""
     monkeypatch.chdir(tmp_path)
     for name, lines in (("good", GOOD), ("bad", BAD), ("reference", REFERENCE)):
         write(name, lines)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(["score", *arguments])
-        captured = capsys.readouterr()
-        return int(end.value.code or 0), captured.out, captured.err
-
-    return run
+    return partial(nmt, "score")
 
 
 def write(name: str, lines: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,9 @@ TINY = (
 
 
 @pytest.fixture
-def train(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `nmt train ARGUMENTS` here: exit code, stdout, stderr."""
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main(["train", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return run
+def train(nmt: Run) -> Run:
+    """Runs `nmt train ARGUMENTS` here."""
+    return partial(nmt, "train")
 
 
 def figures(train: Run, *arguments: object) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_run import SIZES
 
 from nmt_cli import registry
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
@@ -20,7 +22,7 @@ from nmt_cli.training import length
 from nmt_cli.training.length import Length
 
 Nmt = Callable[..., tuple[int, str, str]]
-TINY = {"num_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2, "batch_tokens": 500, "max_epochs": 3}
+TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
 WORLD = World(0, 1, torch.device("cpu"))
 
 
@@ -37,19 +39,18 @@ def test_size_steps_and_epochs(parts: Any) -> None:
     lines = plan_lines(parts, WORLD, adapts=False).split("\n")
     count = sum(parameter.numel() for parameter in parts.model.parameters())
     steps = 3 * len(list(parts.plan.epoch(0)))
-    assert lines == [
-        f"{count:,} parameters; 900 sentence pairs; {steps} steps, 3 epochs",
-        "500 tokens an update; micro-batches: 1; processes: 1 (cpu); precision: float32",
-    ]
+    assert len(lines) == 2
+    numbers = [int(number.replace(",", "")) for number in re.findall(r"\d+(?:,\d+)*", lines[0])]
+    assert numbers == [count, 900, steps, 3]
 
 
 @pytest.mark.parametrize(
     ("tokens", "advice"),
     [
-        (40_000, "quickstart has"),  # suits
-        (100, "quickstart has"),  # the smallest
-        (100_000, "multi30k has"),  # the largest that suits
-        (2_000_000, "pairs_100k has"),
+        (40_000, "quickstart"),  # suits
+        (100, "quickstart"),  # the smallest
+        (100_000, "multi30k"),  # the largest that suits
+        (2_000_000, "pairs_100k"),
     ],
 )
 def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None:
@@ -59,8 +60,7 @@ def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None
 
     long = Length(1, tokens, 2000)
     lines = plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=False).split("\n")
-    assert f"60,000,000 parameters for {tokens:,} target tokens, and 2,000 epochs: the model will overfit" in lines[2]
-    assert f"; --preset {advice}" in lines[2]
+    assert f"--preset {advice} " in lines[2]
     assert len(plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=True).split("\n")) == 2
     few = replace(long, steps=500)
     assert len(plan_lines(replace(parts, model=Large(), length=few), WORLD, adapts=False).split("\n")) == 2
@@ -68,7 +68,7 @@ def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None
 
 def test_no_preset_is_smaller(parts: Any) -> None:
     lines = plan_lines(replace(parts, length=Length(1, 10, 2000)), WORLD, adapts=False).split("\n")
-    assert lines[2].endswith("2,000 epochs: the model will overfit")
+    assert "--preset" not in lines[2]
 
 
 def test_presets_by_size_exist() -> None:

@@ -17,7 +17,7 @@ from nmt_cli.data.cleaning import Limits, Overlap, PairHashes, pair_hash, reject
         ("", "\0", "NUL byte"),
         ("a dog", "", "empty"),
         (" \u00a0\t\x85", "ein Hund", "empty"),
-        ("w " * 250, "w " * 250, None),
+        ("ww " * 250, "ww " * 250, None),
         ("w " * 251, "w " * 250, "too long"),
         ("w " * 250, "w " * 251, "too long"),
         ("w" * 2500, "w" * 2500, None),

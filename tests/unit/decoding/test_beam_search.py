@@ -215,6 +215,19 @@ class Uniform:
         return self.row.repeat(len(tokens), 1), self
 
 
+def test_a_hypothesis_at_its_limit_may_still_win_by_the_length_of_its_end(padded: Any) -> None:
+    """The empty output is likelier; |Y| counts EOS, so an output of one token has the length 2, which outweighs it."""
+
+    class AfterFiveTheEnd(Uniform):
+        def step(self, tokens: Tensor, state: Uniform) -> tuple[Tensor, Uniform]:
+            return torch.where(tokens[:, None] == BOS, self.row, torch.eye(self.vocabulary_size)[EOS].log()), self
+
+    first = {**dict.fromkeys(range(6), -torch.inf), EOS: math.log(0.505), 5: math.log(0.495)}
+    ((best,),) = beam_search(AfterFiveTheEnd(6, first), padded([[4]]), [1], SearchOptions(beam=2, alpha=1.0))
+    assert best.tokens == [5]
+    assert best.score == pytest.approx(math.log(0.495) / penalty(2, 1.0))
+
+
 def test_equal_scores_are_resolved_by_the_earlier_end_and_alike_in_every_batch(padded: Any) -> None:
     options = SearchOptions(beam=3, alpha=0.0, nbest=3)
     (alone,) = beam_search(Uniform(500), padded([[4]]), [2], options)

@@ -108,6 +108,14 @@ def test_a_large_vocabulary(share: float | None) -> None:
     assert abs(chi_square - freedom) < 4 * math.sqrt(2 * freedom)
 
 
+def test_a_share_that_one_token_has_exactly_needs_no_other() -> None:
+    scores = torch.tensor([[0.5, 0.3, 0.2]]).log()
+    share = scores.log_softmax(dim=1).double().exp()[0, 0].item()
+    random = torch.rand((100, 2), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert not draw(scores.expand(100, -1), random, sampling(top_p=share)).any()
+    assert draw(scores.expand(100, -1), random, sampling(top_p=share + 1e-9)).any()
+
+
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), limit=st.integers(0, 8), sharpness=st.sampled_from([0.3, 2.0]))
 def test_top_k_1_is_greedy_search(

@@ -17,6 +17,12 @@ def test_pre_norm() -> None:
     torch.testing.assert_close(around(x, torch.sin), x + F.layer_norm(x, (6,)).sin())
 
 
+def test_dropout_of_pre_norm_is_on_the_output_of_the_sub_layer() -> None:
+    around = Residual(64, dropout=0.5, pre_norm=True).train()
+    changed = around(torch.ones(1, 4, 64), lambda y: torch.full_like(y, 1000.0))
+    assert changed.unique().tolist() == [1.0, 2001.0]
+
+
 def test_feed_forward_dropout_falls_between_the_two_layers() -> None:
     torch.manual_seed(0)
     network = FeedForward(4, 1000, dropout=0.5).train()

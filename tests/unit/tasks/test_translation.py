@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmt_cli.data.subwords import KINDS
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.interfaces import SPECIAL_SYMBOLS, UNK, Example
+from nmt_cli.interfaces import UNK, Example
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
@@ -34,16 +32,6 @@ def learned(pairs: Sequence[tuple[str, str]] = PAIRS, **settings: Any) -> Transl
     task = made(**settings)
     task.learn([task.normalise(Example(source, target, "")) for source, target in pairs])
     return task
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "character", "none"])
-def test_sentences_round_trip(kind: str) -> None:
-    task = learned(subwords=kind, vocab_size=50)
-    for source, target in PAIRS:
-        ids = task.encode_target(target)
-        assert task.decode_target(ids, source) == target
-        assert len(task.target_tokens(ids)) == len(ids)
-        assert max(task.encode_source(source)) < task.source_vocabulary_size
 
 
 def test_joint_vocabulary_is_one_and_separate_ones_are_two() -> None:
@@ -219,24 +207,6 @@ def test_bleu_is_sacrebleus_13a() -> None:
     lowered = [line.lower() for line in references]
     assert made(lowercase=True).evaluate(lowered, references)["bleu"] == pytest.approx(100.0)
     assert task.evaluate(lowered, references)["bleu"] < 90
-
-
-@given(line=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-def test_any_line_can_be_encoded_and_decoded(line: str) -> None:
-    """A user of `nmt translate` may type anything."""
-    for task in any_line_tasks():
-        ids = task.encode_source(line)
-        assert all(len(SPECIAL_SYMBOLS) <= i < task.source_vocabulary_size or i == 1 for i in ids)
-        assert "\n" not in task.decode_target(ids, line)
-
-
-_tasks: list[TranslationTask] = []
-
-
-def any_line_tasks() -> list[TranslationTask]:
-    if not _tasks:
-        _tasks.extend([learned(), learned(moses=True, lowercase=True, subwords="wordpiece")])
-    return _tasks
 
 
 def test_a_task_without_vocabulary_raises_runtime_error() -> None:

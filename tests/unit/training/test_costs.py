@@ -48,16 +48,9 @@ def test_the_description_agrees_with_the_sums() -> None:
 @pytest.mark.parametrize(
     ("name", "model"),
     [
-        ("NVIDIA H200", "H200"),
-        ("NVIDIA H200 NVL", "H200 NVL"),
         ("NVIDIA H100 80GB HBM3", "H100"),
         ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("NVIDIA A100-SXM4-80GB", "A100"),
         ("A100-PCIE-40GB", "A100"),
-        ("NVIDIA L40S", "L40S"),
-        ("Tesla V100-SXM2-32GB", "V100"),
-        ("Tesla V100-PCIE-16GB", "V100 PCIe"),
-        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
     ],
 )
 def test_names_of_gpus(name: str, model: str) -> None:
@@ -75,21 +68,7 @@ def test_the_papers_own_rates() -> None:
         assert (found.sustained, found.peak) == (PAPERS_RATES[model], PAPERS_RATES[model])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NVIDIA RTX A1000",
-        "NVIDIA A10G",
-        "NVIDIA T400 4GB",
-        "NVIDIA GeForce RTX 3090 Ti",
-        "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
-        "GRID A100-10C",
-        "Tesla V100S-PCIE-32GB",
-        "AMD Instinct MI300X",
-        "",
-    ],
-)
+@pytest.mark.parametrize("name", ["NVIDIA A10G", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"])
 def test_a_name_that_resembles_a_listed_one_is_unlisted(name: str) -> None:
     assert published_rates(name, torch.bfloat16) is None
 

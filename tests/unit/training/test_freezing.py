@@ -6,16 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_run
 import torch
 from torch import nn
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train import train
-from nmt_cli.commands.train_parts import TrainOptions, model_without_weights
+from nmt_cli.commands.train_parts import model_without_weights
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.config import resolve
 from nmt_cli.errors import UsageError
@@ -23,12 +24,8 @@ from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.settings import TrainingConfig
 
 Nmt = Callable[..., tuple[int, str, str]]
-SIZES = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2}
-TINY = (
-    SIZES
-    | {"batch_tokens": 500, "micro_batches": 2, "warmup_steps": 20, "max_steps": 6, "save_every": 3, "log_every": 2}
-    | {"device": "cpu", "precision": "float32", "sustained_tflops": 1.0, "peak_tflops": 1.0}
-)
+SIZES = tiny_run.SIZES | {"num_layers": 2}
+run = partial(tiny_run.run, num_layers=2, max_steps=6, save_every=3, log_every=2, precision="float32")
 
 
 def model_of(**settings: Any) -> Any:
@@ -104,11 +101,6 @@ def test_a_model_of_a_plug_in_names_its_parts() -> None:
 def test_patterns_that_are_refused(patterns: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         frozen(patterns)
-
-
-def run(data: Path, out: Path, **changes: Any) -> None:
-    registry.discover()
-    train(TrainOptions(data, out), TINY | changes)
 
 
 def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:

@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from nmt_cli import checkpoint
 from nmt_cli.cli import main
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
-from nmt_cli.data.batching import load_batch
 from nmt_cli.distributed import World
-from nmt_cli.interfaces import PAD
 from nmt_cli.training.origin import load
 
 Train = Callable[..., tuple[int, str]]
@@ -37,16 +34,9 @@ def origin(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(capsys: pytest.CaptureFixture[str]) -> Train:
+def train(nmt: Callable[..., tuple[int, str, str]]) -> Train:
     """Runs `nmt train ARGUMENTS` here: exit code, stderr."""
-
-    def run(*arguments: object) -> tuple[int, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main(["train", *map(str, arguments)])
-        return int(end.value.code or 0), capsys.readouterr().err
-
-    return run
+    return lambda *arguments: nmt("train", *arguments)[::2]
 
 
 def weights_of(run: Path) -> dict[str, torch.Tensor]:
@@ -81,23 +71,6 @@ def test_the_origin_is_validated_first(train: Train, origin: Path, tiny_data: Pa
     assert [line["validation_loss"] for line in lines if "validation_loss" in line] == [last["validation_loss"]] * 3
     assert checkpoint.read_contents(run / "best").step == 0
     assert all(torch.equal(weights_of(origin)[name], weight) for name, weight in weights_of(run / "best").items())
-
-
-def test_its_first_step_is_adams(train: Train, origin: Path, tiny_data: Path, tmp_path: Path) -> None:
-    """PyTorch's, from the origin's weights, with new moments and the first rate of the schedule."""
-    given = ("--init-from", origin, *SHORT, "--warmup-steps", 1, "--learning-rate-scale", 0.04, "--epsilon", 1e-3)
-    code, err = train(tiny_data, *given, "--max-steps", 1, "--out", tmp_path / "run")
-    assert (code, f"starting from the weights of {checkpoint.locate(origin)}, step 2" in err) == (0, True), err
-    parts = parts_of(tiny_data, origin)
-    model, _ = checkpoint.load_model(checkpoint.locate(origin))
-    batch = load_batch(parts.corpus, next(parts.plan.epoch(0)))
-    logits = model(batch.source, batch.target_in).flatten(0, 1)
-    F.cross_entropy(logits, batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1).backward()
-    torch.optim.Adam(model.parameters(), lr=0.04 * 16**-0.5, betas=(0.9, 0.98), eps=1e-3).step()
-    before, found = weights_of(origin), weights_of(tmp_path / "run")
-    for name, expected in model.named_parameters():
-        torch.testing.assert_close(found[name], expected.detach(), rtol=1e-4, atol=1e-5)
-        assert (found[name] - before[name]).abs().max() > 1e-3
 
 
 def test_it_says_where_it_comes_from(train: Train, origin: Path, tiny_data: Path, tmp_path: Path) -> None:

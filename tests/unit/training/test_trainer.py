@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_run import run
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train import train
-from nmt_cli.commands.train_parts import TrainOptions, describe
+from nmt_cli.commands.train_parts import describe
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.distributed import World
@@ -25,31 +25,6 @@ from nmt_cli.layers import packed_attention
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.trainer import Trainer
-
-TINY = {
-    "num_layers": 1,
-    "d_model": 16,
-    "d_ff": 32,
-    "num_heads": 2,
-    "batch_tokens": 500,
-    "micro_batches": 2,
-    "warmup_steps": 20,
-    "max_steps": 12,
-    "save_every": 4,
-    "log_every": 5,
-    "device": "cpu",
-    "sustained_tflops": 1.0,
-    "peak_tflops": 1.0,
-}
-
-
-@pytest.fixture(autouse=True)
-def _components() -> None:
-    registry.discover()
-
-
-def run(data: Path, out: Path, **changes: Any) -> None:
-    train(TrainOptions(data, out), TINY | changes)
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
@@ -67,7 +42,6 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 @pytest.fixture(scope="module")
 def whole(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run of 12 steps."""
-    registry.discover()
     out = tmp_path_factory.mktemp("whole") / "run"
     run(tiny_data, out)
     return out

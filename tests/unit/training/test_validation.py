@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_run
+import torch
 
-from nmt_cli import checkpoint, registry
+from nmt_cli import checkpoint
 from nmt_cli.commands import train_parts
 from nmt_cli.commands.prepare import PrepareOptions, prepare
-from nmt_cli.commands.train import train
-from nmt_cli.commands.train_parts import TrainOptions
 from nmt_cli.commands.verify_resume import contents
+from nmt_cli.data.corpus import Corpus
+from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import PAD, Batch, Loss
 from nmt_cli.training.state import TrainState
+from nmt_cli.training.validation import validation_loss
 
 Nmt = Callable[..., tuple[int, str, str]]
-TINY = (
-    {"num_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2, "batch_tokens": 500, "micro_batches": 2}
-    | {"warmup_steps": 20, "max_steps": 10, "save_every": 2, "log_every": 5, "device": "cpu"}
-    | {"sustained_tflops": 1.0, "peak_tflops": 1.0}
-)
-
-
-def run(data: Path, out: Path, **changes: Any) -> None:
-    registry.discover()
-    train(TrainOptions(data, out), TINY | changes)
+run = partial(tiny_run.run, max_steps=10, save_every=2)
 
 
 def validations(run: Path, name: str) -> dict[int, float]:
@@ -109,3 +106,22 @@ def test_a_run_from_before_the_choice_has_its_best_loss() -> None:
     values = state.to_json()
     values["best_loss"] = values.pop("best")
     assert TrainState.from_json(values, "run") == state
+
+
+def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
+    """Not over batches, which have different numbers of tokens, and without dropout. The loss of a token is its id."""
+    batches, network = [], torch.nn.Module()
+
+    def criterion(model: Any, batch: Batch) -> Loss:
+        assert not model.training
+        ids = batch.target_out[batch.target_out != PAD].double()
+        batches.append(ids)
+        return Loss(2 * ids.sum(), ids.sum(), len(ids))
+
+    world = World(0, 1, torch.device("cpu"))
+    found = validation_loss(network, criterion, Corpus.open(tiny_data, "train"), world, "float32")
+    assert network.training
+    mean = torch.cat(batches).mean().item()
+    assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)
+    assert (found["validation_loss"], found["validation_nll"]) == pytest.approx((2 * mean, mean))
+    assert found["validation_perplexity"] == pytest.approx(math.exp(mean))
