@@ -169,8 +169,9 @@ for item in $items; do
     scored "${system/gnmt/gnmt_rl}-ensemble" "${models[@]}" "${flags[@]}"
 done
 cd "$out"
-if [[ "$scale" == small ]] && "$python" -c 'import matplotlib' 2>/dev/null; then
+if [[ "$scale" == small ]]; then
   to_file curves.json script table2.py curves "$items"
-  PYTHONPATH="$checkout" "$python" -m benchmarks.learning curves.json curves.svg
+  ! "$python" -c 'import matplotlib' 2>/dev/null ||
+    PYTHONPATH="$checkout" "$python" -m benchmarks.learning curves.json curves.svg
 fi
 script table2.py table "$scale" "$target" "$items" "$note" | tee "table2-$target.md"

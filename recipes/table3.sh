@@ -66,8 +66,9 @@ for item in $items; do
   done
 done
 cd "$out"
-if [[ "$scale" == small ]] && "$python" -c 'import matplotlib' 2>/dev/null; then
+if [[ "$scale" == small ]]; then
   to_file differences.json script table3.py differences "$items"
-  PYTHONPATH="$checkout" "$python" -m benchmarks.differences differences.json differences.svg
+  ! "$python" -c 'import matplotlib' 2>/dev/null ||
+    PYTHONPATH="$checkout" "$python" -m benchmarks.differences differences.json differences.svg
 fi
 script table3.py "$scale" "$items" "$note" | tee table3.md

@@ -96,6 +96,9 @@ def test_small_systems_get_the_same_time_and_a_table(recipe: Recipe, calls: Call
     assert table["GNMT + RL"]["minutes"] == "60.0"  # those of both trainings
     assert table["GNMT + RL, ensemble"]["FLOPs, counted"] == "4.0e+15"  # of two models with two trainings each
     assert table["Deep-Att + PosUnk"]["sentences/s"] == "12.5"
+    curves = json.loads((tmp_path / "out" / "curves.json").read_text("utf-8"))
+    assert curves["GNMT + RL"] == [[[50 / 60, 20.0], [100 / 60, 20.0]]] * 2
+
     assert recipe(*command).stdout == done.stdout
     assert calls() == []
 
