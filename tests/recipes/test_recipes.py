@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,20 +29,25 @@ def table_rows(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_english_german_from_archives_to_the_table_through_a_stop(
-    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path
-) -> None:
-    command = (recipes / "wmt14_en_de.sh", "--smoke", "--out", tmp_path)
+def stop(command: Sequence[object], checkpoints: Path, variables: dict[str, str], cwd: Path | None = None) -> None:
+    """Start a recipe, and send it SIGTERM when its training has saved step 3 or a later one."""
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(["bash", *map(str, command)], stdout=quiet, stderr=quiet, env=variables())
-    checkpoints = tmp_path / "base" / "run" / "checkpoints"
+    process = subprocess.Popen(["bash", *map(str, command)], stdout=quiet, stderr=quiet, env=variables, cwd=cwd)
     deadline = time.monotonic() + 300
-    while not (checkpoints / "step-00000003").exists():
+    while not any(path.name >= "step-00000003" for path in checkpoints.glob("step-*")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=300) == 128 + signal.SIGTERM
+
+
+def test_english_german_from_archives_to_the_table_through_a_stop(
+    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    command = (recipes / "wmt14_en_de.sh", "--smoke", "--out", tmp_path)
+    checkpoints = tmp_path / "base" / "run" / "checkpoints"
+    stop(command, checkpoints, variables())
 
     continued = bash(*command)
     assert called(continued) == ["train", "average", "translate", "score"]
@@ -117,7 +122,9 @@ def test_quickstart_from_nothing_to_a_table_and_again(recipes: Path, bash: Bash,
     assert again.stdout == first.stdout
 
 
-def test_your_language_pair_is_copied_and_edited(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+def test_your_language_pair_is_copied_and_edited(
+    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
     write_corpus(tmp_path / "mine", "de", "fr", train=700, valid=20, test=20)
     settings = {
         "source": "de",
@@ -140,6 +147,11 @@ def test_your_language_pair_is_copied_and_edited(recipes: Path, bash: Bash, tmp_
     (tmp_path / "mine.sh").write_text(script.replace("last=2", "last=4"), encoding="utf-8")
     assert "last" in bash("mine.sh", code=2, cwd=tmp_path).stderr
     assert not (tmp_path / "runs").exists()
+    endless = re.sub("^out=.*", "out=stopped", script.replace("steps=5", "steps=1000000"), flags=re.MULTILINE)
+    (tmp_path / "mine.sh").write_text(endless, encoding="utf-8")
+    checkpoints = tmp_path / "stopped" / "run" / "checkpoints"
+    stop(["mine.sh"], checkpoints, variables(), cwd=tmp_path)
+    assert list(checkpoints.glob("latest-*"))
     (tmp_path / "mine.sh").write_text(script, encoding="utf-8")
     assert "BLEU" in bash("mine.sh", cwd=tmp_path).stdout
     assert len((tmp_path / "runs/de-fr/test.fr").read_text(encoding="utf-8").split("\n")) == 21
