@@ -3,117 +3,78 @@
 
 set -euo pipefail
 export LC_ALL=C.UTF-8
+recipes="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+checkout="${recipes%/*}"
+# shellcheck disable=SC2034  # the recipes read them
+out="" words=() train_flags=()
 
-checkout="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-caller="$PWD"
-out="" # the directory of all results
-
-say() { printf '\n== %s\n' "$*" >&2; }
-
-die() {
-  printf 'error: %s\n' "$1" >&2
-  exit "${2:-1}"
-}
-
+die() { printf 'error: %s\n' "$1" >&2 && exit "${2:-1}"; }
 usage_error() { die "$1 (see $(basename "$0") --help)" 2; }
 
-# Print the recipe's opening comment.
-show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
-
-# Set nmt and python: those of the checkout's environment, else those on the path.
-find_nmt() {
-  if [[ -x "$checkout/.venv/bin/nmt" ]]; then
-    nmt="$checkout/.venv/bin/nmt" python="$checkout/.venv/bin/python"
-  else
-    nmt="$(type -P nmt)" || die "there is no nmt command. Install it: make -C $checkout install"
-    python="$(head -n 1 "$nmt" | sed 's/^#!//')"
-  fi
-}
-
-# Print a path relative to the current directory if it lies there.
-short() { [[ "$1" == "$PWD"/* ]] && printf '%s' "${1#"$PWD"/}" || printf '%s' "$1"; }
-
-# Print a command as one types it.
-typed() {
-  local word line=""
-  for word; do
-    [[ "$word" =~ ^[[:alnum:]_./:=+,@%-]+$ ]] || word="${word@Q}"
-    line+=" $word"
+# Bash runs a trap only after the current command. So the recipe is started again, in a process group of its own, all of
+# which gets TERM once when a signal arrives here. A training then saves a checkpoint.
+if [[ -z "${RECIPE_GROUP-}" ]]; then
+  status=0 stopped_by=""
+  set -m
+  RECIPE_GROUP=yes "$BASH" "$0" "$@" </dev/null &
+  for signal in TERM INT HUP USR1; do
+    # shellcheck disable=SC2064  # expanded now
+    trap "stopped_by=$signal; kill -TERM -- -$! 2>/dev/null || true" "$signal"
   done
-  printf '%s' "${line# }"
+  wait "$!" || status=$?
+  while kill -0 "$!" 2>/dev/null; do wait "$!" || status=$?; done
+  [[ -z "$stopped_by" ]] ||
+    die "stopped by SIG$stopped_by. Run it again to continue" $((128 + $(kill -l "$stopped_by")))
+  exit "$status"
+fi
+trap 'exit 143' TERM
+
+# The commands of the checkout's environment, or else those on the path.
+[[ ! -x "$checkout/.venv/bin/nmt" ]] || PATH="$checkout/.venv/bin:$PATH"
+type -P nmt >/dev/null || die "there is no nmt command. Install it: make -C $checkout install"
+python="$(head -n 1 "$(type -P nmt)" | sed 's/^#!//')"
+nmt() { printf '+ nmt %s\n' "$*" >&2 && command nmt "$@"; }
+script() { "$python" "$recipes/$1" "${@:2}"; }
+show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; } # the opening comment
+
+# read_flags "NAME ..." ARGUMENT...: read each of these flags into the variable of its name. NAME?: without a value it
+# is "yes". "...": other arguments go to words. What follows -- goes to train_flags.
+# shellcheck disable=SC2034  # the recipes read train_flags
+read_flags() {
+  local name known=" $1 "
+  while shift && (($#)); do
+    name="${1#--}" name="${name//-/_}"
+    case "$1" in
+      -h | --help) show_help && exit ;;
+      --) train_flags=("${@:2}") && return ;;
+      --*) [[ "$known" == *" $name "* || "$known" == *" $name? "* ]] || usage_error "unknown flag $1" ;;
+      *)
+        [[ "$known" == *" ... "* && "$1" != -* ]] || usage_error "unknown argument $1"
+        words+=("$1") && continue
+        ;;
+    esac
+    [[ -n "${2-}" && "$2" != -* || "$known" == *" $name? "* ]] || usage_error "$1 needs a value"
+    printf -v "$name" yes
+    [[ -z "${2-}" || "$2" == -* ]] || { printf -v "$name" %s "$2" && shift; }
+  done
 }
 
-# Print a command, then run it.
-run() {
-  printf '+ %s\n' "$(typed "$@")" >&2
-  "$@"
-}
-
-nmt() { run "$nmt" "$@"; }
-
-# recipe_script NAME ARGUMENT...: run a Python file of recipes/.
-recipe_script() { "$python" "$checkout/recipes/$1" "${@:2}"; }
-
-# benchmark NAME ARGUMENT...: run a program of benchmarks/.
-benchmark() { PYTHONPATH="$checkout${PYTHONPATH:+:$PYTHONPATH}" "$python" -m "benchmarks.$1" "${@:2}"; }
-
-# to_file FILE COMMAND...: write standard output to FILE, which appears only if the command succeeds.
-to_file() { mkdir -p "$(dirname "$1")" && "${@:2}" >"$1.unfinished" && mv "$1.unfinished" "$1"; }
+# to_file FILE COMMAND...: write standard output to FILE, which appears when the command has succeeded.
+to_file() { mkdir -p "$(dirname "$1")" && "${@:2}" >"$1.part" && mv "$1.part" "$1"; }
 
 # with_log FILE COMMAND...: write standard error to FILE, too.
-with_log() { mkdir -p "$(dirname "$1")" && "${@:2}" 2>&1 | tee "$1" >&2; }
+with_log() { { "${@:2}" 2>&1 >&3 | tee "$1" >&2; } 3>&1; }
 
-count_gpus() { "$python" -c 'import torch; print(torch.cuda.device_count())'; }
-
-# check_flags prepare|train FLAG...: exit with nmt's message if it rejects the flags.
-check_flags() {
-  local status=0 message command=(train --dry-run --vocab-size 1000)
-  [[ "$1" == train ]] || command=(prepare --train "$out/none" --out "$out/none")
-  message="$("$nmt" "${command[@]}" "${@:2}" 2>&1)" || status=$?
-  # With correct flags, nmt prepare ends with 1, since there is no text.
-  ((status == 0)) || [[ "$1$status" == prepare1 ]] || die "these flags of nmt $1 are wrong: ${*:2}"$'\n'"$message" 2
-}
-
-# train_everywhere DATA --out RUN FLAG...: run nmt train on all GPUs of this machine ($PROCESSES: as many processes),
-# or of $NNODES machines, on each of which it is called with its NODE_RANK and the same MASTER_ADDR (and MASTER_PORT):
-# the first machine, whose NODE_RANK is 0. Another machine may be lost and come back, up to three times; the run resumes
-# from its last checkpoint. $TORCHRUN_FLAGS are passed to torchrun, after the flags below. Files in the flags are relative
-# to the caller's directory.
-train_everywhere() {
-  local processes total extra=() launcher
-  processes="${PROCESSES:-$(count_gpus)}"
-  ((processes)) || processes=1
-  total=$((processes * ${NNODES:-1}))
-  set -- "$(realpath -m -- "$1")" --out "$(realpath -m -- "$3")" "${@:4}"
-  cd "$caller"
-  if ((total == 1)); then
-    nmt train "$@"
-    return
-  fi
-  launcher=("$python" -m torch.distributed.run --nproc-per-node "$processes")
-  if ((${NNODES:-1} == 1)); then
-    launcher+=(--standalone)
+# smoke_settings: little text; with $smoke a tiny model on a CPU, with $smoke_gpu the model itself on all GPUs.
+# shellcheck disable=SC2034  # the recipes read them
+smoke_settings() {
+  vocabulary=(--vocab-size 300 --character-coverage 0.995)
+  note="A smoke test on a little text: it shows that the recipe works, and nothing about quality."
+  if [[ -n "$smoke" ]]; then
+    export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+    train+=(--num-layers 1 --d-model 32 --d-ff 64 --num-heads 2 --batch-tokens 512 --micro-batches 2 --warmup-steps 4)
+    train+=(--max-steps "$((last + 3))" --save-every 1 --validate-every 4 --log-every 2 --device cpu)
   else
-    [[ -n "${NODE_RANK-}" && -n "${MASTER_ADDR-}" ]] ||
-      die "NNODES is $NNODES: set NODE_RANK (0 to $((NNODES - 1))) and MASTER_ADDR, too" 2
-    launcher+=(--nnodes "$NNODES" --max-restarts 3 --rdzv-backend c10d --rdzv-id nmt)
-    launcher+=(--rdzv-endpoint "$MASTER_ADDR:${MASTER_PORT:-29500}" --rdzv-conf "is_host=$((NODE_RANK == 0))")
-    # A new store after each restart: a machine that comes back is not told of the earlier one, and has made no restarts.
-    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+    last=2 train+=(--warmup-steps 40 --max-steps 100 --save-every 50 --validate-every 50 --log-every 10)
   fi
-  # Saving may take longer than torchrun's default of 30 s. Slurm warns with USR1.
-  export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT:-240}"
-  export PET_SIGNALS_TO_HANDLE="${PET_SIGNALS_TO_HANDLE:-SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1}"
-  read -ra extra <<<"${TORCHRUN_FLAGS-}"
-  run "${launcher[@]}" "${extra[@]}" -m nmt_cli train "$@"
-}
-
-# report RECIPE SOURCE TARGET: print the table of expected and actual figures; exit with 1 if one is not as expected.
-report() {
-  local status=0
-  (cd "$out" && recipe_script report.py "$@") || status=$?
-  ((status == 0)) || printf 'A figure is not as expected: see the table.\n' >&2
-  printf '\nTook %d s. Translate a sentence of your own:\n\n  %s translate %s --interactive\n' \
-    "$SECONDS" "$(short "$nmt")" "$(short "$out/averaged")"
-  exit "$status"
 }

@@ -1,18 +1,16 @@
-"""The text of a recipe, as a table (recipes/wmt14_en_de.json) describes it. Results go to the current directory.
+"""The text of a recipe, as a table (recipes/wmt14_en_de.json) describes it.
 
-corpora.py fetch TABLE              downloads/: the archives, checked; from the directory $NMT_LOCAL if it is set
-corpora.py extract TABLE            text/NAME.en and so on, and text/counts.json
-corpora.py list TABLE               print the split and the name of every corpus
-corpora.py small TABLE OUT [TEXT]   OUT/NAME.en and so on: a little text for every corpus, from the parallel text in the
-                                    directory TEXT, by default number names
+corpora.py TABLE OUT LOCAL SMOKE    OUT/downloads: the archives, checked; then OUT/text, complete or absent: NAME.en and
+                                    so on, and counts.json
+
+LOCAL   a directory with the archives, or with the text files out of them; nothing is downloaded then; or ""
+SMOKE   a directory of parallel text, the first lines of which stand for every corpus; "yes": number names; or ""
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
-import os
 import re
 import shutil
 import sys
@@ -91,7 +89,7 @@ def link_text(table: Table, corpus: Table, side: str, folder: Path, local: Path 
 
 def extract_all(table: Table, out: Path) -> None:
     """Write the text of every corpus, a sentence a line, and its number of lines."""
-    downloads, text = out / "downloads", out / "text"
+    downloads, text = out / "downloads", out / "text.part"
     text.mkdir(parents=True, exist_ok=True)
     counts: dict[tuple[str, str], int] = {}
     for archive in map(archive_name, table["archives"]):
@@ -108,6 +106,7 @@ def extract_all(table: Table, out: Path) -> None:
         if (downloads / archive).exists():
             read_members(downloads / archive, readers)
     report_counts(table, counts, text / "counts.json")
+    text.rename(out / "text")
 
 
 def write_text(
@@ -194,27 +193,21 @@ def find_splits(text: Path, table: Table) -> dict[str, list[Path]]:
     )
 
 
+def write_all(table: Table, out: Path, local: Path | None, smoke: str) -> None:
+    if smoke:
+        text, local = Path(smoke), out / "smoke"
+        if smoke == "yes":
+            text = local / "numbers"
+            write_corpus(text, table["source"], table["target"], train=2000, valid=20, test=20)
+        write_small(table, text, local)
+    fetch_all(table, out, local)
+    extract_all(table, out)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("fetch", "extract", "list", "small"))
-    parser.add_argument("table", type=Path)
-    parser.add_argument("out", type=Path, nargs="?", default=Path())
-    parser.add_argument("text", type=Path, nargs="?")
-    options = parser.parse_args()
+    table, out, local, smoke = sys.argv[1:]
     try:
-        table = read_table(options.table)
-        if options.command == "fetch":
-            local = os.environ.get("NMT_LOCAL")
-            fetch_all(table, Path(), Path(local) if local else None)
-        elif options.command == "extract":
-            extract_all(table, Path())
-        elif options.command == "list":
-            print("\n".join(f"{corpus['split']} {corpus['name']}" for corpus in table["corpora"]))
-        else:
-            text = options.text or options.out / "numbers"
-            if options.text is None:
-                write_corpus(text, table["source"], table["target"], train=2000, valid=20, test=20)
-            write_small(table, text, options.out)
+        write_all(read_table(Path(table)), Path(out), Path(local) if local else None, smoke)
     except (RecipeError, NmtError, OSError) as error:
         say(f"error: {error}")
         return 1

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from report import count_parameters, perplexities, read_json, read_metrics, read_scores
 
+from nmt_cli.errors import UsageError
+
 
 class Figure(NamedTuple):
     """A line of the table. Unknown values are None."""
@@ -129,6 +131,29 @@ def runs_of(item: str) -> list[str]:
     """Return the directories of an item's runs, one for each seed: of `x*3`, x, x-2 and x-3."""
     name, _, seeds = item.partition("*")
     return [name if seed == 1 else f"{name}-{seed}" for seed in range(1, int(seeds or 1) + 1)]
+
+
+def read_items(kind: str, known: Sequence[str], words: str, seeds: str) -> str:
+    """Return the items of a recipe for several models, each with its number of seeds: "base*1 E*2".
+
+    Args:
+        words: names, to be trained with `seeds` seeds, and NAME*N, with N; separated by spaces or commas.
+
+    Raises:
+        UsageError: a name is unknown or repeated, or a number of seeds is not positive.
+    """
+    items: dict[str, str] = {}
+    for word in words.replace(",", " ").split():
+        name, star, count = word.partition("*")
+        count = count if star else seeds
+        if name not in known:
+            raise UsageError(f"there is no {kind} {name}; known: {' '.join(known)}")
+        if name in items:
+            raise UsageError(f"{kind} {name} is given twice")
+        if not count.isdecimal() or int(count) == 0:
+            raise UsageError(f"{kind} {name} needs a positive number of seeds, not {count!r}")
+        items[name] = count
+    return " ".join(f"{name}*{count}" for name, count in items.items())
 
 
 def mean(values: Sequence[float | None]) -> float | None:

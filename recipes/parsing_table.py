@@ -1,18 +1,15 @@
 """The choice of the sweep and the final table of recipes/wsj_parsing.sh, which calls it in its output directory.
 
-parsing_table.py choose POINT...                 the best point of the sweep, as JSON
-parsing_table.py flags CHOSEN                    its flags of nmt train
-parsing_table.py table wsj|named SEMI SMOKE      the paper's figures beside those of this run, in Markdown
+parsing_table.py flags                       the flags of nmt train for the best point of the sweep
+parsing_table.py wsj|named|toy SEMI SMOKE    the paper's figures beside those of this run, in Markdown
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from paper_tables import compared, print_table
 from report import count_parameters, read_json, read_lines
@@ -23,19 +20,18 @@ PAPERS_SUBWORDS = {"": 16_000, "semi-supervised": 32_000}
 _POINT = re.compile(r"dropout-([^-]+)-scale-([^-]+)")
 
 
-def choose(points: Sequence[str]) -> dict[str, Any]:
-    """Return the point with the best F1 on the dev set, and the F1 of all points."""
-    f1 = {point: read_json(Path(f"sweep/{point}/dev.json"))["f1"] for point in points}
-    best = max(points, key=lambda point: f1[point])
+def sweep() -> dict[str, float]:
+    """Return the F1 on the dev set of every point, the best one first."""
+    f1 = {path.parent.name: float(read_json(path)["f1"]) for path in sorted(Path("sweep").glob("*/dev.json"))}
+    return dict(sorted(f1.items(), key=lambda item: -item[1]))
+
+
+def chosen() -> tuple[str, str]:
+    """Return the dropout and the learning rate scale of the best point."""
+    best = next(iter(sweep()))
     found = _POINT.fullmatch(best)
     assert found is not None, best
-    return {"dropout": found[1], "learning_rate_scale": found[2], "f1": f1}
-
-
-def flags(chosen: dict[str, Any]) -> str:
-    """Return the flags of nmt train for the chosen point."""
-    dropout, scale = chosen["dropout"], chosen["learning_rate_scale"]
-    return f"--dropout {dropout} --attention-dropout {dropout} --learning-rate-scale {scale}"
+    return found[1], found[2]
 
 
 def rows(is_wsj: bool, semi: str) -> Iterator[list[str]]:
@@ -69,10 +65,9 @@ def scores(stem: str, paper: float | None) -> Iterator[list[str]]:
 
 def print_notes(is_wsj: bool, semi: str, smoke: str) -> None:
     """Print the text below the table."""
-    chosen = read_json(Path("chosen.json"))
-    dropout, scale = chosen["dropout"], chosen["learning_rate_scale"]
+    dropout, scale = chosen()
     print(f"\nChosen on the dev set: dropout {dropout}, learning rate times {scale}.\n")
-    print_table(["sweep", "dev F1, greedy"], [[point, f"{f1:.2f}"] for point, f1 in chosen["f1"].items()])
+    print_table(["sweep", "dev F1, greedy"], [[point, f"{f1:.2f}"] for point, f1 in sweep().items()])
     print("\nF1 is EVALB's with COLLINS.prm, with gold tags over the words.")
     if is_wsj:
         print("LDC99T42 usually gives 39,832, 1,700 and 2,416 trees; the paper says about 40,000 for training alone.")
@@ -85,13 +80,11 @@ def print_notes(is_wsj: bool, semi: str, smoke: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    command, *rest = arguments
-    if command == "choose":
-        print(json.dumps(choose(rest), indent=2))
-    elif command == "flags":
-        print(flags(read_json(Path(rest[0]))))
+    if arguments == ["flags"]:
+        dropout, scale = chosen()
+        print(f"--dropout {dropout} --attention-dropout {dropout} --learning-rate-scale {scale}")
     else:
-        kind, semi, smoke = rest
+        kind, semi, smoke = arguments
         print_table(["", "paper", "this run", "difference"], list(rows(kind == "wsj", semi)))
         print_notes(kind == "wsj", semi, smoke)
 

@@ -1,12 +1,13 @@
 """The table at the end of a recipe: expected and actual figures of every stage.
 
-report.py quickstart|multi30k SOURCE TARGET     in the recipe's directory
+report.py quickstart|multi30k SOURCE TARGET OUT     the exit code is 1 if a figure is not as expected
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +90,9 @@ def rows(recipe: str, target: str, scores: list[dict[str, Any]]) -> Iterator[Row
 
 
 def main() -> int:
-    recipe, source, target = sys.argv[1:]
+    recipe, source, target, out = sys.argv[1:]
+    nmt, averaged = (os.path.relpath(path) for path in (Path(sys.executable).with_name("nmt"), Path(out, "averaged")))
+    os.chdir(out)
     console = Console(highlight=False)
     scores = read_scores(Path("score.json"))
     figures = list(rows(recipe, target, scores))
@@ -109,8 +112,12 @@ def main() -> int:
         lines += [f"  {sentence}", f"  -> {hypothesis}"]
         lines += [f"  reference: {reference}"] if hypothesis != reference else []
         lines.append("")
+    lines.append(f"Translate a sentence of your own:\n\n  {nmt} translate {averaged} --interactive")
     console.print("\n".join(lines), markup=False, soft_wrap=True)
-    return 1 if any(row.good is False for row in figures) else 0
+    if any(row.good is False for row in figures):
+        print("A figure is not as expected: see the table.", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ table2.py table full|small TARGET "SYSTEM*SEEDS ..." [NOTE]   the table, in the 
 table2.py curves "SYSTEM*SEEDS ..."     learning curves for benchmarks/learning.py: dev BLEU against minutes of training
 table2.py settings RUN AMOUNT [reward]  settings for nmt train --config: those of RUN, but AMOUNT long, with a rate that
                                         falls to zero; `reward`: to go on from RUN with the criterion expected_reward
-table2.py systems                       the names of the systems
+table2.py items full|small "LIST" SEEDS  the systems of --systems as "SYSTEM*SEEDS ..."; without a list, all but MoE at
+                                        full size, and all but the big model at small size
 
 AMOUNT is a number of steps (400), minutes of training at RUN's speed (24m), or a share of RUN's steps (10%).
 """
@@ -18,8 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paper_tables import PAIRS, compared, mean, parameters_of, print_table, runs_of, shown, spread
+from paper_tables import PAIRS, compared, mean, parameters_of, print_table, read_items, runs_of, shown, spread
 from report import read_json, read_metrics, read_scores
+
+from nmt_cli.errors import UsageError
 
 
 class System(NamedTuple):
@@ -220,18 +223,30 @@ def settings(run: Path, amount: str, reward: bool = False) -> dict[str, Any]:
     return {name: section for name, section in config.items() if name not in ("data", "imports")}
 
 
-def main() -> None:
+def items(scale: str, words: str, seeds: str) -> str:
+    """Return the items of --systems. Without any, MoE needs --systems at full size, as it fits into few GPUs."""
+    known = [name for name in SYSTEMS if name != "gnmt_rl" and (scale, name) != ("small", "big")]
+    defaults = " ".join(name for name in known if (scale, name) != ("full", "moe"))
+    return read_items("system", known, words or defaults, seeds)
+
+
+def main() -> int:
     command, *arguments = sys.argv[1:]
-    if command == "table":
+    if command == "items":
+        try:
+            print(items(*arguments))
+        except UsageError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+    elif command == "table":
         print_table2(*arguments)
     elif command == "curves":
         print(json.dumps(curves(*arguments)))
-    elif command == "settings":
+    else:
         run, amount, *reward = arguments
         print(json.dumps(settings(Path(run), amount, bool(reward)), indent=2))
-    else:
-        print(*(name for name in SYSTEMS if name != "gnmt_rl"))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

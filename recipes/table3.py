@@ -2,7 +2,7 @@
 
 table3.py full|small "ROW*SEEDS ..." [NOTE]    the table, in the recipe's directory
 table3.py differences "ROW*SEEDS ..."           the differences to the base model, as JSON
-table3.py rows                                 the names of the rows
+table3.py items full|small "LIST" SEEDS         the rows of --rows as "ROW*SEEDS ..."; without a list, all
 table3.py flags ROW STEPS                      flags of nmt train that make the row small
 """
 
@@ -13,9 +13,21 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paper_tables import PAIRS, compared, last_perplexity, mean, parameters_of, print_table, runs_of, shown, spread
+from paper_tables import (
+    PAIRS,
+    compared,
+    last_perplexity,
+    mean,
+    parameters_of,
+    print_table,
+    read_items,
+    runs_of,
+    shown,
+    spread,
+)
 from report import read_scores
 
+from nmt_cli.errors import UsageError
 from nmt_cli.presets import PRESETS
 
 
@@ -179,10 +191,20 @@ def print_table3(scale: str, names: str, note: str = "") -> None:
         print_table([*header, "params (1e6)"], [small_cells(item, base) for item in items], text_columns=3)
 
 
+def items(scale: str, words: str, seeds: str) -> str:
+    """Return the items of --rows. At small size the base model is one of them, as the others are compared with it."""
+    found = read_items("row", list(TABLE3), words or " ".join(TABLE3), seeds)
+    return found if scale == "full" or " base*" in f" {found}" else f"base*{seeds} {found}"
+
+
 def main() -> int:
     command, *arguments = sys.argv[1:]
-    if command == "rows":
-        print(*TABLE3)
+    if command == "items":
+        try:
+            print(items(*arguments))
+        except UsageError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
     elif command == "flags":
         print("\n".join(small_flags(arguments[0], int(arguments[1]))))
     elif command == "differences":

@@ -19,77 +19,56 @@
 #   --seeds N       train each row with N seeds (default 1); the table shows means and standard deviations
 #   --multi30k DIR  has train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   --steps N       with --multi30k: steps of each row; 3200 by default, and big three times as many
+#   --out DIR, --local DIR, --smoke [DIR]   as for recipes/wmt14_en_de.sh
 
-source "$(dirname "${BASH_SOURCE[0]}")/wmt14_stages.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-rows=() multi30k="" row_steps="" seeds=1 note="" name=wmt14-en-de
-while (($#)); do
-  case "$1" in
-    --rows | --multi30k | --steps | --seeds)
-      (($# > 1)) || usage_error "$1 needs a value"
-      stage_flag_words=2
-      ;;&
-    --rows) read -ra rows <<<"${2//,/ }" ;;
-    --multi30k) multi30k="$2" ;;
-    --steps) row_steps="$2" ;;
-    --seeds) seeds="$2" ;;
-    *) wmt14_flag "$@" ;;
-  esac
-  shift "$stage_flag_words"
-done
-[[ -z "$row_steps" || "$row_steps" =~ ^[1-9][0-9]*$ ]] || usage_error "--steps needs a number, not $row_steps"
-wmt14_define en de --subwords bpe --vocab-size 37000
-measures=(--metric paper --metric bleu)
+rows="" multi30k="" steps="" seeds=1 local="" smoke="" note="" scale=full name=wmt14-en-de
+read_flags "rows multi30k steps seeds out local smoke?" "$@"
+[[ -z "$steps" || "$steps" =~ ^[1-9][0-9]*$ ]] || usage_error "--steps needs a number, not $steps"
+measures=(--metric paper --metric bleu) train=(--device cuda)
 if [[ -n "$multi30k" ]]; then
-  multi30k_define "$multi30k"
-  name=table3-multi30k row_steps="${row_steps:-3200}" measures=(--metric multi30k --metric bleu-lc)
-  note="Multi30k English to German, $row_steps steps a row (big: three times as many), and not WMT14: "
+  [[ -z "$local$smoke" ]] || usage_error "--multi30k cannot be used with --local and --smoke"
+  scale=small name=table3-multi30k steps="${steps:-3200}" measures=(--metric multi30k --metric bleu-lc) train=()
+  note="Multi30k English to German, $steps steps a row (big: three times as many), and not WMT14: "
   note+="no figure is comparable with the paper's."
-elif [[ -n "$row_steps" ]]; then
+  export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+elif [[ -n "$steps" ]]; then
   usage_error "--steps is for --multi30k; at full size: -- --max-steps N"
 elif [[ -n "$smoke" ]]; then
-  export PROCESSES="${PROCESSES:-1}"
-  name=table3 row_steps=2
+  scale=small name=table3-smoke steps=2 rows="${rows:-base B_dk16}" train=(--batch-tokens 512 --device cpu)
   note="A smoke test, with tiny models on a little text: it shows that the recipe works, and nothing about quality."
-  ((${#rows[@]})) || rows=(base B_dk16)
+  export PROCESSES="${PROCESSES:-1}"
 fi
-find_nmt
-known="$(recipe_script table3.py rows)"
-# Differences to the base model need the base model.
-[[ -z "$row_steps" || ${#rows[@]} -eq 0 || " ${rows[*]}" == *" base"* ]] || rows=(base "${rows[@]}")
-# shellcheck disable=SC2086  # names without spaces
-((${#rows[@]})) || rows=($known)
-read_items row "$seeds" "$known" "${rows[@]}"
+items="$(script table3.py items "$scale" "$rows" "$seeds")"
+out="${out:-$checkout/runs/$name}"
 
-wmt14_data_stages "$name"
-[[ -n "$row_steps" ]] || needs_gpu=yes
-scored=() scale=full
-[[ -z "$row_steps" ]] || scale=small
-for row in "${item_names[@]}"; do
-  row_flags=()
-  [[ -z "$row_steps" ]] || mapfile -t row_flags < <(recipe_script table3.py flags "$row" "$row_steps")
-  [[ -z "$smoke" ]] || row_flags+=(--batch-tokens 512 --device cpu)
-  if [[ "$row" == base || "$row" == big ]]; then
-    preset="transformer_$row"
-  else
-    preset="table3_$row"
-    [[ "$scale" == small ]] || row_flags=(--keep-last 1)
-  fi
-  for ((seed = 1; seed <= item_seeds[$row]; seed++)); do
-    run="$(run_of "$row" "$seed")" seed_flags=()
-    ((seed == 1)) || seed_flags=(--seed "$seed")
-    train_stage "train-$run" "$run/run" "preset $preset" --preset "$preset" "${row_flags[@]}" "${seed_flags[@]}"
-    translate_stage "dev-$run" "the dev set, with the last checkpoint" "train-$run" "$run/run" valid "$run/dev.de"
-    score_stage "dev-score-$run" "its BLEU" "dev-$run" "$run/dev.de" valid "$run/dev-score.json" "${measures[@]}"
-    scored+=("train-$run" "dev-score-$run")
+if [[ -z "$multi30k" ]]; then
+  "$recipes/wmt14_en_de.sh" --data-only --out "$out" ${local:+--local "$local"} ${smoke:+--smoke "$smoke"}
+elif [[ ! -e "$out/data" ]]; then
+  nmt prepare --source-lang en --target-lang de --train "$multi30k/train" --valid "$multi30k/val" --keep-duplicates \
+    --test "$multi30k/test_2016_flickr" --normalization none --moses --lowercase --subwords bpe --vocab-size 10000 \
+    --out "$out/data"
+fi
+for item in $items; do
+  row="${item%\**}" preset="table3_${item%\**}" flags=(--keep-last 1)
+  [[ "$row" != base && "$row" != big ]] || preset="transformer_$row" flags=()
+  [[ "$scale" == full ]] || mapfile -t flags < <(script table3.py flags "$row" "$steps")
+  for ((seed = 1; seed <= ${item#*\*}; seed++)); do
+    result="$out/$row" seed_flags=()
+    ((seed == 1)) || result+="-$seed" seed_flags=(--seed "$seed")
+    [[ -e "$result/run/summary.json" ]] || "$recipes/train.sh" "$out/data" --out "$result/run" --preset "$preset" \
+      "${flags[@]}" "${seed_flags[@]}" "${train[@]}" "${train_flags[@]}"
+    [[ "$result/dev.de" -nt "$result/run/checkpoints" ]] || to_file "$result/dev.de" \
+      nmt translate "$result/run" --input "$out/data/valid.source.txt" --beam 4 --alpha 0.6
+    [[ "$result/dev-score.json" -nt "$result/dev.de" ]] || to_file "$result/dev-score.json" \
+      nmt score "$result/dev.de" --ref "$out/data/valid.target.txt" --target-lang de "${measures[@]}" --json
   done
 done
-table_stage table3 "${scored[*]}" table3.py "$scale" "$(shown_items)" ${note:+"$note"}
+cd "$out"
 if [[ "$scale" == small ]]; then
-  stage points "differences to the base model" "table3.py ${scored[*]}" differences.json \
-    to_file differences.json recipe_script table3.py differences "$(shown_items)"
-  figure_stage differences "their figure" points differences
+  to_file differences.json script table3.py differences "$items"
+  ! "$python" -c 'import matplotlib' 2>/dev/null ||
+    PYTHONPATH="$checkout" "$python" -m benchmarks.differences differences.json differences.svg
 fi
-run_stages
-show_table table3
-show_figure differences
+script table3.py "$scale" "$items" "$note" | tee table3.md

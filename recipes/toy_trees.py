@@ -1,15 +1,11 @@
 """A made-up English treebank for tests and trial runs, in which the words of a sentence determine its tree.
 
 A phrase with `of` belongs to the noun before it, a phrase with `in` to the verb.
-
-recipes/toy_trees.py --out DIR     writes DIR/{train,dev,test}.ptb
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 _NOUNS = "cat dog bird child teacher farmer house garden river stone song letter".split()
@@ -34,25 +30,11 @@ def treebank(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[s
     return {"test": trees[:test], "dev": trees[test : test + dev], "train": trees[test + dev :]}
 
 
-def write_treebank(out: Path, train: int = 2000, dev: int = 100, test: int = 100, seed: int = 1) -> None:
+def write_treebank(out: Path, train: int, dev: int, test: int, seed: int = 1) -> None:
     """Write OUT/{train,dev,test}.ptb, one tree a line."""
     out.mkdir(parents=True, exist_ok=True)
     for part, trees in treebank(train, dev, test, seed).items():
         (out / f"{part}.ptb").write_text("".join(f"{line}\n" for line in trees), encoding="utf-8", newline="\n")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        prog="recipes/toy_trees.py",
-        description="Write a toy treebank.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    for part, count in (("train", 2000), ("dev", 100), ("test", 100)):
-        parser.add_argument(f"--{part}", type=int, default=count, help=f"Trees in {part}.")
-    parser.add_argument("--seed", type=int, default=1, help="Random seed.")
-    parser.add_argument("--out", type=Path, required=True, help="Output directory.")
-    write_treebank(**vars(parser.parse_args(arguments)))
 
 
 def _sentence(source: random.Random, depth: int, ending: str = "") -> str:
@@ -72,7 +54,3 @@ def _verb_phrase(source: random.Random, depth: int) -> str:
         return f"(VP (VBZ {source.choice(_THINKING)}) (SBAR (IN that) {_sentence(source, depth + 1)}))"
     place = f" (PP (IN in) {_noun_phrase(source)})" if source.random() < 0.3 else ""
     return f"(VP (VBZ {source.choice(_VERBS)}) {_noun_phrase(source)}{place})"
-
-
-if __name__ == "__main__":
-    main()

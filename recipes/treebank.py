@@ -1,10 +1,11 @@
 """The splits of a treebank, for recipes/wsj_parsing.sh.
 
-treebank.py wsj|named MOST OUT PATH...   write OUT/{train,dev,test}.ptb: cleaned trees, one a line, at most MOST of each
-                                         split (0: all)
+treebank.py wsj|named|toy MOST OUT PATH...   write OUT, complete or absent: the cleaned trees of each split, one a line,
+                                             at most MOST (0: all), in {train,dev,test}.ptb
 
 wsj     PATH is the Penn Treebank (LDC99T42), or its directory that holds the sections 00 to 24
 named   PATHs are files and directories of trees, or one directory of them, named train, dev (or valid) and test
+toy     made-up trees
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from toy_trees import write_treebank
 
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.parsing.trees import TREEBANK_ENDINGS, read_clean_trees, tree_line, treebank_files
@@ -85,12 +88,17 @@ def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     kind, most, out, *names = arguments
-    find = {"wsj": wsj_files, "named": named_files}[kind]
+    unfinished = Path(f"{out}.part")
     try:
-        collect(find([Path(name) for name in names]), int(most), Path(out))
+        if kind == "toy":
+            write_treebank(unfinished, train=300, dev=8, test=8)
+        else:
+            find = {"wsj": wsj_files, "named": named_files}[kind]
+            collect(find([Path(name) for name in names]), int(most), unfinished)
     except NmtError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    unfinished.rename(out)
     return 0
 
 

@@ -6,13 +6,54 @@
 # Europarl v7, Common Crawl and News Commentary v9, 4.5 million pairs; a joint vocabulary of 37,000 BPE pieces; dev
 # set newstest2013, test set newstest2014 (3003 lines). 25,000 + 25,000 tokens a batch on any number of GPUs. base:
 # 100,000 steps, the last 5 checkpoints averaged; big: 300,000 and 20. Beam 4, alpha 0.6. 1.7 GB are downloaded; the
-# results take about 25 GB (base) or 70 GB (big). Ends with a table: the paper, this run, the difference.
-# Run it again to continue after a stop.
+# results take about 25 GB (base) or 70 GB (big). Ends with a table. Run it again to continue after a stop.
 #
-#   --model NAME   base (the default) or big
-#   --smoke-gpu [DIR]   as --smoke, but with this model on all GPUs, for 100 steps: the first command on a new machine
+#   --model NAME        base (the default) or big
+#   --out DIR           directory for all results; default runs/wmt14-en-de
+#   --local DIR         use the archives in DIR, or the text files out of them; download nothing
+#   --data-only         stop before the training, for a machine without GPUs
+#   --smoke [DIR]       try everything with a tiny model on a CPU, on the first lines of the parallel text in DIR
+#                       (train, valid and test; by default number names)
+#   --smoke-gpu [DIR]   the same with this model on all GPUs, for 100 steps: the first command on a new machine
+#
+# Environment: NMT_MIRROR, where the archives are instead of https://www.statmt.org (several are tried in turn), and for
+# the number of processes and machines that of recipes/train.sh.
 
-source "$(dirname "${BASH_SOURCE[0]}")/wmt14_stages.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-wmt14_define en de --subwords bpe --vocab-size 37000
-wmt14_main wmt14-en-de transformer_base transformer_big "$@"
+model=base local="" data_only="" smoke="" smoke_gpu="" note=""
+read_flags "model out local data_only? smoke? smoke_gpu?" "$@"
+case "$model" in
+  base) preset=transformer_base last=5 ;;
+  big) preset=transformer_big last=20 ;;
+  *) usage_error "--model is base or big, not '$model'" ;;
+esac
+out="${out:-$checkout/runs/wmt14-en-de${smoke:+-smoke}${smoke_gpu:+-smoke-gpu}}"
+vocabulary=(--vocab-size 37000) train=(--preset "$preset" --device cuda)
+[[ -z "$smoke$smoke_gpu" ]] || smoke_settings
+train+=("${train_flags[@]}")
+# Wrong flags, and the lack of a GPU, end the recipe here.
+[[ -e "$out/data" ]] || nmt train --dry-run --vocab-size 37000 "${train[@]}" ${data_only:+--device cpu} >/dev/null
+
+# Section 5.1: the text, and one vocabulary for both languages
+((${NODE_RANK:-0} == 0)) || [[ -e "$out/data" ]] || die "on several machines, run this with --data-only first" 2
+[[ -e "$out/text" ]] || script corpora.py wmt14_en_de.json "$out" "$local" "$smoke$smoke_gpu"
+[[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$out/text/europarl-v7" \
+  --train "$out/text/commoncrawl" --train "$out/text/news-commentary-v9" --valid "$out/text/newstest2013" \
+  --test "$out/text/newstest2014" --keep-duplicates --normalization none --subwords bpe "${vocabulary[@]}" \
+  --out "$out/data"
+[[ -z "$data_only" ]] || exit 0
+
+# Sections 5.2 to 5.4; the first of several machines does the rest
+"$recipes/train.sh" "$out/data" --out "$out/$model/run" "${train[@]}"
+((${NODE_RANK:-0} == 0)) || exit 0
+
+# Section 6.1
+results="$out/$model" test="$out/text/newstest2014"
+[[ "$results/averaged" -nt "$results/run/checkpoints" ]] ||
+  nmt average "$results/run" --last "$last" --out "$results/averaged" --overwrite
+[[ "$results/test.de" -nt "$results/averaged" ]] ||
+  to_file "$results/test.de" nmt translate "$results/averaged" --input "$test.en" --beam 4 --alpha 0.6
+[[ "$results/score.json" -nt "$results/test.de" ]] || to_file "$results/score.json" \
+  nmt score "$results/test.de" --ref "$test.de" --target-lang de --metric decomposition --json
+cd "$out" && script paper_tables.py en de "$model" "$last" "$note" | tee "table-$model.md"

@@ -23,7 +23,10 @@ fi
 [[ -e $out/data ]] || nmt prepare --source-lang "$source" --target-lang "$target" \
   --train "$train" --valid "$valid" --vocab-size "$vocabulary" --out "$out/data"
 # On a machine with 8 GPUs: torchrun --standalone --nproc-per-node 8 -m nmt_cli train ...
-nmt train "$out/data" --preset "$preset" --max-steps "$steps" --save-every "$save_every" --out "$out/run"
+nmt train "$out/data" --preset "$preset" --max-steps "$steps" --save-every "$save_every" --out "$out/run" &
+trap 'kill "$!"; wait "$!"' INT TERM # a stopped training saves a checkpoint
+wait "$!"
+trap - INT TERM
 nmt average "$out/run" --last "$last" --out "$out/averaged" --overwrite
 nmt translate "$out/averaged" --input "$test" --output "$out/test.$target"
 nmt score "$out/test.$target" --ref "$reference" --target-lang "$target"

@@ -19,7 +19,6 @@ from nmt_cli import checkpoint
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PATIENCE = 300.0
-TRAIN = 'source "$0/common.sh" && python="$1" && train_everywhere "${@:2}"'
 only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
 
 
@@ -61,8 +60,10 @@ class Machines:
             "TORCHRUN_FLAGS": f"--local-addr 10.87.0.{number + 1}",
             "GLOO_SOCKET_IFNAME": "cable",
             "OMP_NUM_THREADS": "1",
+            "RECIPE_GROUP": "yes",  # all processes in one group, which the tests can kill
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
-        command = ["ip", "netns", "exec", self.names[number], "bash", "-c", TRAIN, RECIPES, sys.executable, *arguments]
+        command = ["ip", "netns", "exec", self.names[number], RECIPES / "train.sh", *arguments]
         with err.open("wb") as file:
             return subprocess.Popen(
                 list(map(str, command)), stderr=file, env={**os.environ, **settings}, start_new_session=True

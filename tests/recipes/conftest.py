@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,6 +57,75 @@ def bash() -> Bash:
 @pytest.fixture(scope="session")
 def variables() -> Callable[..., dict[str, str]]:
     return environment
+
+
+# An nmt that notes its arguments and writes a word of each result's kind. Its interpreter is this script, too, which
+# finds $GPUS GPUs, and no matplotlib. At the command $STOP it ends with code 9.
+PROGRAM = """#!/bin/bash
+case "$*" in
+  *device_count*) echo "$GPUS" && exit ;;
+  *"import matplotlib"*) exit 1 ;;
+  */bin/nmt\\ *) call="${*:2}" command="$2" ;;
+  *distributed.run*) call="$*" command=train ;;
+  *) exec {python} "$@" ;;
+esac
+[[ " $* " != *" --dry-run "* || " $* " != *" $REFUSED "* ]] || exit 2
+[[ " $* " != *" --dry-run "* ]] || exit 0
+echo "$call" >>{folder}/calls
+[[ "$command" != "$STOP" ]] || exit 9
+for word; do
+  case "$last" in
+    --out) out="$word" ;;
+    --config) config="$word" ;;
+  esac
+  last="$word"
+done
+case "$command" in
+  prepare | average) mkdir -p "$out" ;;
+  train)
+    mkdir -p "$out/checkpoints/step-00000080"
+    printf '\\x02\\0\\0\\0\\0\\0\\0\\0{}' >"$out/checkpoints/step-00000080/model.safetensors"
+    cp "${config:-{folder}/run/config.json}" "$out/config.json"
+    cp {folder}/run/metrics.jsonl {folder}/run/summary.json "$out"
+    ;;
+  translate) echo hallo && echo "2 lines: 12.5 sentences/s" >&2 ;;
+  score) echo '{"scores": [{"metric": "multi30k", "score": 38.5}, {"metric": "multi-bleu", "score": 40.0}]}' ;;
+esac
+"""
+
+
+@pytest.fixture
+def dry(tmp_path: Path) -> Bash:
+    """Run a recipe with the program above, in a checkout of its own. The directory `run` has what nmt train writes."""
+    shutil.copytree(RECIPES, tmp_path / "checkout" / "recipes")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "run").mkdir()
+    for name in ("config.json", "metrics.jsonl", "summary.json"):
+        (tmp_path / "run" / name).touch()
+    program = PROGRAM.replace("{folder}", str(tmp_path)).replace("{python}", sys.executable)
+    for name, text in {"python": program, "nmt": f"#!{tmp_path}/bin/python\n"}.items():
+        (tmp_path / "bin" / name).write_text(text, encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+
+    def run(script: str, *arguments: object, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        variables = {"PATH": path, "GPUS": "1", "STOP": "", "REFUSED": "-", **more}
+        return run_bash(tmp_path / "checkout" / "recipes" / script, *arguments, code=code, cwd=tmp_path, **variables)
+
+    return run
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Callable[[], list[str]]:
+    """The calls of nmt since the last time, of the recipes run by `dry`."""
+
+    def read() -> list[str]:
+        path = tmp_path / "calls"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    return read
 
 
 class Results:

@@ -29,13 +29,18 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "data/manifest.json").write_text(json.dumps({"task": {"config": {"vocab_size": 15_000}}}))
     header = json.dumps({"weight": {"shape": [30, 40]}}).encode()
     (tmp_path / "averaged/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    (tmp_path / "chosen.json").write_text(json.dumps({"dropout": "0.1", "learning_rate_scale": "1", "f1": {"p": 80.0}}))
+    write_point(tmp_path, "dropout-0.1-scale-1", 80.0)
     return tmp_path
+
+
+def write_point(folder: Path, point: str, f1: float) -> None:
+    (folder / "sweep" / point).mkdir(parents=True)
+    (folder / "sweep" / point / "dev.json").write_text(json.dumps({"f1": f1}))
 
 
 def table(folder: Path, *arguments: str) -> tuple[dict[str, list[str]], str]:
     """The cells of each row, and the whole text."""
-    command = [sys.executable, str(SCRIPT), "table", *arguments]
+    command = [sys.executable, str(SCRIPT), *arguments]
     text = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=120).stdout
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n") if line.startswith("|")]
     return {name: cells for name, *cells in rows}, text
@@ -73,16 +78,8 @@ def test_another_treebank_is_not_compared(folder: Path) -> None:
 
 
 def test_the_best_point_of_the_sweep_is_chosen(tmp_path: Path) -> None:
-    points = {"dropout-0.1-scale-0.5": 70.0, "dropout-0.2-scale-1": 80.0, "dropout-0.3-scale-2": 75.0}
-    for point, f1 in points.items():
-        (tmp_path / "sweep" / point).mkdir(parents=True)
-        (tmp_path / "sweep" / point / "dev.json").write_text(json.dumps({"f1": f1}))
-
-    def run(*arguments: str) -> str:
-        command = [sys.executable, str(SCRIPT), *arguments]
-        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120).stdout
-
-    chosen = run("choose", *points)
-    assert json.loads(chosen)["f1"] == points
-    (tmp_path / "chosen.json").write_text(chosen)
-    assert run("flags", "chosen.json").strip() == "--dropout 0.2 --attention-dropout 0.2 --learning-rate-scale 1"
+    for point, f1 in {"dropout-0.1-scale-0.5": 70.0, "dropout-0.2-scale-1": 80.0, "dropout-0.3-scale-2": 75.0}.items():
+        write_point(tmp_path, point, f1)
+    command = [sys.executable, str(SCRIPT), "flags"]
+    found = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, timeout=120).stdout
+    assert found.strip() == "--dropout 0.2 --attention-dropout 0.2 --learning-rate-scale 1"

