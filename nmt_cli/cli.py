@@ -27,6 +27,7 @@ COMMANDS = {
     "train": "Train a model, or resume a run.",
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
+    "score-targets": "Compute the log-probabilities of given translations.",
     "serve": "Translate over HTTP.",
     "import": "Make a checkpoint of an OPUS-MT (Marian) model.",
     "export": "Write a checkpoint for CTranslate2 or Transformers.",
@@ -73,7 +74,7 @@ def command_names() -> list[str]:
 def load(name: str) -> Command:
     """Import the command `name`."""
     if name in COMMANDS:
-        module = f"{name}_" if keyword.iskeyword(name) else name
+        module = f"{name}_" if keyword.iskeyword(name) else name.replace("-", "_")
         command: Command = importlib.import_module(f"nmt_cli.commands.{module}").command
     else:
         command = importlib.metadata.entry_points(group="nmt.commands")[name].load()

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -36,7 +36,6 @@ class MoreFlags(NamedTuple):
     panels: Sequence[Panel]
     choices: Mapping[str, Sequence[str]] = {}  # the names that each kind of component may have
     selected: Mapping[str, str] = {}  # the component of each kind that is used if no flag selects one
-    without: Collection[str] = ()  # fields of the panels that are no flags of this command
 
     def shows(self, panel: Panel) -> bool:
         """Return whether the help shows the flags of `panel`."""
@@ -111,8 +110,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     more = more._replace(
         selected={kind: [default, *values_of(words, flag(kind))][-1] for kind, default in more.selected.items()}
     )
-    taken = names.union(more.without)
-    parameters = [*own, *_more_parameters(more, taken), *_dotted_parameters(more.panels)]
+    parameters = [*own, *_more_parameters(more, names), *_dotted_parameters(more.panels)]
 
     def run(**values: Any) -> None:
         given = {
@@ -122,7 +120,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         }
         of_command = {name: given.pop(name) for name in names & given.keys()}
         with main_rank_reports():
-            options = construct(command.options, of_command, dict.fromkeys(of_command, COMMAND_LINE))
+            options = _built(command.options, of_command)
         command.run(options, *([given] if command.more_flags else []))
 
     run.__doc__ = inspect.getdoc(command.options)
@@ -131,14 +129,39 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     return run
 
 
-def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
+def _built(options: type[Any], given: Mapping[str, Any]) -> Any:
+    """Return the dataclass `options` with the values `given`, some of which are of its groups."""
+    own = {name: given[name] for name in options.__dataclass_fields__.keys() & given.keys()}
+    values = own | {name: _built(inner, given) for name, _, inner in _groups(options)}
+    return construct(options, values, dict.fromkeys(values, COMMAND_LINE))
+
+
+def _groups(options: type[Any]) -> list[tuple[str, str, type[Any]]]:
+    """Return the name, the title and the dataclass of each field made by `group`."""
+    return [
+        (field.name, field.metadata["title"], typing.cast(type[Any], field.default_factory))
+        for field in dataclasses.fields(options)
+        if "title" in field.metadata
+    ]
+
+
+def _own_parameters(options: type[Any], panel: str | None = None) -> Iterator[inspect.Parameter]:
+    """Yield the arguments and flags of the dataclass and of its groups, which come first within another group."""
+    inner = [parameter for _, title, cls in _groups(options) for parameter in _own_parameters(cls, title)]
+    own = _fields_parameters(options, panel)
+    yield from [*inner, *own] if panel else [*own, *inner]
+
+
+def _fields_parameters(options: type[Any], panel: str | None) -> Iterator[inspect.Parameter]:
     for field, hint in fields(options):
         required = field.default is dataclasses.MISSING
         if field.metadata.get("positional"):
             metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
             info: Any = typer.Argument(metavar=metavar, help=field.metadata["help"], show_default=False)
         else:
-            info = _option(field, hint, field.metadata["names"] or [flag(field)])
+            # A negation is of use only where leaving the flag out means something else.
+            name = _switch(field.name, bool) if hint == (bool | None) else flag(field)
+            info = _option(field, hint, field.metadata["names"] or [name], rich_help_panel=panel)
         yield _parameter(field.name, hint, info, required)
 
 

@@ -231,6 +231,9 @@ class Prefix(NamedTuple):
     rest: str  # "" if any token may follow the ids
 
 
+FREE = Prefix([], "")  # the prefix of an output that may begin with anything
+
+
 class Example(NamedTuple):
     """A pair of raw lines and its place for messages, such as `train.en:17`."""
 
@@ -258,8 +261,8 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
-    search_defaults: ClassVar[Mapping[str, float]] = {}
-    """Search options such as `beam` and `alpha` where this task's defaults are not those of translation."""
+    default_beam: ClassVar[int] = 4  # section 6.1
+    default_alpha: ClassVar[float] = 0.6
     measures: ClassVar[Sequence[str]] = ()
     """The scores of `evaluate` that can choose the best checkpoint of a run: larger is better."""
 

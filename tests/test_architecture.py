@@ -107,6 +107,19 @@ def test_imports_run_downward() -> None:
     assert (upward, strangers) == ([], [])
 
 
+def test_the_core_knows_no_engine_of_another_program() -> None:
+    """They are found by entry points."""
+    core = [
+        *PACKAGE.glob("decoding/*.py"),
+        *PACKAGE.glob("commands/translate*.py"),
+        PACKAGE / "commands/score_targets.py",
+    ]
+    core += [PACKAGE / f"{name}.py" for name in ("api", "checkpoint", "flags")]
+    assert len(core) > 20
+    assert [path.name for path in core if any(part(name) == "export" for name in imports_of(path))] == []
+    assert [path.name for path in core if "ctranslate2" in path.read_text(encoding="utf-8").lower()] == []
+
+
 def test_every_part_has_a_level() -> None:
     assert {part(module_name(path)) for path in MODULES} <= set(LEVELS)
 
@@ -150,6 +163,7 @@ def test_help_needs_no_torch() -> None:
     for arguments in (
         ["--help"],
         ["translate", "--help"],
+        ["score-targets", "--help"],
         ["score", "--help"],
         ["prepare", "--help"],
         ["serve", "--help"],

@@ -12,14 +12,14 @@ from nmt_cli import checkpoint
 from nmt_cli.checkpoint import Contents
 from nmt_cli.commands.average import AverageOptions, average
 from nmt_cli.decoding.beam_search import beam_search, length_penalty
-from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.interfaces import EOS
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 
 def test_beam_of_4_and_alpha_of_0_6() -> None:
-    options = SearchOptions()
+    options = SearchSettings()
     assert (options.beam, options.alpha) == (4, 0.6)
 
 
@@ -55,7 +55,7 @@ class Endless:
 def test_no_output_is_longer_than_its_limit() -> None:
     task = TranslationTask(TranslationConfig())
     source = torch.tensor([[4, 5, 6, EOS], [4, EOS, 0, 0]])
-    found = beam_search(Endless(), source, [task.max_length(3), task.max_length(1)], SearchOptions(beam=2))
+    found = beam_search(Endless(), source, [task.max_length(3), task.max_length(1)], SearchSettings(beam=2))
     assert [len(best[0].tokens) for best in found] == [53, 51]
 
 

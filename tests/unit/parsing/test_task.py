@@ -154,7 +154,7 @@ def test_long_sentences_are_rejected() -> None:
 def test_the_papers_output_limit_and_search() -> None:
     """Section 6.3."""
     assert TASKS[0].max_length(25) == 325
-    assert dict(ParsingTask.search_defaults) == {"beam": 21, "alpha": 0.3}
+    assert (ParsingTask.default_beam, ParsingTask.default_alpha) == (21, 0.3)
 
 
 def test_evaluation_is_strict_evalb_with_gold_tags() -> None:
