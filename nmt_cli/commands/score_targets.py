@@ -140,6 +140,6 @@ command = Command(
     score_targets,
     examples=[
         "nmt score-targets run --input test.en --target test.de",
-        "nmt score-targets run-1 run-2 --input test.en.gz --target system.de.gz --output scores.tsv",
+        "nmt score-targets run-1 run-2 --target system.de.gz < test.en",
     ],
 )

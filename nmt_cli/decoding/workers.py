@@ -22,10 +22,9 @@ def default_workers(device: torch.device) -> int:
 
 @contextmanager
 def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
-    """Yield processes for `Translator.translate_window`, which share the weights; None for one, and for an engine with
-    threads.
+    """Yield processes for `Translator.translate_window`, which share the weights; None for one.
 
-    With several, this process computes with one thread, too: it translates a batch that comes alone.
+    An engine with threads of its own needs none. With several, this process computes with one thread, too: it translates a batch that comes alone.
 
     Args:
         count: the number of processes; None is one for each thread that PyTorch would use, which is one for each core

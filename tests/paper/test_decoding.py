@@ -82,5 +82,5 @@ def test_the_last_5_or_20_checkpoints_are_averaged(run: Path, last: int) -> None
 
 def test_parsing_s_beam_alpha_and_limit() -> None:
     """Section 6.3: beam 21, alpha 0.3, and input length + 300."""
-    assert ParsingTask.search_defaults == {"beam": 21, "alpha": 0.3}
+    assert (ParsingTask.default_beam, ParsingTask.default_alpha) == (21, 0.3)
     assert ParsingTask(ParsingConfig()).max_length(40) == 340
