@@ -24,7 +24,8 @@ def default_workers(device: torch.device) -> int:
 def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
     """Yield processes for `Translator.translate_window`, which share the weights; None for one.
 
-    An engine with threads of its own needs none. With several, this process computes with one thread, too: it translates a batch that comes alone.
+    An engine with threads of its own needs none. With several, this process computes with one thread, too: it
+    translates a batch that comes alone.
 
     Args:
         count: the number of processes; None is one for each thread that PyTorch would use, which is one for each core
