@@ -188,7 +188,6 @@ def test_flags_that_interactive_does_not_take(settings: TranslateCommandOptions)
         (["--shard", "3/2"], "--shard"),
         (["--greedy", "--sample"], "--greedy"),
         (["--greedy", "--nbest", "2"], "--nbest"),
-        (["--sample", "--beam", "4"], "--beam"),
         (["--top-k", "4"], "--sample"),
         (["--min-length", "4", "--max-length", "3"], "--max-length 3"),
         (["--no-repeat-ngram-size", "3"], "use --no-repeat-ngram"),
