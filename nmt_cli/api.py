@@ -11,11 +11,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt_cli.decoding.options import ModelOptions
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.export.loading import load_with
 from nmt_cli.metrics.bleu import Score, score
 
 __all__ = ["Output", "Score", "TargetScore", "Translation", "Translator", "load", "score"]
@@ -29,24 +29,45 @@ def load(
     dtype: str = "auto",
     dictionary: str | os.PathLike[str] | None = None,
     engine: str = "nmt",
-    **options: int | float | bool | str,
+    *,
+    beam: int | None = None,
+    alpha: float | None = None,
+    nbest: int | None = None,
+    min_length: int | None = None,
+    unknown: bool | None = None,
+    sample: bool | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    batch_tokens: int | None = None,
+    read_ahead: int | None = None,
+    max_source_length: int | None = None,
+    max_length_offset: int | None = None,
+    max_length: int | None = None,
+    no_repeat_ngram: int | None = None,
+    replace_unknown: bool | None = None,
+    constrained: bool | None = None,
+    split_sentences: bool | None = None,
+    sentence_language: str | None = None,
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
+
+    >>> translator = nmt_cli.load("RUN/averaged", device="cpu", beam=8, alpha=1.0)  # doctest: +SKIP
 
     Args:
         device: auto, cpu, cuda or cuda:N.
         dtype: of the matrix products: auto (float32), float32, bfloat16 or int8.
         dictionary: a file of translations of source words, for `replace_unknown`.
-        engine: the program that searches: nmt, or ctranslate2, which translates with an export of one checkpoint.
-        options: the translator's options, such as `beam=4`.
+        engine: the program that searches: nmt, or one that is installed beside it.
+        beam, ...: the options of `Translator.translate` where a call does not give them.
 
     Raises:
-        UsageError: an option, device or engine is unknown, a value is out of range, or the engine lacks something.
+        UsageError: a device or engine is unknown, an option is out of range, or the engine lacks something.
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
         DataError: the dictionary cannot be read.
     """
+    options = TranslateOptions().replaced(locals())
     several = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
-    paths, words = tuple(map(Path, several)), None if dictionary is None else Path(dictionary)
-    return load_with(
-        ModelOptions(checkpoints=paths, device=device, dtype=dtype, dictionary=words, engine=engine, chosen=options)
-    )
+    words = None if dictionary is None else Path(dictionary)
+    return load_translator([*map(Path, several)], options, device=device, dtype=dtype, dictionary=words, engine=engine)

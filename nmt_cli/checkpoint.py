@@ -40,6 +40,7 @@ SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"
 TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
+EXPORT = "export.json"  # in a directory that another program reads
 VOCABULARY = ("source_vocabulary_size", "target_vocabulary_size", "shared_vocabulary")
 """Attributes of a task, fields of `Contents` and keywords of a model."""
 _ANOTHER = "Use another checkpoint, or copy this one again."
@@ -264,7 +265,14 @@ def resumable_of(run: Path) -> list[Path]:
 
 
 def locate(path: Path) -> Path:
-    """Return `path` if it is a checkpoint, or the newest checkpoint if it is a run."""
+    """Return `path` if it is a checkpoint, or the newest checkpoint if it is a run.
+
+    Raises:
+        UsageError: it is an export.
+        CheckpointError: it is anything else.
+    """
+    if (path / EXPORT).is_file():
+        raise UsageError(f"{path}: not a checkpoint, but an export for another program (see --engine)")
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path
     found = resumable_of(path)

@@ -26,6 +26,7 @@ COMMANDS = {
     "train": "Train a model, or resume a run.",
     "average": "Average checkpoints (section 6.1).",
     "translate": "Translate lines from standard input to standard output.",
+    "score-targets": "Compute the log-probabilities of given translations.",
     "score": "Score translations against references: BLEU, chrF2 and others.",
 }
 """Each is the `command` of a module of `nmt_cli.commands`."""
@@ -69,7 +70,7 @@ def command_names() -> list[str]:
 def load(name: str) -> Command:
     """Import the command `name`."""
     if name in COMMANDS:
-        command: Command = importlib.import_module(f"nmt_cli.commands.{name}").command
+        command: Command = importlib.import_module(f"nmt_cli.commands.{name.replace('-', '_')}").command
     else:
         command = importlib.metadata.entry_points(group="nmt.commands")[name].load()
     return command

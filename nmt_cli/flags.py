@@ -8,7 +8,7 @@ import itertools
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -38,7 +38,6 @@ class MoreFlags(NamedTuple):
 
     panels: Sequence[Panel]
     selected: Mapping[str, Component] = {}  # by kind: the help shows the flags of these components
-    without: Collection[str] = ()  # fields of the panels that are no flags of this command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +124,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         }
         of_command = {name: given.pop(name) for name in names & given.keys()}
         with main_rank_reports():
-            options = construct(command.options, of_command, dict.fromkeys(of_command, COMMAND_LINE))
+            options = _built(command.options, of_command)
         command.run(options, *([given] if command.more_flags else []))
 
     run.__doc__ = inspect.getdoc(command.options)
@@ -134,14 +133,39 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     return run
 
 
-def _own_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
+def _built(options: type[Any], given: Mapping[str, Any]) -> Any:
+    """Return the dataclass `options` with the values `given`, some of which are of its groups."""
+    own = {name: given[name] for name in options.__dataclass_fields__.keys() & given.keys()}
+    values = own | {name: _built(inner, given) for name, _, inner in _groups(options)}
+    return construct(options, values, dict.fromkeys(values, COMMAND_LINE))
+
+
+def _groups(options: type[Any]) -> list[tuple[str, str, type[Any]]]:
+    """Return the name, the title and the dataclass of each field made by `group`."""
+    return [
+        (field.name, field.metadata["title"], typing.cast(type[Any], field.default_factory))
+        for field in dataclasses.fields(options)
+        if "title" in field.metadata
+    ]
+
+
+def _own_parameters(options: type[Any], panel: str | None = None) -> Iterator[inspect.Parameter]:
+    """Yield the arguments and flags of the dataclass and of its groups, which come first within another group."""
+    inner = [parameter for _, title, cls in _groups(options) for parameter in _own_parameters(cls, title)]
+    own = _fields_parameters(options, panel)
+    yield from [*inner, *own] if panel else [*own, *inner]
+
+
+def _fields_parameters(options: type[Any], panel: str | None) -> Iterator[inspect.Parameter]:
     for field, hint in fields(options):
         required = field.default is dataclasses.MISSING
         if field.metadata.get("positional"):
             metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
             info: Any = typer.Argument(metavar=metavar, help=field.metadata["help"], show_default=False)
         else:
-            info = _option(field, hint, field.metadata["names"] or [flag(field)])
+            # A negation is of use only where leaving the flag out means something else.
+            name = _switch(field.name, bool) if hint == (bool | None) else flag(field)
+            info = _option(field, hint, field.metadata["names"] or [name], rich_help_panel=panel)
         yield _parameter(field.name, hint, info, required)
 
 
@@ -159,7 +183,7 @@ def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Paramet
 
     def add(panel: Panel) -> None:
         for field, hint in fields(panel.config):
-            names = [] if field.name in own.union(more.without, more.selected) else [field.name]
+            names = [] if field.name in own.union(more.selected) else [field.name]
             names += [f"{panel.section}.{field.name}"] if panel.section else []
             for name in names:
                 hidden = not panel.title or name != names[0 if owners[field.name] == 1 else -1]

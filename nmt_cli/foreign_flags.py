@@ -92,7 +92,7 @@ _TABLES = {
         "--input": "src source-file",
         "--output": "out output-file results-path",
         "--format json": "output-type",
-        "--score-target FILE": "score-reference",
+        "`nmt score-targets`": "score-reference score-target",
         "--shard I/N": "shard-id num-shards",
         "the text as it is: its words are whole": "remove-bpe post-process",
         "--dtype": "fp16 bf16 amp precision compute-type quantization",

@@ -239,6 +239,9 @@ class Prefix(NamedTuple):
     rest: str  # "" if any token may follow the ids
 
 
+FREE = Prefix([], "")  # the prefix of an output that may begin with anything
+
+
 class Example(NamedTuple):
     """A pair of raw lines and its place for messages, such as `train.en:17`."""
 
@@ -266,8 +269,8 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
-    search_defaults: ClassVar[Mapping[str, float]] = {}
-    """Search options such as `beam` and `alpha` where this task's defaults are not those of translation."""
+    default_beam: ClassVar[int] = 4  # section 6.1
+    default_alpha: ClassVar[float] = 0.6
     presets: ClassVar[Sequence[str]] = ()
     """Presets for corpora of different sizes, the largest model first."""
     measures: ClassVar[Sequence[str]] = ()

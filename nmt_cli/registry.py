@@ -78,6 +78,11 @@ def option(
     return field(default=default, metadata={**metadata, "metavar": metavar, "names": tuple(names)})
 
 
+def group(title: str, options: type[Any]) -> Any:
+    """Return a dataclass field for an instance of the dataclass `options`, whose flags the help has under `title`."""
+    return field(default_factory=options, metadata={"title": title})
+
+
 def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
     """Return a dataclass field that becomes a positional argument of a command."""
     return field(default=default, metadata={"help": help, "metavar": metavar, "positional": True})

@@ -114,6 +114,15 @@ def test_imports_run_downward() -> None:
     assert (upward, strangers) == ([], [])
 
 
+def test_the_core_names_no_annex_and_no_other_program() -> None:
+    others = re.compile(
+        "gnmt|convs2s|bytenet|deep.?att|marian|hugging|ctranslate|fairseq|opennmt|starlette|uvicorn", re.IGNORECASE
+    )
+    core = [path for path in MODULES if part(module_name(path)) not in ANNEXES]
+    named = [(path.name, found[0]) for path in core if (found := others.search(path.read_text(encoding="utf-8")))]
+    assert named == []
+
+
 def test_every_part_has_a_level() -> None:
     assert {part(module_name(path)) for path in MODULES} <= set(LEVELS)
 
@@ -157,6 +166,7 @@ def test_help_needs_no_torch() -> None:
     for arguments in (
         ["--help"],
         ["translate", "--help"],
+        ["score-targets", "--help"],
         ["score", "--help"],
         ["prepare", "--help"],
         ["serve", "--help"],

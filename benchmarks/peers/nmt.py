@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack
-from pathlib import Path
 
 import torch
 
 import nmt_cli
 from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.synthetic import line
-from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.workers import translation_workers
 
 
 def build(setup: Setup) -> System:
     length = setup.steps - 1
-    options = {"beam": setup.beam, "alpha": setup.alpha, "min_length": length, "max_length": length}
-    translator = load_translator([Path(setup.checkpoint)], "cpu", options, setup.dtype)
+    translator = nmt_cli.load(
+        setup.checkpoint,
+        "cpu",
+        setup.dtype,
+        beam=setup.beam,
+        alpha=setup.alpha,
+        min_length=length,
+        max_length=length,
+    )
     processes = ExitStack()
     workers = processes.enter_context(translation_workers(translator, setup.cores))
 

@@ -23,8 +23,8 @@ def converse(translator: Translator) -> None:
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  (gives `input` its editing and history)
     console = Console(highlight=False)
-    search, sampling = translator.options.search, translator.options.sampling
-    how = "Outputs are samples" if sampling.sample else f"Beam {search.beam}, alpha {search.alpha}"
+    search = translator.search
+    how = "Outputs are samples" if translator.options.sampling.sample else f"Beam {search.beam}, alpha {search.alpha}"
     console.print(f"[dim]Type a line; Ctrl-D ends. {how}.[/dim]")
     try:
         for number in itertools.count(1):

@@ -8,22 +8,21 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from nmt_cli.commands.translate_formats import format_named
-from nmt_cli.commands.translate_options import TranslateCommandOptions, check, identity
+from nmt_cli.commands.translate_options import TranslateCommandOptions, check
 from nmt_cli.commands.translate_streams import check_line_counts, parallel_windows, part_of, progress
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
-from nmt_cli.flags import Command, MoreFlags, Panel
+from nmt_cli.flags import Command
 from nmt_cli.streams import say, warnings_by_kind
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
@@ -41,47 +40,38 @@ def translate(options: TranslateCommandOptions) -> None:
     Raises:
         UsageError: flags that do not fit together; a file in place of a checkpoint.
         DataError: the input cannot be read.
-        CheckpointError: as `load_with`.
+        CheckpointError: as `load_translator`.
         OSError: the output cannot be written.
     """
-    from nmt_cli import registry
     from nmt_cli.decoding.workers import translation_workers
-    from nmt_cli.export.loading import load_with
 
-    registry.discover(options.imports)
     check(options)
-    if options.greedy:
-        options = dataclasses.replace(options, chosen={**options.chosen, "beam": 1})
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return load_with(options, scores=not _plain(options), say=note)
+        chosen = options.translation
+        if options.greedy:
+            chosen = dataclasses.replace(chosen, search=dataclasses.replace(chosen.search, beam=1))
+        return options.translator(chosen, scores=not _plain(options), say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse
 
         converse(load())
         return
-    for other, relation in ((options.score_target, "the translation"), (options.prefix, _BEGINNING)):
-        if options.input and other and identity(options.input) and identity(other):
-            check_line_counts(options.input, other, relation)  # before the work; pipes are compared at their end
+    check_line_counts(options.input, options.prefix, _BEGINNING)  # before the work
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
         warn = stack.enter_context(warnings_by_kind(options.quiet))
         source = stack.enter_context(open_input(options.input))
-        target = stack.enter_context(open_input(options.score_target)) if options.score_target else None
         prefixes = stack.enter_context(open_input(options.prefix)) if options.prefix else None
         translator = load()
         page = stack.enter_context(_attention_page(translator, options, warn))
         write = stack.enter_context(open_output(options.output))
         if options.input is None and sys.stdin.isatty():
             note("Type lines; Ctrl-D ends.")
-        if target is None:
-            workers = stack.enter_context(translation_workers(translator, options.workers))
-            summary = _translate_stream(translator, workers, source, prefixes, write, page, options, part, warn)
-        else:
-            summary = _score_stream(translator, source, target, write, options, part, warn)
-        for line in summary:
+        workers = stack.enter_context(translation_workers(translator, options.workers))
+        for line in _translate_stream(translator, workers, source, prefixes, write, page, options, part, warn):
             note(line)
 
 
@@ -129,14 +119,14 @@ def _translate_stream(
 ) -> Iterator[str]:
     """Translate the lines in `part`; return the lines of the summary."""
     counts = _Counts()
-    what = "a sentence is" if options.chosen.get("split_sentences") else "the line is"
+    what = "a sentence is" if options.translation.split_sentences else "the line is"
     ahead = translator.options.read_ahead
     windows: Iterator[tuple[list[str], list[str] | None]] = (
         zip(read_windows(source, ahead, warn, part=part), itertools.repeat(None), strict=False)
         if prefixes is None
         else parallel_windows(source, prefixes, ahead, warn, part, _BEGINNING, strict=True)
     )
-    with _progress(source, part, options) as advance:
+    with progress(source, "translated", options.shows_progress, part) as advance:
         for window, beginnings in windows:
             first = part.start + counts.lines
             start = time.perf_counter()
@@ -158,27 +148,10 @@ def _translate_stream(
     return counts.summary()
 
 
-def _score_stream(
-    translator: Translator,
-    source: Input,
-    target: Input,
-    write: Callable[[bytes], None],
-    options: TranslateCommandOptions,
-    part: range,
-    warn: Callable[[str], None],
-) -> Iterator[str]:
-    """Score the lines of `target` that are in `part`; return the lines of the summary."""
-    from nmt_cli.commands.translate_targets import score_stream
-
-    with _progress(source, part, options) as advance:
-        totals = score_stream(translator, source, target, write, advance, warn, part, options.token_scores)
-    return totals.summary()
-
-
 def _format(translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions) -> str:
     """Return a translation in its format; on a terminal, unless one was chosen, as a drawing if its task has one."""
     nbest = translator.options.search.nbest
-    draws = nbest == 1 and options.format is None and translation.text and _to_terminal(options)
+    draws = nbest == 1 and options.format is None and translation.text and options.to_terminal
     drawing = translator.task.drawing(translation.text) if draws else None
     if drawing is None:
         return format_named(options.format, nbest)(translation, number, options.scores)
@@ -192,21 +165,8 @@ def _format(translator: Translator, translation: Translation, number: int, optio
 
 def _plain(options: TranslateCommandOptions) -> bool:
     """Whether the output is the best text of each line alone, without scores."""
-    nbest = options.chosen.get("nbest", 1)
+    nbest = options.translation.search.nbest
     return options.format in (None, "text") and nbest == 1 and not options.scores and not options.interactive
-
-
-def _to_terminal(options: TranslateCommandOptions) -> bool:
-    return options.output is None and sys.stdout.isatty()
-
-
-def _progress(
-    source: Input, part: range, options: TranslateCommandOptions
-) -> AbstractContextManager[Callable[[Sequence[str]], None]]:
-    """Show progress on a terminal, unless the outputs appear there."""
-    if options.quiet or _to_terminal(options) or not sys.stderr.isatty():
-        return nullcontext(lambda lines: None)
-    return progress(source, part, "scored" if options.score_target else "translated")
 
 
 @contextmanager
@@ -229,14 +189,7 @@ def _attention_page(
 
 command = Command(
     TranslateCommandOptions,
-    lambda options, chosen: translate(dataclasses.replace(options, chosen=chosen)),
-    lambda _: MoreFlags(
-        [
-            Panel("search", SearchOptions),
-            Panel("sampling", SamplingOptions),
-            Panel("batches and limits", TranslateOptions),
-        ]
-    ),
+    translate,
     examples=[
         "nmt translate run < test.en > test.translated",
         "nmt translate run/averaged --input test.en.gz --output test.out --beam 8",
@@ -246,10 +199,9 @@ command = Command(
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
-        "nmt translate run --engine ctranslate2 --dtype int8 < test.en",
+        "nmt translate run --dtype int8 < test.en",
         "nmt translate run --attention attention.html < few-sentences.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
-        "nmt translate run --input test.en --score-target test.de",
         "nmt translate run --input big.en.gz --shard 1/4 --output part-1",
     ],
 )

@@ -1,24 +1,92 @@
-"""The flags of `nmt translate`, and whether they fit together."""
+"""The flags of the commands that use a model, and whether those of `nmt translate` fit together."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.commands.translate_streams import shard_numbers
-from nmt_cli.config import flag
-from nmt_cli.decoding.options import ModelOptions
+from nmt_cli.data import parallel
+from nmt_cli.decoding import engine as engines
+from nmt_cli.decoding.options import DTYPES, TranslateOptions
 from nmt_cli.errors import UsageError
-from nmt_cli.registry import option
+from nmt_cli.flags import IMPORTS_HELP
+from nmt_cli.registry import argument, group, option
+
+if TYPE_CHECKING:
+    from nmt_cli.decoding.translator import Translator
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateCommandOptions(ModelOptions):
-    """Translate lines from standard input to standard output, one line out for each line in."""
+class CheckpointOptions:
+    """Which model, and where it computes."""
+
+    checkpoints: tuple[Path, ...] = argument(
+        "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
+    )
+    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(CheckpointOptions):
+    """How a search computes."""
+
+    dtype: str = option(
+        "auto",
+        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
+        "change some outputs.",
+        choices=DTYPES,
+    )
+    workers: int | None = option(
+        None,
+        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
+        minimum=1,
+        maximum=parallel.MOST,
+    )
+    dictionary: Path | None = option(
+        None, "With --replace-unknown: translations of source words, a line each: word, tab, translation."
+    )
+    engine: str = option(
+        engines.OWN,
+        "Program that searches. Another one than nmt has its own limits.",
+        choices=engines.names(),
+    )
+
+    def translator(self, options: TranslateOptions, *, scores: bool = True, say: Callable[[str], None]) -> Translator:
+        """Load the checkpoints.
+
+        Raises: as `load_translator`, and
+            UsageError: there is a dictionary that is not used, or a module of --import cannot be imported.
+        """
+        from nmt_cli import registry
+        from nmt_cli.decoding.loading import load_translator
+
+        if self.dictionary and not options.replace_unknown:
+            raise UsageError("--dictionary is for unknown words: add --replace-unknown, or leave it out")
+        registry.discover(self.imports)
+        return load_translator(
+            self.checkpoints,
+            options,
+            device=self.device,
+            dtype=self.dtype,
+            workers=self.workers,
+            dictionary=self.dictionary,
+            engine=self.engine,
+            scores=scores,
+            say=say,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """Which lines are read, and where the results go."""
 
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
@@ -26,6 +94,23 @@ class TranslateCommandOptions(ModelOptions):
         "Write this file instead of standard output; compressed if it ends in .gz, .xz or .bz2.",
         names=("--output", "-o"),
     )
+    quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
+
+    @property
+    def to_terminal(self) -> bool:
+        """Whether the results appear on a terminal."""
+        return self.output is None and sys.stdout.isatty()
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether standard error is a terminal of its own."""
+        return not self.quiet and not self.to_terminal and sys.stderr.isatty()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateCommandOptions(FileOptions, EngineOptions):
+    """Translate lines from standard input to standard output, one line out for each line in."""
+
     shard: str | None = option(
         None,
         "Translate part I (from 1) of N of --input; the outputs of 1/N to N/N, joined, are the whole.",
@@ -41,24 +126,21 @@ class TranslateCommandOptions(ModelOptions):
     interactive: bool = option(False, "Translate lines as they are typed.")
     greedy: bool = option(False, "Same as --beam 1.")
     scores: bool = option(False, "In --format text, write the score and a tab before each output.")
-    score_target: Path | None = option(
-        None, "Do not search, but score the lines of this file: log-probability, number of tokens, line."
-    )
-    token_scores: bool = option(False, "With --score-target: also each token and its log-probability, token:-0.25.")
     attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
-    quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
+    translation: TranslateOptions = group("batches and limits", TranslateOptions)
 
 
 def check(options: TranslateCommandOptions) -> None:
     """Raise UsageError for flags and files that do not fit together."""
-    for path in options.checkpoints:
-        if path.is_file() and path.suffix != ".safetensors":
-            raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
-    _check_search(options)
-    _check_scoring(options)
-    others = [name for name in ("prefix", "score_target", "attention") if getattr(options, name)]
-    if options.engine != "nmt" and others:
-        raise UsageError(f"{flag(others[0])} needs nmt's own engine: leave it out, or --engine {options.engine}")
+    check_checkpoints(options)
+    search, sampling = options.translation.search, options.translation.sampling
+    if options.greedy and (search.beam not in (None, 1) or sampling.sample):
+        raise UsageError(f"--greedy cannot be used with {'--sample' if sampling.sample else '--beam'}")
+    if options.translation.split_sentences and (options.prefix or options.attention):
+        which = "--prefix" if options.prefix else "--attention"
+        raise UsageError(f"--split-sentences cannot be used with {which}: it joins the outputs of sentences")
+    if options.prefix and options.engine != engines.OWN:
+        raise UsageError(f"--prefix cannot be used with --engine {options.engine}")
     if options.shard is not None:
         shard_numbers(options.shard)
         if options.input is None:
@@ -70,19 +152,10 @@ def check(options: TranslateCommandOptions) -> None:
         raise UsageError("--attention shows one model, not an ensemble: give one checkpoint")
     if options.attention and options.output and options.attention.resolve() == options.output.resolve():
         raise UsageError(f"--attention and --output are the same file: {options.output}")
-    _check_files(options)
-
-
-def _check_search(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for flags of the search that do not fit together."""
-    if options.greedy and options.chosen.get("beam", 1) != 1:
-        raise UsageError("--greedy is --beam 1: leave out one of them")
-    if options.greedy and options.chosen.get("sample"):
-        raise UsageError("--sample draws outputs and --greedy searches for them: leave out one of them")
-    if options.chosen.get("split_sentences") and (options.prefix or options.attention):
-        which = "--prefix" if options.prefix else "--attention"
-        raise UsageError(f"--split-sentences joins the outputs of a line's sentences: leave out {which}")
-    options.check_dictionary()
+    outputs = {"--output": options.output or sys.stdout.fileno(), "--attention": options.attention}
+    check_files(
+        outputs, {"the input itself": options.input or sys.stdin.fileno(), "the file of --prefix": options.prefix}
+    )
 
 
 def _check_interactive(options: TranslateCommandOptions) -> None:
@@ -97,31 +170,25 @@ def _check_interactive(options: TranslateCommandOptions) -> None:
         raise UsageError("--interactive needs a terminal; leave it out to translate a file or a pipe")
 
 
-def _check_scoring(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for a flag that means nothing with --score-target, or without it."""
-    if not options.score_target:
-        if options.token_scores:
-            raise UsageError("--token-scores needs --score-target; --format json writes the scores of output tokens")
-        return
-    searching = ("format", "interactive", "greedy", "scores", "attention", "prefix", "workers")
-    given = [name for name in searching if getattr(options, name)] + ["dtype"] * (options.dtype != "auto")
-    given += sorted({*options.chosen} - {"batch_tokens", "read_ahead", "max_source_length"})
-    if given:
-        flags = " and ".join(map(flag, given))
-        raise UsageError(f"--score-target scores given lines and does not search: leave out {flags}")
+def check_checkpoints(options: CheckpointOptions) -> None:
+    """Raise UsageError for a text file in place of a checkpoint."""
+    for path in options.checkpoints:
+        if path.is_file() and path.suffix != ".safetensors":
+            raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
 
 
-def _check_files(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for an output file that is the input, is of a checkpoint, or is in no directory."""
-    read = {
-        identity(place) for place in (options.input or sys.stdin.fileno(), options.score_target) if place is not None
-    }
-    for name, place in (("--output", options.output or sys.stdout.fileno()), ("--attention", options.attention)):
+def check_files(outputs: Mapping[str, Path | int | None], inputs: Mapping[str, Path | int | None]) -> None:
+    """Raise UsageError for an output file that is an input, is of a checkpoint, or is in no directory.
+
+    Args:
+        outputs: by flag, paths or file descriptors.
+        inputs: by name for messages.
+    """
+    for name, place in outputs.items():
         shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
-        if place is not None and identity(place) in read - {None}:
-            raise UsageError(f"{shown} is the input itself: choose another name")
-        if place is not None and options.prefix and identity(place) == identity(options.prefix) is not None:
-            raise UsageError(f"{shown} is the file of --prefix: choose another name")
+        for which, read in inputs.items():
+            if place is not None and read is not None and identity(place) == identity(read) is not None:
+                raise UsageError(f"{shown} is {which}: choose another name")
         if isinstance(place, Path) and not place.parent.is_dir():
             raise UsageError(f"{name} {place}: there is no directory {place.parent}")
         if isinstance(place, Path) and identity(place) and _is_of_checkpoint(place):

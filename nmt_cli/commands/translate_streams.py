@@ -44,8 +44,10 @@ def part_of(path: Path, shard: str) -> range:
     return range(1 + lines * (number - 1) // count, 1 + lines * number // count)
 
 
-def check_line_counts(source: Path, other: Path, relation: str = "the translation") -> None:
-    """Raise DataError unless two files have the same number of lines."""
+def check_line_counts(source: Path | None, other: Path | None, relation: str = "the translation") -> None:
+    """Raise DataError if these are two files with different numbers of lines; pipes are compared as they are read."""
+    if source is None or other is None or not (source.is_file() and other.is_file()):
+        return
     counts = count_lines(source), count_lines(other)
     if counts[0] != counts[1]:
         raise not_parallel(str(source), counts[0], str(other), counts[1], relation)
@@ -56,7 +58,7 @@ def parallel_windows(
     other: Input,
     lines: int,
     warn: Callable[[str], None],
-    part: range,
+    part: range = ALL_LINES,
     relation: str = "the translation",
     strict: bool = False,
 ) -> Iterator[tuple[list[str], list[str]]]:
@@ -80,15 +82,21 @@ def parallel_windows(
 
 
 @contextmanager
-def progress(source: Input, part: range, work: str) -> Iterator[Callable[[Sequence[str]], None]]:
+def progress(
+    source: Input, work: str, shown: bool, part: range = ALL_LINES
+) -> Iterator[Callable[[Sequence[str]], None]]:
     """Show progress on stderr: for a file or a part of it, the share done and the time left.
 
     Args:
-        part: the numbers of the lines that are read.
         work: "translated" or "scored".
+        shown: whether there is progress to show.
+        part: the numbers of the lines that are read.
 
     Yield the function to call with the lines that are done.
     """
+    if not shown:
+        yield lambda lines: None
+        return
     total = source.size if part == ALL_LINES else len(part)
     known = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
     columns = (TextColumn("{task.description}"), *(known if total else (SpinnerColumn(),)))

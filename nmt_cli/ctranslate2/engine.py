@@ -1,10 +1,11 @@
-"""Search by CTranslate2, in a model that `nmt export --to ctranslate2` wrote."""
+"""The engine ctranslate2: search by CTranslate2, in a model that `nmt export --to ctranslate2` wrote."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,16 +15,70 @@ from typing import Any, NamedTuple
 import ctranslate2
 import torch
 
+from nmt_cli import __version__, checkpoint
 from nmt_cli.decoding.beam_search import length_penalty
-from nmt_cli.decoding.engine import Request
-from nmt_cli.decoding.options import DTYPES, SearchOptions, TranslateOptions
+from nmt_cli.decoding.engine import Loading, Request
+from nmt_cli.decoding.options import DTYPES, SearchSettings, TranslateOptions
+from nmt_cli.decoding.workers import default_workers
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Task
+from nmt_cli.export.writing import fingerprint_of, record_of, write_export
+from nmt_cli.files.staging import alone
+from nmt_cli.interfaces import BOS, EOS, FREE, PAD, SPECIAL_SYMBOLS, Hypothesis, Model, Task
 
+FORMAT = "ctranslate2"
 POSITIONS = 2048  # rows of an export's tables of positions: the longest source and the longest output, with EOS
 AHEAD = 2  # batches that are started for each thread; an interruption waits for them
 
 Ids = Sequence[int]
+
+
+def load(loading: Loading) -> CTranslate2Engine:
+    """See `Load` in `decoding/engine.py`.
+
+    Takes an export, too. The export of a checkpoint is kept beside it. `workers` are threads, each of which translates
+    a batch, by default one for each core.
+    """
+    if len(loading.checkpoints) != 1:
+        raise UsageError("CTranslate2 cannot be used with an ensemble: give one checkpoint")
+    (path,), device = loading.checkpoints, loading.device
+    folder = path if record_of(path).get("format") == FORMAT else kept_export(path, loading.say)
+    task = checkpoint.load_task(folder / checkpoint.TASK)
+    threads = default_workers(device) if loading.workers is None else loading.workers
+    dtype = "float32" if loading.dtype == "auto" else loading.dtype
+    engine = load_engine(folder, task, device, dtype, threads, loading.scores)
+    if loading.options.settings(task).beam > 1:
+        # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers no other order.
+        loading.say(
+            "CTranslate2's beam search ranks by length^alpha, and without the probability of the unknown word, so a "
+            "few outputs may differ from those of nmt, and many where the vocabulary lacks words of the text"
+        )
+    return engine
+
+
+def kept_export(path: Path, say: Callable[[str], None]) -> Path:
+    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write it if it is not.
+
+    Raises:
+        UsageError: it cannot be written there, or `path` is another export.
+        CheckpointError: as `write_export`.
+    """
+    folder = checkpoint.locate(path)
+    if folder != path:
+        say(f"{path}: using {folder}")
+    folder = folder.resolve()
+    place = folder.with_name(f".{folder.name}.{FORMAT}")
+    with alone(folder):
+        record = record_of(place)
+        if (record.get("checkpoint"), record.get("nmt")) == (fingerprint_of(folder), __version__):
+            return place
+        if not os.access(folder.parent, os.W_OK):
+            raise UsageError(
+                f"{folder.parent}: cannot be written, and the export of a checkpoint is kept beside it. Export it to "
+                f"another place: nmt export {folder} --to {FORMAT} --out DIR, and give DIR in its place"
+            )
+        say(f"exporting to {place}, which is kept")
+        write_export(folder, FORMAT, place, overwrite=True, say=say)
+    return place
 
 
 def tokens_of(task: Task) -> tuple[list[str], list[str]]:
@@ -63,7 +118,7 @@ def load_engine(
         )
     except (RuntimeError, ValueError) as error:
         raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
-    return CTranslate2Engine(translator, *tokens_of(task), scores)
+    return CTranslate2Engine(task, translator, *tokens_of(task), device, scores)
 
 
 class _Found(NamedTuple):
@@ -82,10 +137,13 @@ class CTranslate2Engine:
     no token scores, and the scores leave out what the search did not allow, such as the unknown word.
     """
 
+    task: Task
     translator: ctranslate2.Translator  # of an export
     source_tokens: Sequence[str]  # as `tokens_of`
     target_tokens: Sequence[str]
+    device: torch.device
     scores: bool = True
+    models: Sequence[Model] = ()
 
     @property
     def parallel(self) -> int:
@@ -101,14 +159,14 @@ class CTranslate2Engine:
         }
         for flag, given in chosen.items():
             if given:
-                raise UsageError(f"{flag} needs nmt's own engine: leave it out, or --engine ctranslate2")
+                raise UsageError(f"{flag} cannot be used with --engine ctranslate2")
         if options.max_source_length >= POSITIONS:
             raise UsageError(
                 f"--max-source-length {options.max_source_length}: CTranslate2 has positions for {POSITIONS - 1} tokens"
             )
 
     def search(
-        self, batches: Sequence[Sequence[Request]], options: TranslateOptions
+        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """See `Engine`.
 
@@ -117,12 +175,14 @@ class CTranslate2Engine:
         """
         started: deque[tuple[Sequence[Request], list[Any]]] = deque()
         for requests in batches:
+            if any(request.prefix != FREE for request in requests):
+                raise UsageError("prefixes cannot be used with --engine ctranslate2")
             batch = [request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests]
-            started.append((batch, self._start(batch, options)))
+            started.append((batch, self._start(batch, search, options.no_repeat_ngram or 0)))
             if len(started) > AHEAD * self.parallel:
-                yield self._finish(*started.popleft(), options.search)
+                yield self._finish(*started.popleft(), search)
         while started:
-            yield self._finish(*started.popleft(), options.search)
+            yield self._finish(*started.popleft(), search)
 
     def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """Return the log-probability of each token of each target, and of EOS after them."""
@@ -134,19 +194,18 @@ class CTranslate2Engine:
             )
         return [result.log_probs for result in results]
 
-    def _start(self, batch: Sequence[Request], options: TranslateOptions) -> list[Any]:
+    def _start(self, batch: Sequence[Request], search: SearchSettings, no_repeat_ngram: int) -> list[Any]:
         """Have CTranslate2 translate a batch in one of its threads; return the results to come."""
-        search = options.search
         longest = max(request.limit for request in batch) + 1  # EOS
         results: list[Any] = self.translator.translate_batch(
-            [_words(self.source_tokens, request.source) for request in batch],
+            [_words(self.source_tokens, request.ids) for request in batch],
             asynchronous=True,
             beam_size=search.beam,
             num_hypotheses=search.beam,
             length_penalty=search.alpha,
             min_decoding_length=min(search.min_length, longest),
             max_decoding_length=longest,
-            no_repeat_ngram_size=options.no_repeat_ngram or 0,
+            no_repeat_ngram_size=no_repeat_ngram,
             disable_unk=not search.unknown,
             suppress_sequences=[[SPECIAL_SYMBOLS[PAD]], [SPECIAL_SYMBOLS[BOS]]],
             max_input_length=0,
@@ -155,7 +214,7 @@ class CTranslate2Engine:
         )
         return results
 
-    def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchOptions) -> list[list[Hypothesis]]:
+    def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchSettings) -> list[list[Hypothesis]]:
         """Wait for the results of a batch; return its outputs."""
         with _named_errors():
             finished = [result.result() for result in results]
@@ -164,7 +223,7 @@ class CTranslate2Engine:
             return self._scored(batch, found, search.alpha)
         return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
 
-    def _best(self, request: Request, result: Any, search: SearchOptions) -> list[_Found]:
+    def _best(self, request: Request, result: Any, search: SearchSettings) -> list[_Found]:
         """Return the `nbest` best outputs of a result; those that are cut at the limit come last.
 
         There are fewer if some that were cut are the same: CTranslate2 searches up to the largest limit of the batch.
@@ -182,7 +241,7 @@ class CTranslate2Engine:
 
     def _scored(self, batch: Sequence[Request], found: list[list[_Found]], alpha: float) -> list[list[Hypothesis]]:
         """Return the outputs of each sentence with their scores, in the order of these."""
-        sources = [request.source for request, row in zip(batch, found, strict=True) for _ in row]
+        sources = [request.ids for request, row in zip(batch, found, strict=True) for _ in row]
         scores = iter(self.log_probabilities(sources, [each.ids for row in found for each in row]))
         rows = [[(not each.ended, _hypothesis(each, next(scores), alpha)) for each in row] for row in found]
         return [[each for _, each in sorted(row, key=lambda pair: (pair[0], -pair[1].score))] for row in rows]

@@ -20,7 +20,7 @@ from torch import nn
 
 from nmt_cli.ctranslate2.engine import POSITIONS, CTranslate2Engine, load_engine, tokens_of
 from nmt_cli.decoding.engine import Request
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.export.comparison import Comparison, expressible
 from nmt_cli.interfaces import BOS, EOS, SPECIAL_SYMBOLS, UNK, Task
 from nmt_cli.layers.sublayer import FeedForward
@@ -56,7 +56,7 @@ def _engine(folder: Path, task: Task) -> CTranslate2Engine:
 
 def _greedy(engine: CTranslate2Engine, comparison: Comparison) -> list[list[int]]:
     requests = map(Request, comparison.sources, comparison.limits)
-    (found,) = engine.search([[*requests]], TranslateOptions(SearchOptions(beam=1)))
+    (found,) = engine.search([[*requests]], SearchSettings(beam=1), TranslateOptions())
     return [best[0].tokens for best in found]
 
 

@@ -44,16 +44,18 @@ class AttentionPage:
     """Collect sentences with their attention weights, and write them as a page.
 
     Args:
-        translator: must hold one model, not an ensemble.
+        translator: of one model, not an ensemble.
         name: the model's name on the page.
         warn: called with a message about each sentence that is left out.
 
     Raises:
-        UsageError: the model has no attention weights.
+        UsageError: the model has no attention weights, or is in another program.
     """
 
     def __init__(self, translator: Translator, name: str, warn: Callable[[str], None]) -> None:
-        (model,) = translator.models
+        if not translator.engine.models:
+            raise UsageError("--attention cannot be used with another program's engine, which shows no weights")
+        (model,) = translator.engine.models
         if not isinstance(model, ShowsAttention):
             raise UsageError(
                 f"--attention: the model of {name}, a {type(model).__name__}, has no method attention_weights; leave "
@@ -114,7 +116,7 @@ class AttentionPage:
         return (before + embedded(data) + after).encode()
 
     def _row(self, ids: list[int]) -> Tensor:
-        return torch.tensor([ids], device=self._translator.device)
+        return torch.tensor([ids], device=self._translator.engine.device)
 
 
 def readable(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.decoding.topk import topk
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
@@ -30,7 +30,7 @@ def beam_search(
     model: Decodable,
     source: Tensor,
     limits: Sequence[int],
-    options: SearchOptions | None = None,
+    options: SearchSettings | None = None,
     constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the best outputs of each sentence, best first.
@@ -55,7 +55,7 @@ def beam_search(
         raise ValueError(f"{len(source)} sentences, but {len(limits)} limits")
     if not len(source):
         return []
-    return _Search(model, source, limits, options or SearchOptions(), constraint).run()
+    return _Search(model, source, limits, options or SearchSettings(), constraint).run()
 
 
 class _Candidates(NamedTuple):
@@ -83,7 +83,7 @@ class _Search:
         model: Decodable,
         source: Tensor,
         limits: Sequence[int],
-        options: SearchOptions,
+        options: SearchSettings,
         constraint: Constraint | None,
     ) -> None:
         B, device = len(source), source.device
@@ -226,7 +226,7 @@ def check_probabilities(values: Tensor) -> None:
         )
 
 
-def restrict(log_probabilities: Tensor, length: int, options: SearchOptions, constraint: Constraint | None) -> None:
+def restrict(log_probabilities: Tensor, length: int, options: SearchSettings, constraint: Constraint | None) -> None:
     """Set `log_probabilities` [N, V] to -inf, in place, where a token may not be the one at `length`, from 1."""
     if constraint is not None:
         constraint.restrict(log_probabilities)

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.interfaces import UNK, Constraint, Prefix, Task
-
-FREE = Prefix([], "")  # the prefix of an output that may begin with anything
+from nmt_cli.interfaces import FREE, UNK, Constraint, Prefix, Task
 
 
 def constraint_of(

@@ -1,33 +1,110 @@
-"""Other programs that search for outputs in place of `beam_search.py`."""
+"""The seam for programs that search: nmt's own search (`own_engine.py`), or another program in its place.
+
+Another program is found by an entry point of the group `nmt.engines`. Its name is the value of `--engine`, and it
+refers to a `Load`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.interfaces import Hypothesis
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
+from nmt_cli.errors import UsageError, nearest
+from nmt_cli.interfaces import FREE, Hypothesis, Model, Prefix, Task
+
+if TYPE_CHECKING:  # `nmt translate --help` lists the engines, and needs no torch
+    import torch
+
+OWN = "nmt"
+GROUP = "nmt.engines"
 
 
 class Request(NamedTuple):
-    """A sentence to translate."""
+    """A line to translate, with all that its outputs depend on."""
 
-    source: list[int]  # ids without EOS
+    ids: list[int]  # without EOS
     limit: int  # maximum number of tokens of an output, without EOS
+    prefix: Prefix = FREE  # of the outputs
+    line: str = ""
+    number: int = 1  # in the whole input, from 1
+    position: int = 0  # among the lines translated together
+    truncated: bool = False  # `ids` are the beginning of the line
 
 
-@runtime_checkable
 class Engine(Protocol):
-    """A model in another program, which has its own search, and its own threads for the batches of a call."""
+    """A loaded model, its task, and the search that uses it."""
 
     @property
-    def parallel(self) -> int:
-        """The number of batches that it translates at a time."""
+    def task(self) -> Task:
+        """What makes ids of text, and text of ids."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes; bounds the size of the batches."""
+
+    @property
+    def models(self) -> Sequence[Model]:
+        """The members of the ensemble as they were trained, in evaluation mode; none in another program."""
+
+    @property
+    def parallel(self) -> int | None:
+        """The number of batches that it searches at a time, in threads; None if it leaves that to processes."""
 
     def check(self, options: TranslateOptions) -> None:
-        """Raise UsageError that names an option, if the program has none that means the same."""
+        """Raise UsageError that names an option, if the engine has none that means the same."""
 
     def search(
-        self, batches: Sequence[Sequence[Request]], options: TranslateOptions
+        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Yield the `nbest` best outputs of each sentence of each batch, in order, as `beam_search` returns them."""
+        """Yield the `nbest` best outputs of each line of each batch, in order, as `beam_search` returns them.
+
+        Raises:
+            UsageError: a line has a prefix, and the engine cannot begin an output with one.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """What an engine loads, and what for."""
+
+    checkpoints: Sequence[Path]  # at least one; a run stands for its newest checkpoint
+    options: TranslateOptions
+    device: torch.device
+    dtype: str  # of the matrix products: one of `DTYPES`
+    workers: int | None  # batches to search at a time, if the engine does that itself; None is its default
+    scores: bool  # whether the scores of outputs are needed
+    say: Callable[[str], None]  # called with messages for the user
+
+
+Load = Callable[[Loading], Engine]
+"""Loads a checkpoint, or several as an ensemble.
+
+Raises:
+    UsageError: the engine lacks something that is asked for.
+    CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
+    NmtError: it cannot be loaded.
+"""
+
+
+def names() -> list[str]:
+    """Return the names of the engines that are installed, our own first."""
+    return [OWN, *sorted(entry_points(group=GROUP).names)]
+
+
+def find(name: str) -> Load:
+    """Import another program's `Load`.
+
+    Raises:
+        UsageError: there is no such engine, or a package that it needs is not installed.
+    """
+    if name not in names():
+        raise UsageError(f"there is no engine called {name!r}. {nearest(name, names())}")
+    try:
+        load: Load = entry_points(group=GROUP)[name].load()
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--engine {name} needs the package {error.name}: pip install {error.name}") from error
+    return load

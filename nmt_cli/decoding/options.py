@@ -4,63 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.config import check_values, flag
-from nmt_cli.data import parallel
-from nmt_cli.errors import UsageError, nearest
-from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.registry import argument, option
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import Task
+from nmt_cli.registry import group, option
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
-ENGINES = ("nmt", "ctranslate2")  # the programs that search: this one, and `export/ctranslate2_engine.py`
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Arguments and flags of the commands that translate: which model, and where it computes."""
-
-    checkpoints: tuple[Path, ...] = argument(
-        "CHECKPOINT...", "A checkpoint, or a run (its newest checkpoint). Several are an ensemble."
-    )
-    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
-    dtype: str = option(
-        "auto",
-        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
-        "change some outputs.",
-        choices=DTYPES,
-    )
-    workers: int | None = option(
-        None,
-        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
-        minimum=1,
-        maximum=parallel.MOST,
-    )
-    dictionary: Path | None = option(
-        None, "With --replace-unknown: translations of source words, a line each: word, tab, translation."
-    )
-    engine: str = option(
-        "nmt",
-        "Program that searches. ctranslate2 uses an export of the checkpoint, written once and kept beside it.",
-        choices=ENGINES,
-    )
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # fields of the dataclasses below
-
-    def check_dictionary(self) -> None:
-        """Raise UsageError if there is a dictionary that is not used."""
-        if self.dictionary and not self.chosen.get("replace_unknown"):
-            raise UsageError("--dictionary is for unknown words: add --replace-unknown, or leave it out")
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of beam search; the defaults are the paper's (section 6.1)."""
+    """Options of beam search. None is the task's default."""
 
-    beam: int = option(4, "Beam size; 1 means greedy search.", minimum=1, maximum=10_000)
-    alpha: float = option(0.6, "Exponent of the length penalty.", minimum=0.0)
+    beam: int | None = option(
+        None, "Beam size; 1 means greedy search. [default: the task's, 4 for translation]", minimum=1, maximum=10_000
+    )
+    alpha: float | None = option(
+        None, "Exponent of the length penalty. [default: the task's, 0.6 for translation]", minimum=0.0
+    )
     nbest: int = option(1, "Outputs for each line, best first, in --format tsv if no other is given.", minimum=1)
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
     unknown: bool = False  # allow the unknown word in outputs
@@ -68,6 +32,14 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
+
+
+@dataclass(frozen=True)
+class SearchSettings(SearchOptions):
+    """Options of beam search with nothing left to the task. The defaults are the paper's (section 6.1)."""
+
+    beam: int = 4
+    alpha: float = 0.6
 
 
 @dataclass(frozen=True)
@@ -93,8 +65,8 @@ class SamplingOptions:
 class TranslateOptions:
     """Options of translation."""
 
-    search: SearchOptions = field(default_factory=SearchOptions)
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    search: SearchOptions = group("search", SearchOptions)
+    sampling: SamplingOptions = group("sampling", SamplingOptions)
     batch_tokens: int = option(4096, "Source tokens in a batch, padding included.", minimum=1)
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
     max_source_length: int = option(1024, "Source tokens translated of a line; the rest is left out.", minimum=1)
@@ -107,8 +79,8 @@ class TranslateOptions:
         False, "Allow unknown words, and replace each by the source word that it attends to most."
     )
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
-    split_sentences: bool = option(
-        False, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
+    split_sentences: bool | None = option(
+        None, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
     )
     sentence_language: str | None = option(
         None, "With --split-sentences: ISO 639 code of the input. [default: the checkpoint's source language]"
@@ -116,35 +88,44 @@ class TranslateOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
-        search = self.search
-        if search.nbest > search.beam and not self.sampling.sample:
-            raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {search.beam}")
+        search, sample = self.search, self.sampling.sample
+        if sample and search.beam is not None:
+            raise UsageError("--sample draws outputs and --beam searches for them: leave out one of them")
         if self.max_length is not None and search.min_length > self.max_length:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
         if self.sentence_language is not None and not self.split_sentences:
             raise UsageError("--sentence-language is an option of --split-sentences: add that, or leave it out")
-        if self.split_sentences and (search.nbest > 1 or self.sampling.sample):
-            which = "--sample" if self.sampling.sample else "--nbest"
-            raise UsageError(f"--split-sentences joins the best outputs of a line's sentences: leave out {which}")
+        if self.split_sentences and (search.nbest > 1 or sample):
+            which = "--sample" if sample else "--nbest"
+            raise UsageError(f"--split-sentences cannot be used with {which}: it joins the best outputs of sentences")
 
+    def replaced(self, given: Mapping[str, Any]) -> TranslateOptions:
+        """Return these options with those that `given` has under their names. None there means not given.
 
-def with_options(defaults: TranslateOptions, chosen: Mapping[str, Any]) -> TranslateOptions:
-    """Return `defaults` with the options `chosen` by name, of any of the classes above.
+        Raises:
+            UsageError: a value is out of range or of another type, or does not fit another one.
+        """
 
-    Raises:
-        UsageError: an option is unknown, its value is out of range, or it does not fit another one.
-    """
-    parts: dict[str, Any] = {"search": defaults.search, "sampling": defaults.sampling}
-    fields = {name: {field.name for field in dataclasses.fields(part)} for name, part in parts.items()}
-    known = {field.name for field in dataclasses.fields(TranslateOptions)}.union(*fields.values()) - parts.keys()
-    if unknown := sorted(chosen.keys() - known):
-        raise UsageError(f"unknown option {unknown[0]!r}. {nearest(unknown[0], known)}")
-    changed = {
-        name: dataclasses.replace(part, **{key: chosen[key] for key in fields[name] & chosen.keys()})
-        for name, part in parts.items()
-    }
-    rest = {key: chosen[key] for key in chosen.keys() - set().union(*fields.values())}
-    options = dataclasses.replace(defaults, **changed, **rest)
-    if options.sampling.sample and "beam" in chosen:
-        raise UsageError("--sample draws outputs and --beam searches for them: leave out one of them")
-    return options
+        def chosen(options: Any) -> dict[str, Any]:
+            return {name: given[name] for name in options.__dataclass_fields__ if given.get(name) is not None}
+
+        beam = {"beam": given.get("beam")} if given.get("sample") else {}  # samples have no use for an earlier beam
+        return dataclasses.replace(
+            self,
+            search=dataclasses.replace(self.search, **chosen(self.search) | beam),
+            sampling=dataclasses.replace(self.sampling, **chosen(self.sampling)),
+            **chosen(self),
+        )
+
+    def settings(self, task: Task) -> SearchSettings:
+        """Return the options of the search, with the defaults of `task`.
+
+        Raises:
+            UsageError: the beam has no place for `nbest` outputs.
+        """
+        search = self.search
+        beam = task.default_beam if search.beam is None else search.beam
+        alpha = task.default_alpha if search.alpha is None else search.alpha
+        if search.nbest > beam and not self.sampling.sample:
+            raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
+        return SearchSettings(beam, alpha, search.nbest, search.min_length, search.unknown, search.early_termination)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import check_probabilities, length_penalty, restrict
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions
+from nmt_cli.decoding.options import SamplingOptions, SearchSettings
 from nmt_cli.decoding.topk import BLOCK, topk
 from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
@@ -31,7 +31,7 @@ def sample(
     model: Decodable,
     source: Tensor,
     limits: Sequence[int],
-    search: SearchOptions,
+    search: SearchSettings,
     sampling: SamplingOptions,
     lines: Sequence[int],
     constraint: Constraint | None = None,
@@ -132,7 +132,7 @@ class _Sampler:
         model: Decodable,
         source: Tensor,
         limits: Sequence[int],
-        search: SearchOptions,
+        search: SearchSettings,
         sampling: SamplingOptions,
         lines: Sequence[int],
         constraint: Constraint | None,

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.decoding.loading import task_options
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.interfaces import Task
 
@@ -18,7 +19,8 @@ def translation_scores(model: Any, task: Task, corpus: Corpus, device: torch.dev
     The outputs are those of `nmt translate --beam 1`: of raw lines, with products in float32.
     """
     model.eval()
-    translator = Translator(task, model.decodable("float32"), device, task_options(task, {"beam": 1}))
+    greedy = TranslateOptions(search=SearchOptions(beam=1))
+    translator = Translator(OwnEngine(task, model.decodable("float32"), device), greedy)
     hypotheses = translator.translate(corpus.raw_source())
     model.train()
     return {f"validation_{name}": value for name, value in task.evaluate(hypotheses, corpus.raw_target()).items()}

@@ -10,7 +10,6 @@ import torch
 
 from nmt_cli.cores import available_cores
 from nmt_cli.data.parallel import Workers, can_fork
-from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import keep_freed_memory
 from nmt_cli.errors import UsageError
@@ -23,9 +22,10 @@ def default_workers(device: torch.device) -> int:
 
 @contextmanager
 def translation_workers(translator: Translator, count: int | None) -> Iterator[Workers | None]:
-    """Yield processes for `Translator.translate_window`, which share the weights; None for one, and for an `Engine`.
+    """Yield processes for `Translator.translate_window`, which share the weights; None for one.
 
-    With several, this process computes with one thread, too: it translates a batch that comes alone.
+    An engine with threads of its own needs none. With several, this process computes with one thread, too: it
+    translates a batch that comes alone.
 
     Args:
         count: the number of processes; None is one for each thread that PyTorch would use, which is one for each core
@@ -34,16 +34,16 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     Raises:
         UsageError: the device is not a CPU, or the system cannot fork.
     """
-    if isinstance(translator.model, Engine):  # it has its own threads
+    if translator.engine.parallel is not None:
         yield None
         return
-    possible = translator.device.type == "cpu" and can_fork()
+    possible = translator.engine.device.type == "cpu" and can_fork()
     if count is not None and count > 1 and not possible:
         where = "on a CPU" if can_fork() else "where a process can fork, which this system does not offer"
         raise UsageError(f"--workers {count}: several processes translate only {where}; leave out --workers")
-    if translator.device.type == "cpu":
+    if translator.engine.device.type == "cpu":
         keep_freed_memory()
-    processes = count or (default_workers(translator.device) if possible and sys.platform == "linux" else 1)
+    processes = count or (default_workers(translator.engine.device) if possible and sys.platform == "linux" else 1)
     if processes == 1:
         yield None
         return

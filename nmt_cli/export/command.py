@@ -33,10 +33,9 @@ def export(options: ExportOptions) -> None:
         UsageError: the checkpoint is an export.
     """
     from nmt_cli.checkpoint import locate
-    from nmt_cli.export.writing import check_no_export, write_export
+    from nmt_cli.export.writing import write_export
 
     registry.discover(options.imports)
-    check_no_export(options.checkpoint)
     folder = locate(options.checkpoint)
     if folder != options.checkpoint:
         say(f"{options.checkpoint}: using {folder}")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nmt_cli.data.batching import pad
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import EOS, Task
@@ -70,7 +70,7 @@ class Comparison:
         self.sources: list[list[int]] = [task.encode_source(line) for line in samples]
         self.limits = [task.max_length(len(ids)) for ids in self.sources]  # the maximum length of each output
         rows = pad([[*ids, EOS] for ids in self.sources])
-        found = beam_search(model.decodable("float32"), rows, self.limits, SearchOptions(beam=1))
+        found = beam_search(model.decodable("float32"), rows, self.limits, SearchSettings(beam=1))
         self.outputs: list[list[int]] = [best[0].tokens for best in found]  # greedy, without the unknown word
 
     def report(self, log_probabilities: Sequence[Sequence[float]], outputs: Sequence[Ids]) -> list[str]:

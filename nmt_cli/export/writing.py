@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, checkpoint
-from nmt_cli.decoding.options import ENGINES
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError
 from nmt_cli.export.formats import module_of
 from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
 from nmt_cli.files.text import fingerprint, read_object, write_object
 
-RECORD = "export.json"  # the file in every export that says what it is, of which checkpoint, and names its files
+RECORD = checkpoint.EXPORT  # says what an export is, of which checkpoint, and names its files
 
 
 def write_export(
@@ -50,14 +49,6 @@ def write_export(
     say(f"checked on {len(samples)} {origin}:")
     for line in report:
         say(f"  {line}")
-
-
-def check_no_export(path: Path) -> None:
-    """Raise UsageError if `path` is an export, where a checkpoint is expected."""
-    form = record_of(path).get("format")
-    if form is not None:
-        advice = f": give --engine {form}" if form in ENGINES else ", for another program"
-        raise UsageError(f"{path}: not a checkpoint, but an export in the format {form}{advice}")
 
 
 def fingerprint_of(folder: Path) -> str:

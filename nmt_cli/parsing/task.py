@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
@@ -56,7 +56,8 @@ class ParsingTask(VocabularyTask):
     presets = ("parsing_wsj", "parsing_small")
     measures = ("f1",)
     vocabulary_settings = ("linearisation", "subwords", "vocab_size", "byte_fallback", "joint_vocabulary")
-    search_defaults: ClassVar[Mapping[str, float]] = {"beam": 21, "alpha": 0.3}  # section 6.3
+    default_beam = 21  # section 6.3
+    default_alpha = 0.3
 
     words: Vocabulary  # of the sentences
     trees: TreeSymbols

@@ -18,7 +18,6 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nmt_cli.data.parallel import WorkerDied, Workers
-from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
 from nmt_cli.errors import NmtError
@@ -41,7 +40,7 @@ def serve(
 
     Args:
         workers: processes whose state is `translator`; each translates a batch. None is one thread of this process, or
-            as many as the translator's `Engine` has.
+            as many as the translator's engine has.
         address: host and port; 0 is a free port.
         about, log: as for `application`.
         say: called with the address when requests are accepted.
@@ -69,9 +68,8 @@ def serve(
         if workers:
             workers.check()
 
-    threads = translator.model.parallel if isinstance(translator.model, Engine) else 1
-    parallel = workers.processes if workers else threads
-    largest = max(1, LARGEST_BATCH[translator.device.type] // translator.options.search.beam)
+    parallel = workers.processes if workers else translator.engine.parallel or 1
+    largest = max(1, LARGEST_BATCH[translator.engine.device.type] // translator.search.beam)
     app = application(translate, limits, parallel=parallel, largest=largest, check=check, about=about, log=log)
     server = _Server(app, limits.timeout)
     with _listener(*address) as listener:

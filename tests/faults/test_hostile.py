@@ -18,10 +18,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import nmt_cli
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import resolve
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.decoding.loading import load_translator
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.files.text import read_lines
 from nmt_cli.parsing.trees import clean, parse_trees, tree_line
@@ -267,7 +267,7 @@ def seal(folder: Path) -> None:
 
 
 def use(folder: Path) -> None:
-    load_translator([folder], "cpu", {"max_length_offset": 2}).translate_window(["one hundred", "\u00fc x"])
+    nmt_cli.load(folder, device="cpu", max_length_offset=2).translate_window(["one hundred", "\u00fc x"])
 
 
 @fuzz(20, 500)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import nmt_cli
-from nmt_cli.decoding.loading import load_translator
 
 QUICK = ("--beam", 1, "--max-length-offset", 1, "--device", "cpu")
 NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "twelve", "seventeen", "twenty-one"]
@@ -123,7 +122,7 @@ def test_an_endless_input_is_read_lazily(model: Path) -> None:
             taken += 1
             yield NAMES[taken % len(NAMES)]
 
-    translator = load_translator([model], "cpu", {"beam": 1, "read_ahead": 16})
+    translator = nmt_cli.load(model, device="cpu", beam=1, read_ahead=16)
     results = translator.translate_detailed(endless())
     for _ in range(40):
         next(results)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+import nmt_cli
 from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
 from nmt_cli.decoding.attention_page import AttentionPage
-from nmt_cli.decoding.loading import load_translator
 from nmt_cli.interfaces import BOS, EOS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
@@ -148,7 +148,7 @@ def saved(folder: Path, **fields: Any) -> Path:
 
 
 def page_of(model: Path, path: Path) -> Path:
-    translator = load_translator([model], "cpu", {"max_length_offset": 2})
+    translator = nmt_cli.load(model, device="cpu", max_length_offset=2)
     page = AttentionPage(translator, "model", pytest.fail)
     for translation in translator.translate_window(LINES):
         page.add(translation, "line")

@@ -82,7 +82,7 @@ def test_score_reports_what_the_files_say(nmt: Nmt, corpus: Path, hypotheses: Pa
 def test_the_perplexity_of_the_validation_text_is_that_of_training(nmt: Nmt, run: Path, corpus: Path) -> None:
     records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
     expected = min(record.get("validation_perplexity", math.inf) for record in records)
-    done = nmt("translate", run / "best", "--input", corpus / "valid.en", "--score-target", corpus / "valid.de")
+    done = nmt("score-targets", run / "best", "--input", corpus / "valid.en", "--target", corpus / "valid.de")
     found = re.search(r"^perplexity (\S+) on ", done.stderr, re.MULTILINE)
     assert found is not None
     assert float(found[1]) == pytest.approx(expected, abs=1e-3)

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import beam_search, length_penalty
-from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.interfaces import EOS
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 
 def test_beam_of_4_and_alpha_of_0_6() -> None:
-    options = SearchOptions()
+    options = SearchSettings()
     assert (options.beam, options.alpha) == (4, 0.6)
 
 
@@ -50,11 +50,11 @@ class Endless:
 def test_no_output_is_longer_than_its_limit() -> None:
     task = TranslationTask(TranslationConfig())
     source = torch.tensor([[4, 5, 6, EOS], [4, EOS, 0, 0]])
-    found = beam_search(Endless(), source, [task.max_length(3), task.max_length(1)], SearchOptions(beam=2))
+    found = beam_search(Endless(), source, [task.max_length(3), task.max_length(1)], SearchSettings(beam=2))
     assert [len(best[0].tokens) for best in found] == [53, 51]
 
 
 def test_parsing_s_beam_alpha_and_limit() -> None:
     """Section 6.3: beam 21, alpha 0.3, and input length + 300."""
-    assert ParsingTask.search_defaults == {"beam": 21, "alpha": 0.3}
+    assert (ParsingTask.default_beam, ParsingTask.default_alpha) == (21, 0.3)
     assert ParsingTask(ParsingConfig()).max_length(40) == 340

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nmt_cli
+from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.errors import UsageError
 
 LINES = ["abc", "hgfedcba", "", "a", "bad"]
@@ -30,6 +36,54 @@ def test_options_of_load_are_defaults(translator: nmt_cli.Translator, tiny_check
         translator.translate(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="beam"):
         nmt_cli.load(tiny_checkpoint, beam=0)
+    for unknown in (partial(nmt_cli.load, tiny_checkpoint), partial(translator.translate, LINES)):
+        with pytest.raises(TypeError, match="beem"):
+            unknown(beem=4)  # type: ignore[operator]
+
+
+OPTIONS = {
+    "beam": 2, "alpha": 1.5, "nbest": 2, "min_length": 3, "unknown": True, "sample": True, "temperature": 2.0,
+    "top_k": 4, "top_p": 0.5, "seed": 6, "batch_tokens": 7, "read_ahead": 8, "max_source_length": 9,
+    "max_length_offset": 10, "max_length": 11, "no_repeat_ngram": 12, "replace_unknown": True, "constrained": True,
+    "split_sentences": True, "sentence_language": "fr",
+}  # fmt: skip
+NEEDED = {"sentence_language": "split_sentences", "temperature": "sample", "top_k": "sample", "top_p": "sample"}
+NEEDED |= {"seed": "sample"}
+"""The option that must be true for another one."""
+
+
+@pytest.mark.parametrize(
+    "function", [nmt_cli.load, nmt_cli.Translator.translate, nmt_cli.Translator.translate_detailed]
+)
+def test_every_option_is_a_keyword(function: Callable[..., Any]) -> None:
+    parts = (TranslateOptions, SearchOptions, SamplingOptions)
+    fields = {name for part in parts for name in part.__dataclass_fields__} - {"search", "sampling"}
+    keywords = inspect.signature(function, eval_str=True).parameters
+    assert fields - {"early_termination"} == OPTIONS.keys() <= keywords.keys()
+    for name, value in OPTIONS.items():
+        assert keywords[name].default is None
+        assert keywords[name].annotation == type(value) | None
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_keyword_reaches_the_options(
+    translator: nmt_cli.Translator, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Each is seen where it is used, and is the only one that differs."""
+    given: dict[str, Any] = {NEEDED.get(name, name): True, name: OPTIONS[name]}
+    seen: list[Any] = []
+    monkeypatch.setattr(nmt_cli.Translator, "__post_init__", lambda self: seen.append(self.options))
+    nmt_cli.load(tiny_checkpoint, device="cpu", **given)
+    translator = replace(translator, options=TranslateOptions())
+    seen.pop()
+    translator.translate([], **given)
+    translator.translate_detailed([], **given)
+    assert len(seen) == 3
+    for options in seen:
+        flat = {**vars(options), **vars(options.search), **vars(options.sampling)}
+        default = {**vars(TranslateOptions()), **vars(SearchOptions()), **vars(SamplingOptions())}
+        changed = {key: flat[key] for key in flat.keys() - {"search", "sampling"} if flat[key] != default[key]}
+        assert changed == given
 
 
 def test_a_translator_is_shown_in_short(translator: nmt_cli.Translator) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +15,19 @@ from typer.testing import CliRunner
 from nmt_cli import registry
 from nmt_cli.config import select
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import Command, CommandWithSections, MoreFlags, Panel, components_in, epilog, function_of
-from nmt_cli.registry import REQUIRED, argument, option
+from nmt_cli.flags import Command, CommandWithSections, MoreFlags, components_in, epilog, function_of
+from nmt_cli.registry import REQUIRED, argument, group, option
+
+
+@dataclass(frozen=True)
+class PanOptions:
+    lid: bool | None = option(None, "Close it, or not; by default as the dish needs it.")
+
+
+@dataclass(frozen=True)
+class OvenOptions:
+    pan: PanOptions = group("pan", PanOptions)
+    degrees: int = option(180, "The temperature.", maximum=300)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +41,7 @@ class CookOptions:
     quiet: bool = option(False, "Say nothing.")
     heat: str = option("low", "The heat.", choices=("low", "high"))
     hidden: int = 3  # not a flag
+    oven: OvenOptions = group("oven", OvenOptions)
 
 
 @dataclass(frozen=True)
@@ -125,15 +136,12 @@ def test_values_that_do_not_fit_are_rejected(app: typer.Typer, taken: list[Any],
     assert arguments[0] in output
 
 
-def test_fields_can_be_left_out() -> None:
-    command = Command(
-        CookOptions,
-        lambda options, flags: None,
-        lambda imports: MoreFlags([Panel("dish soup", SoupConfig)], without=("salt_grams", "pot")),
-    )
-    names = inspect.signature(function_of(command, [])).parameters.keys()
-    assert {"servings", "spice", "table"} < names
-    assert not {"salt_grams", "pot"} & names
+def test_flags_of_groups_make_nested_dataclasses(app: typer.Typer, taken: list[Any]) -> None:
+    assert call(app, *"anne --table x --degrees 200 --no-lid".split())[0] == 0
+    assert taken[0][0].oven == OvenOptions(PanOptions(lid=False), degrees=200)
+    code, output = call(app, *"anne --table x --degrees 301".split())
+    assert (code, len(taken)) == (2, 1)
+    assert "--degrees" in output
 
 
 def test_what_is_required_must_be_given(app: typer.Typer, taken: list[Any]) -> None:
@@ -165,8 +173,8 @@ def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
         assert expected in words
     assert output.count("--salt-grams") == output.count("--quiet") == 1
     titles = re.findall(r"^(\w.*):$", output, re.MULTILINE)
-    assert (titles[:2], titles[3:]) == (["Arguments", "Options"], ["Dish soup", "Oven gas"])
-    assert titles[2].startswith("Components")
+    assert (titles[:4], titles[5:]) == (["Arguments", "Options", "Pan", "Oven"], ["Dish soup", "Oven gas"])
+    assert titles[4].startswith("Components")
 
 
 @pytest.mark.parametrize("words", [["--dish", "stew"], ["--dish=soup", "--dish=stew"]])
@@ -175,7 +183,7 @@ def test_the_help_is_about_the_selected_component(cook: Command, taken: list[Any
     application = typer.Typer(rich_markup_mode=None)
     application.command(cls=CommandWithSections)(function_of(cook, words))
     output = call(application, *words, "--help")[1]
-    assert re.findall(r"^(\w.*):$", output, re.MULTILINE)[3:] == ["Dish stew", "Oven gas"]
+    assert re.findall(r"^(\w.*):$", output, re.MULTILINE)[5:] == ["Dish stew", "Oven gas"]
     assert not re.search("servings|eaters|Minutes", output)
     assert "--simmer N" in output
     assert "--dish.quiet" in output  # the command has a --quiet

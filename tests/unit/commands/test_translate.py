@@ -33,10 +33,15 @@ PATIENCE = 300
 
 @pytest.fixture
 def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
-    options = {"beam": 2, "max_length_offset": 3}
-    return TranslateCommandOptions(
-        checkpoints=(tiny_checkpoint,), input=tmp_path / "in", output=tmp_path / "out", device="cpu", chosen=options
+    own = TranslateCommandOptions(
+        checkpoints=(tiny_checkpoint,), input=tmp_path / "in", output=tmp_path / "out", device="cpu"
     )
+    return changed(own, beam=2, max_length_offset=3)
+
+
+def changed(settings: TranslateCommandOptions, **options: Any) -> TranslateCommandOptions:
+    """Return the flags with other options of translation."""
+    return replace(settings, translation=settings.translation.replaced(options))
 
 
 def run(settings: TranslateCommandOptions, content: bytes) -> list[str]:
@@ -61,12 +66,12 @@ def test_one_line_out_for_each_line_in(settings: TranslateCommandOptions, capfd:
 def test_order_is_kept_over_windows_and_batches(settings: TranslateCommandOptions) -> None:
     lines = ["abcdefgh"[: 1 + i * 5 % 8] for i in range(60)]
     expected = {line: run(settings, line.encode())[0] for line in set(lines)}
-    small = replace(settings, chosen={**settings.chosen, "read_ahead": 7, "batch_tokens": 20})
+    small = changed(settings, read_ahead=7, batch_tokens=20)
     assert run(small, "\n".join(lines).encode()) == [expected[line] for line in lines]
 
 
 def test_warnings_name_the_line(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
-    limited = replace(settings, chosen={**settings.chosen, "max_source_length": 4, "read_ahead": 2})
+    limited = changed(settings, max_source_length=4, read_ahead=2)
     out = run(limited, b"abc\na\xffb\nabc\nabcdefgh\nab\n" + b"ab" * 50_000)
     assert len(out) == 6
     assert out[3] == out[0]  # three letters and the mark of the word's beginning
@@ -78,7 +83,7 @@ def test_warnings_name_the_line(settings: TranslateCommandOptions, capfd: pytest
 
 
 def test_warnings_of_a_kind_are_counted(settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
-    limited = replace(settings, chosen={**settings.chosen, "max_source_length": 4})
+    limited = changed(settings, max_source_length=4)
     text = b"a\xffb\n" * 1200 + b"abcdefgh\n" * 4
     run(limited, text)
     warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
@@ -98,7 +103,7 @@ def test_n_best_and_scores(settings: TranslateCommandOptions) -> None:
     scored = run(replace(settings, scores=True), b"abc\n\nhg")
     assert [row.split("\t")[1] for row in scored] == best
     assert all(float(row.split("\t")[0]) <= 0 for row in scored)
-    two = replace(settings, chosen={**settings.chosen, "nbest": 2})
+    two = changed(settings, nbest=2)
     rows = [row.split("\t") for row in run(two, b"abc\n\nhg")]
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
     assert [rows[0][2], rows[2][2], rows[3][2]] == best
@@ -111,8 +116,8 @@ def test_the_outputs_of_the_parts_joined_are_those_of_the_whole(
     settings: TranslateCommandOptions, format: str, pack: Callable[[bytes], bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     content = pack(b"\xef\xbb\xbfabc\n\nhg\nde\xff\nabcdefgh\nab")
-    chosen = {**settings.chosen, "nbest": 2, "max_source_length": 7, "batch_tokens": 1}  # batches of one: no rounding
-    formatted = replace(settings, format=format, chosen=chosen)
+    alone = changed(settings, nbest=2, max_source_length=7, batch_tokens=1)  # batches of one: no rounding
+    formatted = replace(alone, format=format)
     whole = run(formatted, content)
     warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
     assert [w.split(": ")[1].rpartition(":")[2] for w in warnings] == ["4", "5"]
@@ -181,9 +186,8 @@ def test_flags_that_interactive_does_not_take(settings: TranslateCommandOptions)
         (["--greedy", "--beam", "4"], "--greedy"),
         (["--format", "xml"], "--format"),
         (["--shard", "3/2"], "--shard"),
-        (["--token-scores"], "--score-target"),
         (["--greedy", "--sample"], "--greedy"),
-        (["--sample", "--beam", "4"], "--beam"),
+        (["--greedy", "--nbest", "2"], "--nbest"),
         (["--top-k", "4"], "--sample"),
         (["--min-length", "4", "--max-length", "3"], "--max-length 3"),
         (["--no-repeat-ngram-size", "3"], "use --no-repeat-ngram"),
@@ -224,7 +228,7 @@ def test_outputs_begin_with_the_lines_of_the_prefix_file(settings: TranslateComm
     lines, prefixes = ["abc", "hg", "", "de", "fgh"], ["ba", "", "c", "hhh ", "g"]
     free = run(settings, "\n".join(lines).encode())
     (tmp_path / "prefixes").write_bytes(gzip.compress("\n".join(prefixes).encode()))
-    forced = replace(settings, prefix=tmp_path / "prefixes", chosen={**settings.chosen, "read_ahead": 2})
+    forced = replace(changed(settings, read_ahead=2), prefix=tmp_path / "prefixes")
     out = run(forced, "\n".join(lines).encode())
     assert [out[i].startswith(prefixes[i].strip()) for i in (0, 3, 4)] == [True] * 3
     assert [out[1], out[2]] == [free[1], ""]
@@ -253,9 +257,9 @@ def test_bad_prefix_files_are_named(settings: TranslateCommandOptions, tmp_path:
 def test_samples_do_not_depend_on_windows_and_batches(settings: TranslateCommandOptions) -> None:
     text = b"abc\nhg\n\nabc\nabcdefgh\nabc\n" * 3
     chosen = {"sample": True, "nbest": 3, "temperature": 2.0, "seed": 7, "max_length_offset": 3}
-    whole = run(replace(settings, chosen=chosen), text)
-    assert whole == run(replace(settings, chosen={**chosen, "read_ahead": 2, "batch_tokens": 9}), text)
-    assert whole != run(replace(settings, chosen={**chosen, "seed": 8}), text)
+    whole = run(changed(settings, **chosen), text)
+    assert whole == run(changed(settings, **chosen, read_ahead=2, batch_tokens=9), text)
+    assert whole != run(changed(settings, **chosen | {"seed": 8}), text)
     assert len({row.split("\t")[2] for row in whole if row.split("\t")[0] in ("1", "4", "6")}) > 3
 
 
@@ -389,13 +393,13 @@ def test_an_output_file_is_kept_until_the_first_write(
     for path in (settings.output or Path(), page):
         path.write_text("precious")
     with pytest.raises(UsageError, match="--constrained"):
-        translate(replace(both, chosen={"constrained": True}))
+        translate(changed(both, constrained=True))
 
     def search(*_: Any) -> Any:
         raise CheckpointError("no numbers")
 
     with monkeypatch.context() as patched:
-        patched.setattr("nmt_cli.decoding.translator.beam_search", search)
+        patched.setattr("nmt_cli.decoding.own_engine.beam_search", search)
         with pytest.raises(CheckpointError, match="no numbers"):
             run(both, b"abc\n")
     assert [path.read_text() for path in (settings.output or Path(), page)] == ["precious"] * 2

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.decoding.options import ModelOptions
-from nmt_cli.export import loading
+from nmt_cli.decoding import engine
+from nmt_cli.decoding.engine import Loading
+from nmt_cli.export import ctranslate2_engine
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -53,13 +54,12 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
     nmt: Run, tiny_export: Path, source: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    load = loading.load_with
 
-    def recorded(options: ModelOptions, *, scores: bool, **others: Any) -> Any:
-        asked.append(scores)
-        return load(options, scores=scores, **others)
+    def recorded(loading: Loading) -> Any:
+        asked.append(loading.scores)
+        return ctranslate2_engine.load(loading)
 
-    monkeypatch.setattr(loading, "load_with", recorded)
+    monkeypatch.setattr(engine, "find", lambda name: recorded)
     for more in ([], flags):
         assert nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, *more)[0] == 0
     assert asked == [False, True]
@@ -74,7 +74,6 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
     ("flags", "named"),
     [
         (["--prefix", "beginnings"], "--prefix"),
-        (["--score-target", "targets"], "--score-target"),
         (["--attention", "page.html"], "--attention"),
         (["--sample"], "--sample"),
         (["--replace-unknown"], "--replace-unknown"),
@@ -85,8 +84,7 @@ def test_what_it_cannot_do_is_named(
     nmt: Run, tiny_export: Path, source: Path, flags: list[str], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source.parent)
-    for name in ("beginnings", "targets"):
-        Path(name).write_bytes(LINES)
+    Path("beginnings").write_bytes(LINES)
     code, out, err = nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, *flags)
     assert (code, out) == (2, "")
     assert named in err

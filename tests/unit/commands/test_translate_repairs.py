@@ -14,7 +14,7 @@ import torch
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.interactive import converse
 from nmt_cli.commands.translate_options import TranslateCommandOptions
-from nmt_cli.decoding.options import SamplingOptions
+from nmt_cli.decoding.options import SearchOptions, SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 
@@ -24,22 +24,17 @@ DEEP = "(TOP " + "(S " * 20 + "(NN cat) (VBZ sleeps)" + ")" * 20 + ")"
 
 def translator(*outputs: Output) -> Any:
     """A translator with the same outputs for every line."""
-    options = SimpleNamespace(
-        read_ahead=9,
-        max_source_length=9,
-        search=SimpleNamespace(beam=2, alpha=0.3, nbest=len(outputs)),
-        sampling=SamplingOptions(),
-    )
+    options = TranslateOptions(search=SearchOptions(nbest=len(outputs)), read_ahead=9, max_source_length=9)
 
     def translate_window(lines: Sequence[str], *_: object, **__: object) -> list[Translation]:
         return [Translation(line, list(outputs), 1, truncated=False) for line in lines]
 
     return SimpleNamespace(
         task=ParsingTask(ParsingConfig()),
-        model=None,
         options=options,
+        search=SearchSettings(beam=2, alpha=0.3),
         translate_window=translate_window,
-        device=torch.device("cpu"),
+        engine=SimpleNamespace(device=torch.device("cpu"), parallel=None),
     )
 
 
@@ -52,7 +47,7 @@ def translate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     """Run `nmt translate` on two lines with the given outputs; return standard error."""
 
     def run(*outputs: Output) -> str:
-        monkeypatch.setattr("nmt_cli.export.loading.load_with", lambda *_, **__: translator(*outputs))
+        monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator(*outputs))
         (tmp_path / "in").write_text("the cat\nthe dog\n")
         settings = TranslateCommandOptions(checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out")
         command.translate(settings)
@@ -69,7 +64,7 @@ def test_repairs_of_all_the_n_best_are_counted(translate: Any) -> None:
 
 def test_a_drawing_is_complete_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(command, "_to_terminal", lambda _: True)
+    monkeypatch.setattr(TranslateCommandOptions, "to_terminal", True)
     translation = Translation("", [output(DEEP)], 2, truncated=False)
     shown = command._format(translator(output(DEEP)), translation, 1, TranslateCommandOptions(checkpoints=()))
     assert shown.count("S\n") == 20

@@ -13,15 +13,15 @@ import ctranslate2
 import pytest
 import torch
 
+import nmt_cli
 from nmt_cli.ctranslate2.engine import CTranslate2Engine
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import ModelOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import NmtError, UsageError
-from nmt_cli.export.loading import load_with
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ LINES = ["abcdefgh" * 3, "hgf", "a", "bad cab"]
 
 
 def load(export: Path, **options: Any) -> Translator:
-    return load_with(ModelOptions(engine="ctranslate2", checkpoints=(export,), device="cpu", chosen=options))
+    return nmt_cli.load(export, device="cpu", engine="ctranslate2", **options)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def load(export: Path, **options: Any) -> Translator:
     ids=str,
 )
 def test_options_of_the_search(tiny_export: Path, tiny_checkpoint: Path, options: dict[str, Any]) -> None:
-    plain = load_translator([tiny_checkpoint], "cpu", {"beam": 1}).translate(LINES)
-    ours = load_translator([tiny_checkpoint], "cpu", {"beam": 1, **options}).translate_window(LINES)
+    plain = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1).translate(LINES)
+    ours = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, **options).translate_window(LINES)
     theirs = load(tiny_export, beam=1, **options).translate_window(LINES)
     assert [translation.text for translation in theirs] == [translation.text for translation in ours]
     for mine, other in zip(ours, theirs, strict=True):
@@ -59,12 +59,7 @@ def test_the_minimum_length(make_checkpoint: Callable[..., Path], tmp_path: Path
     for minimum in (0, 2):
         options = {"beam": 1, "min_length": minimum, "max_length": 6}
         theirs, ours = (
-            [
-                t.outputs[0]
-                for t in load_with(
-                    ModelOptions(engine=engine, checkpoints=(folder,), device="cpu", chosen=options)
-                ).translate_window(LINES)
-            ]
+            [t.outputs[0] for t in nmt_cli.load(folder, device="cpu", engine=engine, **options).translate_window(LINES)]
             for engine in ("ctranslate2", "nmt")
         )
         assert [list(output.ids) for output in theirs] == [list(output.ids) for output in ours]
@@ -78,22 +73,22 @@ def test_the_unknown_word_and_the_special_symbols_are_not_outputs(tiny_export: P
     translator = load(tiny_export, beam=4, nbest=4)
     outputs = [output for translation in translator.translate_window(LINES) for output in translation.outputs]
     assert min(id for output in outputs for id in output.ids) > 3
-    assert isinstance(translator.model, CTranslate2Engine)
-    allowing = TranslateOptions(SearchOptions(beam=12, nbest=12, unknown=True))
-    ((found,),) = translator.model.search([[Request([5], 1)]], allowing)
+    assert isinstance(translator.engine, CTranslate2Engine)
+    allowing = SearchSettings(beam=12, nbest=12, unknown=True)
+    ((found,),) = translator.engine.search([[Request([5], 1)]], allowing, TranslateOptions())
     assert 1 in {id for hypothesis in found for id in hypothesis.tokens}
 
 
 def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_paper(
     tiny_export: Path, tiny_checkpoint: Path
 ) -> None:
-    translator = load_translator([tiny_checkpoint], "cpu")
+    translator = nmt_cli.load(tiny_checkpoint, device="cpu")
     for translation in load(tiny_export, beam=4, nbest=3, alpha=0.8).translate_window(LINES):
         assert len(translation.outputs) == len({output.text for output in translation.outputs}) <= 3
         order = []
         for output in translation.outputs:
             ids = (translator.source_ids(translation.source), list(output.ids))
-            (expected,) = token_log_probabilities(translator.models, *([each] for each in ids), CPU, 4096)
+            (expected,) = token_log_probabilities(translator.engine.models, *([each] for each in ids), CPU, 4096)
             count = len(output.token_scores)
             assert output.token_scores == pytest.approx(expected[:count], abs=1e-4)
             penalty = length_penalty(torch.tensor(float(count)), 0.8).item()
@@ -106,7 +101,7 @@ def test_a_short_line_beside_a_long_one_keeps_its_own_limit(tiny_export: Path, t
     options = {"beam": 1, "max_length_offset": 0}
     lines = ["abcdefgh" * 4, "a"]
     theirs = load(tiny_export, **options).translate_window(lines)
-    ours = load_translator([tiny_checkpoint], "cpu", options).translate_window(lines)
+    ours = nmt_cli.load(tiny_checkpoint, device="cpu", **options).translate_window(lines)
     assert len(theirs[0].outputs[0].ids) > len(theirs[1].outputs[0].ids) > 0
     for mine, other in zip(ours, theirs, strict=True):
         assert list(other.outputs[0].ids) == list(mine.outputs[0].ids)
@@ -129,9 +124,9 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
             return [Finished() for _ in sources]
 
     tokens = [*SPECIAL_SYMBOLS, "a", "b", "c"]
-    engine = CTranslate2Engine(Recorded(), tokens, tokens, scores=False)  # type: ignore[arg-type]
-    options = TranslateOptions(SearchOptions(beam=3, nbest=3, alpha=0.0))
-    (found,) = engine.search([[Request([4], 2), Request([4, 4], 3)]], options)
+    engine = CTranslate2Engine(None, Recorded(), tokens, tokens, CPU, scores=False)  # type: ignore[arg-type]
+    search = SearchSettings(beam=3, nbest=3, alpha=0.0)
+    (found,) = engine.search([[Request([4], 2), Request([4, 4], 3)]], search, TranslateOptions())
     assert asked == [4]  # and the end of the sentence
     assert [[each.tokens for each in row] for row in found] == [
         [[4, 5], [5, 4]],
@@ -141,9 +136,7 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
 
 def test_scores_can_be_left_out(tiny_export: Path) -> None:
     full, bare = (
-        load_with(
-            ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu"), scores=scores
-        ).translate_window(["hgf", "a"])
+        load_translator([tiny_export], device="cpu", engine="ctranslate2", scores=scores).translate_window(["hgf", "a"])
         for scores in (True, False)
     )
     for one, other in zip(full, bare, strict=True):
@@ -173,21 +166,19 @@ def test_prefixes_are_refused(tiny_export: Path) -> None:
 
 
 def test_the_type_of_arithmetic_and_the_threads_reach_it(tiny_export: Path) -> None:
-    translator = load_with(
-        ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", dtype="int8", workers=3)
-    )
-    assert isinstance(translator.model, CTranslate2Engine)
-    assert translator.model.translator.compute_type.startswith("int8")
-    assert translator.model.translator.num_translators == 3
-    exact = load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu"))
-    assert isinstance(exact.model, CTranslate2Engine)
-    assert exact.model.translator.compute_type == "float32"
+    translator = load_translator([tiny_export], device="cpu", dtype="int8", engine="ctranslate2", workers=3)
+    assert isinstance(translator.engine, CTranslate2Engine)
+    assert translator.engine.translator.compute_type.startswith("int8")
+    assert translator.engine.translator.num_translators == 3
+    exact = nmt_cli.load(tiny_export, device="cpu", engine="ctranslate2")
+    assert isinstance(exact.engine, CTranslate2Engine)
+    assert exact.engine.translator.compute_type == "float32"
 
 
 def test_an_unknown_type_of_arithmetic_is_refused(tiny_export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_, **__: {"float32", "int8"})
     with pytest.raises(UsageError, match="--dtype bfloat16: CTranslate2 computes on this cpu in float32 or int8"):
-        load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", dtype="bfloat16"))
+        nmt_cli.load(tiny_export, device="cpu", dtype="bfloat16", engine="ctranslate2")
 
 
 def test_a_damaged_export_is_named(tiny_export: Path, tmp_path: Path) -> None:
@@ -199,10 +190,8 @@ def test_a_damaged_export_is_named(tiny_export: Path, tmp_path: Path) -> None:
 
 def test_many_batches_keep_their_order(tiny_export: Path) -> None:
     lines = ["abcdefgh"[: 1 + i * 5 % 8] for i in range(40)]
-    translator = load_with(
-        ModelOptions(
-            engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", chosen={"max_length": 4}, workers=2
-        )
+    translator = load_translator(
+        [tiny_export], TranslateOptions(max_length=4), device="cpu", engine="ctranslate2", workers=2
     )
     alone = {line: translator.translate([line])[0] for line in set(lines)}
     advanced: list[str] = []

@@ -12,13 +12,11 @@ import ctranslate2
 import pytest
 import torch
 
+import nmt_cli
 from nmt_cli.checkpoint import load_model
 from nmt_cli.ctranslate2 import writing as converter
-from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import ModelOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.export.loading import load_with
 from nmt_cli.export.writing import write_export
 
 LINES = ["abcdefgh" * 3, "hgf", "", "a", "bad cab", "xyz"]
@@ -53,9 +51,7 @@ def test_both_programs_find_the_same(
     folder = make_checkpoint(tmp_path / "checkpoint", noise=0.3, **model)
     write_export(folder, "ctranslate2", tmp_path / "export")
     theirs, ours = (
-        load_with(
-            ModelOptions(engine=engine, checkpoints=(tmp_path / name,), device="cpu", chosen={"beam": 1})
-        ).translate_window(LINES)
+        nmt_cli.load(tmp_path / name, device="cpu", engine=engine, beam=1).translate_window(LINES)
         for engine, name in (("ctranslate2", "export"), ("nmt", "checkpoint"))
     )
     check_equal(theirs, ours)
@@ -75,7 +71,7 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: P
     (result,) = translator.translate_batch(
         [["▁", "a", "b"]], beam_size=1, max_decoding_length=5, suppress_sequences=never
     )
-    ours = load_translator([tiny_checkpoint], "cpu", {"beam": 1, "max_length": 5}).translate_window(["ab"])
+    ours = nmt_cli.load(tiny_checkpoint, device="cpu", beam=1, max_length=5).translate_window(["ab"])
     assert result.hypotheses[0] == ours[0].outputs[0].tokens
 
 
@@ -137,6 +133,4 @@ def test_smaller_weights(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Pat
     write_export(tiny_checkpoint, "ctranslate2", out, quantization=quantization, say=said.append)
     assert re.search(rf"weights in {quantization}: \d+ of 32 equal", said[-1])
     assert (out / "model.bin").stat().st_size < (tiny_export / "model.bin").stat().st_size
-    assert load_with(
-        ModelOptions(engine="ctranslate2", checkpoints=(out,), device="cpu", chosen={"beam": 1})
-    ).translate(["abc"]) != [""]
+    assert nmt_cli.load(out, device="cpu", engine="ctranslate2", beam=1).translate(["abc"]) != [""]

@@ -18,12 +18,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt_cli
 from nmt_cli.cli import main
 from nmt_cli.commands.translate import translate
 from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.decoding import attention_page
 from nmt_cli.decoding.attention_page import KINDS, MAX_SENTENCES, AttentionPage, embedded, packed, readable
-from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, UNK
@@ -68,7 +69,7 @@ def unpacked(text: str) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path) -> Translator:
-    return load_translator([tiny_checkpoint], "cpu", CHOICES)
+    return nmt_cli.load(tiny_checkpoint, device="cpu", **CHOICES)
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
         input=tmp_path / "in",
         output=tmp_path / "out",
         device="cpu",
-        chosen=CHOICES,
+        translation=TranslateOptions().replaced(CHOICES),
         attention=page,
     )
 
@@ -136,7 +137,7 @@ def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
     ended = len(output.token_scores) > len(output.ids)
     written = [*output.ids, EOS] if ended else list(output.ids)
     source = [*translator.task.encode_source("abc"), EOS]
-    model: Any = translator.models[0]
+    model: Any = translator.engine.models[0]
     expected = model.attention_weights(torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]]))
     assert sentence["shapes"] == {kind: list(expected[kind].shape) for kind in KINDS}
     flat = torch.cat([expected[kind].flatten() for kind in KINDS])
@@ -151,7 +152,7 @@ def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
 def test_kinds_of_attention_that_the_model_has_not_are_left_out(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model: Any = translator.models[0]
+    model: Any = translator.engine.models[0]
     every = model.attention_weights
     monkeypatch.setattr(model, "attention_weights", lambda *ids: {"cross": every(*ids)["cross"]})
     (sentence,) = data_of(page_of(translator, ["abc"]).html())["sentences"]
@@ -212,7 +213,7 @@ def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatc
 
 def test_a_model_without_attention_weights_is_refused(translator: Translator, toy: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"runs/a.* Toy.*attention_weights"):
-        AttentionPage(replace(translator, models=[toy(12, seed=1)]), "runs/a", print)
+        AttentionPage(replace(translator, engine=replace(translator.engine, models=[toy(12, seed=1)])), "runs/a", print)
 
 
 def test_the_command_writes_the_page_besides_the_translations(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Hypothesis
 
@@ -97,7 +97,7 @@ def test_agrees_with_exhaustive_search_when_the_beam_is_wide_enough(
     source = padded([[4]])
     expected = exhaustive(model, source, limit, alpha)
     nbest = min(5, len(expected))
-    options = SearchOptions(beam=len(expected) * vocabulary_size, alpha=alpha, nbest=nbest)
+    options = SearchSettings(beam=len(expected) * vocabulary_size, alpha=alpha, nbest=nbest)
     (found,) = beam_search(model, source, [limit], options)
     assert [h.tokens for h in found] == [tokens for _, tokens in expected[:nbest]]
     assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:nbest]], abs=1e-5)
@@ -110,7 +110,7 @@ def test_agrees_with_the_definition(
 ) -> None:
     model, source = toy(8, seed, 1.0), padded([[4, 7]])
     expected = plain_beam_search(model, source, limit, beam, alpha)[:beam]
-    (found,) = beam_search(model, source, [limit], SearchOptions(beam, alpha, nbest=beam))
+    (found,) = beam_search(model, source, [limit], SearchSettings(beam, alpha, nbest=beam))
     ended = [h for h in found if len(h.token_scores) > len(h.tokens)]
     assert [h.tokens for h in ended] == [tokens for _, tokens in expected]
     assert [h.score for h in ended] == pytest.approx([score for score, _ in expected], abs=1e-5)
@@ -122,7 +122,7 @@ def test_a_beam_of_one_is_greedy_search(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, limit: int, sharpness: float
 ) -> None:
     model = toy(9, seed, sharpness)
-    results = beam_search(model, padded(SOURCES), [limit] * len(SOURCES), SearchOptions(beam=1, alpha=alpha))
+    results = beam_search(model, padded(SOURCES), [limit] * len(SOURCES), SearchSettings(beam=1, alpha=alpha))
     for source, (found,) in zip(SOURCES, results, strict=True):
         tokens, scores = greedy(model, padded([source]), limit)
         assert found.tokens == tokens
@@ -137,17 +137,17 @@ def test_early_termination_changes_no_result(
     nbest = data.draw(st.integers(1, beam))
     limits = data.draw(st.lists(st.integers(0, 15), min_size=len(SOURCES), max_size=len(SOURCES)))
     model = toy(8, seed)
-    early = beam_search(model, padded(SOURCES), limits, SearchOptions(beam, alpha, nbest))
-    full = beam_search(model, padded(SOURCES), limits, SearchOptions(beam, alpha, nbest, early_termination=False))
+    early = beam_search(model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest))
+    full = beam_search(model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest, early_termination=False))
     assert early == full
 
 
 def test_early_termination_saves_steps(toy: Callable[..., Any], padded: Any) -> None:
     model = toy(8, 3)
-    beam_search(model, padded(SOURCES), [60] * 5, SearchOptions())
+    beam_search(model, padded(SOURCES), [60] * 5, SearchSettings())
     early = len(model.rows_seen)
     model.rows_seen.clear()
-    beam_search(model, padded(SOURCES), [60] * 5, SearchOptions(early_termination=False))
+    beam_search(model, padded(SOURCES), [60] * 5, SearchSettings(early_termination=False))
     assert len(model.rows_seen) == 61
     assert early < 61
 
@@ -156,7 +156,7 @@ def test_finished_sentences_leave_the_batch_and_the_first_step_has_one_row_each(
     toy: Callable[..., Any], padded: Any
 ) -> None:
     model = toy(30, 1)
-    beam_search(model, padded(SOURCES), [2, 4, 6, 8, 10], SearchOptions(beam=4, early_termination=False))
+    beam_search(model, padded(SOURCES), [2, 4, 6, 8, 10], SearchSettings(beam=4, early_termination=False))
     five_four_and_so_on = [5, 20, 20, 16, 16, 12, 12, 8, 8, 4, 4]
     assert model.rows_seen == five_four_and_so_on
 
@@ -167,7 +167,7 @@ def test_batch_order_composition_and_padding_change_nothing(
     toy: Callable[..., Any], padded: Any, seed: int, beam: int, extra: int, order: list[int]
 ) -> None:
     model = toy(9, seed)
-    options = SearchOptions(beam=beam, nbest=beam)
+    options = SearchSettings(beam=beam, nbest=beam)
     limits = [3, 9, 4, 20, 1]
     alone = [beam_search(model, padded([s]), [n], options)[0] for s, n in zip(SOURCES, limits, strict=True)]
     rows, shuffled_limits = [SOURCES[i] for i in order], [limits[i] for i in order]
@@ -181,7 +181,7 @@ def test_scores_are_those_of_the_sequences_themselves(
     toy: Callable[..., Any], padded: Any, seed: int, alpha: float, beam: int, limit: int
 ) -> None:
     model = toy(8, seed, 1.0)
-    results = beam_search(model, padded(SOURCES), [limit] * 5, SearchOptions(beam, alpha, nbest=beam))
+    results = beam_search(model, padded(SOURCES), [limit] * 5, SearchSettings(beam, alpha, nbest=beam))
     for source, hypotheses in zip(SOURCES, results, strict=True):
         assert 1 <= len(hypotheses) <= beam
         for h in hypotheses:
@@ -223,13 +223,13 @@ def test_a_hypothesis_at_its_limit_may_still_win_by_the_length_of_its_end(padded
             return torch.where(tokens[:, None] == BOS, self.row, torch.eye(self.vocabulary_size)[EOS].log()), self
 
     first = {**dict.fromkeys(range(6), -torch.inf), EOS: math.log(0.505), 5: math.log(0.495)}
-    ((best,),) = beam_search(AfterFiveTheEnd(6, first), padded([[4]]), [1], SearchOptions(beam=2, alpha=1.0))
+    ((best,),) = beam_search(AfterFiveTheEnd(6, first), padded([[4]]), [1], SearchSettings(beam=2, alpha=1.0))
     assert best.tokens == [5]
     assert best.score == pytest.approx(math.log(0.495) / penalty(2, 1.0))
 
 
 def test_equal_scores_are_resolved_by_the_earlier_end_and_alike_in_every_batch(padded: Any) -> None:
-    options = SearchOptions(beam=3, alpha=0.0, nbest=3)
+    options = SearchSettings(beam=3, alpha=0.0, nbest=3)
     (alone,) = beam_search(Uniform(500), padded([[4]]), [2], options)
     assert [len(h.tokens) for h in alone] == [0, 1, 2]
     assert beam_search(Uniform(500), padded([[4]] * 5), [2] * 5, options) == [alone] * 5
@@ -237,7 +237,7 @@ def test_equal_scores_are_resolved_by_the_earlier_end_and_alike_in_every_batch(p
 
 def test_hypotheses_at_the_limit_are_cut_and_kept(padded: Any) -> None:
     endless = Uniform(8, {EOS: -torch.inf, 4: -1.0, 5: -1.5})
-    results = beam_search(endless, padded([[4], [5]]), [3, 0], SearchOptions(beam=2, nbest=2))
+    results = beam_search(endless, padded([[4], [5]]), [3, 0], SearchSettings(beam=2, nbest=2))
     assert [[h.tokens for h in r] for r in results] == [[[4, 4, 4], [4, 4, 5]], [[]]]
     assert len(results[0][0].token_scores) == 3
     assert results[0][0].score == pytest.approx(3 * -1.0 / penalty(3, 0.6))
@@ -245,20 +245,20 @@ def test_hypotheses_at_the_limit_are_cut_and_kept(padded: Any) -> None:
 
 def test_finished_hypotheses_precede_cut_ones_of_better_scores(padded: Any) -> None:
     looping = Uniform(8, {**dict.fromkeys(range(8), -20.0), 4: -1e-6, EOS: -5.0})
-    (found,) = beam_search(looping, padded([[4]]), [30], SearchOptions(beam=2, nbest=2))
+    (found,) = beam_search(looping, padded([[4]]), [30], SearchSettings(beam=2, nbest=2))
     assert all(len(h.token_scores) == len(h.tokens) + 1 for h in found)
 
 
 def test_min_length(toy: Callable[..., Any], padded: Any) -> None:
     quick = Uniform(8, {EOS: -0.001})
-    (found,) = beam_search(quick, padded([[4]]), [9], SearchOptions(min_length=3))
+    (found,) = beam_search(quick, padded([[4]]), [9], SearchSettings(min_length=3))
     assert len(found[0].tokens) == 3
 
 
 def test_padding_and_begin_are_never_generated_and_the_unknown_word_only_if_wanted(padded: Any) -> None:
     model = Uniform(8, {PAD: -0.1, BOS: -0.1, UNK: -0.2, EOS: -9.0})
-    assert beam_search(model, padded([[4]]), [2], SearchOptions())[0][0].tokens == [4, 4]
-    assert beam_search(model, padded([[4]]), [2], SearchOptions(unknown=True))[0][0].tokens == [UNK, UNK]
+    assert beam_search(model, padded([[4]]), [2], SearchSettings())[0][0].tokens == [4, 4]
+    assert beam_search(model, padded([[4]]), [2], SearchSettings(unknown=True))[0][0].tokens == [UNK, UNK]
 
 
 def test_a_row_has_enough_candidates_when_its_likeliest_tokens_are_no_words(padded: Any) -> None:
@@ -270,17 +270,17 @@ def test_a_row_has_enough_candidates_when_its_likeliest_tokens_are_no_words(padd
 
     likeliest = {PAD: -0.1, BOS: -0.1, UNK: -0.1, EOS: -0.2, 4: -3.0, 5: -3.1}
     model = AfterFiveTheEnd(8, {**dict.fromkeys(range(8), -9.0), **likeliest})
-    (found,) = beam_search(model, padded([[4]]), [1], SearchOptions(beam=2, alpha=0.0, nbest=2))
+    (found,) = beam_search(model, padded([[4]]), [1], SearchSettings(beam=2, alpha=0.0, nbest=2))
     assert [h.tokens for h in found] == [[], [5]]
 
 
 def test_the_smallest_vocabulary_gives_the_empty_output(padded: Any) -> None:
-    ((only,),) = beam_search(Uniform(EOS + 1), padded([[UNK]]), [5], SearchOptions(beam=4, nbest=4))
+    ((only,),) = beam_search(Uniform(EOS + 1), padded([[UNK]]), [5], SearchSettings(beam=4, nbest=4))
     assert only.tokens == []
 
 
 def test_log_probabilities_above_zero_by_rounding(padded: Any) -> None:
-    (found,) = beam_search(Uniform(8, {4: 1e-7, EOS: -3.0}), padded([[4]]), [9], SearchOptions())
+    (found,) = beam_search(Uniform(8, {4: 1e-7, EOS: -3.0}), padded([[4]]), [9], SearchSettings())
     assert all(score <= 0 for score in found[0].token_scores)
 
 
@@ -317,7 +317,7 @@ class Counting(Constraint):
 def test_a_constraint_holds_for_every_hypothesis(
     toy: Callable[..., Any], padded: Any, seed: int, beam: int, wanted: list[int]
 ) -> None:
-    options = SearchOptions(beam=beam, nbest=beam)
+    options = SearchSettings(beam=beam, nbest=beam)
     constraint = Counting(torch.tensor(wanted), 9)
     results = beam_search(toy(9, seed), padded(SOURCES), [8] * 5, options, constraint)
     for number, hypotheses in zip(wanted, results, strict=True):
@@ -334,7 +334,7 @@ def test_a_constrained_search_is_exhaustive_over_what_is_allowed(toy: Callable[.
         for score, tokens in exhaustive(model, source, 2, 0.6)
         if len(tokens) == 2 and all(token % 2 == 0 for token in tokens)
     ]
-    options = SearchOptions(beam=50, nbest=len(expected))
+    options = SearchSettings(beam=50, nbest=len(expected))
     (found,) = beam_search(model, source, [5], options, Counting(torch.tensor([2]), 9))
     assert [h.tokens for h in found] == [tokens for _, tokens in expected]
 
@@ -348,6 +348,6 @@ def test_hypotheses_without_an_allowed_token_are_cut(toy: Callable[..., Any], pa
         def advance(self, rows: Tensor, tokens: Tensor) -> DeadEnd:
             return DeadEnd(self.wanted[rows] - 1, self.vocabulary_size)
 
-    (found,) = beam_search(toy(9, 2), padded([[4]]), [8], SearchOptions(), DeadEnd(torch.tensor([3]), 9))
+    (found,) = beam_search(toy(9, 2), padded([[4]]), [8], SearchSettings(), DeadEnd(torch.tensor([3]), 9))
     assert len(found[0].tokens) == 3
     assert len(found[0].token_scores) == 3

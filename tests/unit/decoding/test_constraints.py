@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import FREE, AllOf, BeginsWith, Never, NoRepeatedNgrams
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions
+from nmt_cli.decoding.options import SamplingOptions, SearchSettings
 from nmt_cli.decoding.sampling import sample
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Hypothesis, Prefix
 
@@ -22,10 +22,10 @@ searches = st.sampled_from(["greedy", "beam", "samples"])
 def outputs(how: str, model: Any, source: Any, limits: list[int], constraint: Any, **options: Any) -> list[Any]:
     """The hypotheses of each sentence, by any of the searches."""
     if how == "samples":
-        search = SearchOptions(nbest=3, **options)
+        search = SearchSettings(nbest=3, **options)
         return sample(model, source, limits, search, SamplingOptions(sample=True), LINES, constraint)
     width = 1 if how == "greedy" else 4
-    return beam_search(model, source, limits, SearchOptions(width, nbest=width, **options), constraint)
+    return beam_search(model, source, limits, SearchSettings(width, nbest=width, **options), constraint)
 
 
 def nothing(rows: int = 5) -> torch.Tensor:
@@ -141,5 +141,5 @@ def test_the_unknown_word_is_forced_but_not_chosen(toy: Callable[..., Any], padd
 
 def test_a_prefix_may_fill_the_limit(toy: Callable[..., Any], padded: Any) -> None:
     constraint = BeginsWith([Prefix([4, 5, 6], "")], spelled, AllOf([]))
-    (found,) = beam_search(toy(9, 1), padded([[4]]), [3], SearchOptions(beam=2), constraint)
+    (found,) = beam_search(toy(9, 1), padded([[4]]), [3], SearchSettings(beam=2), constraint)
     assert found[0].tokens == [4, 5, 6]

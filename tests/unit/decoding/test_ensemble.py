@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.options import SearchOptions
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS
 
@@ -21,8 +21,8 @@ def test_a_model_with_itself_gives_its_own_hypotheses(
     toy: Callable[..., Any], padded: Any, seed: int, members: int
 ) -> None:
     model, source = toy(9, seed), padded([[4, 5], [6], [7, 7, 7]])
-    alone = beam_search(model, source, [8, 8, 8], SearchOptions(nbest=4))
-    together = beam_search(Ensemble([model] * members), source, [8, 8, 8], SearchOptions(nbest=4))
+    alone = beam_search(model, source, [8, 8, 8], SearchSettings(nbest=4))
+    together = beam_search(Ensemble([model] * members), source, [8, 8, 8], SearchSettings(nbest=4))
     assert [[h.tokens for h in s] for s in together] == [[h.tokens for h in s] for s in alone]
     scores = [h.score for s in together for h in s]
     assert scores == pytest.approx([h.score for s in alone for h in s], abs=1e-5)

@@ -5,18 +5,20 @@ from pathlib import Path
 
 import pytest
 
+import nmt_cli
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import CheckpointError, UsageError
 
 LINES = ["abc", "hgfedcba", "", "a"]
 
 
 def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpoint: Path) -> None:
-    alone, twice = load_translator([tiny_checkpoint], "cpu"), load_translator([tiny_checkpoint] * 2, "cpu")
-    assert isinstance(twice.model, Ensemble)
+    alone, twice = nmt_cli.load(tiny_checkpoint, device="cpu"), nmt_cli.load([tiny_checkpoint] * 2, device="cpu")
+    assert isinstance(twice.engine.model, Ensemble)  # type: ignore[attr-defined]
     for translator, members in ((alone, 1), (twice, 2)):
-        assert [model.training for model in translator.models] == [False] * members  # type: ignore[attr-defined]
+        assert [model.training for model in translator.engine.models] == [False] * members  # type: ignore[attr-defined]
     assert twice.translate(LINES) == alone.translate(LINES)
 
 
@@ -27,9 +29,9 @@ def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
         make_checkpoint(tmp_path / f"checkpoints/step-{step:08}", seed=step)
     said: list[str] = []
     with pytest.raises(UsageError, match="--nbest"):
-        load_translator([tmp_path], "cpu", {"nbest": 99}, say=said.append)
-    run = load_translator([tmp_path], "cpu", say=said.append)
-    newest = load_translator([tmp_path / "checkpoints/step-00000010"], "cpu", say=said.append)
+        load_translator([tmp_path], TranslateOptions(search=SearchOptions(nbest=99)), device="cpu")
+    run = load_translator([tmp_path], device="cpu", say=said.append)
+    newest = load_translator([tmp_path / "checkpoints/step-00000010"], device="cpu", say=said.append)
     assert [t.outputs for t in run.translate_window(LINES)] == [t.outputs for t in newest.translate_window(LINES)]
     assert len(said) == 1
     assert "step-00000010" in said[0]
@@ -37,8 +39,8 @@ def test_a_run_stands_for_its_newest_checkpoint_and_says_so(
 
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16", "int8"])
 def test_dtype_reaches_the_products(tiny_checkpoint: Path, dtype: str) -> None:
-    exact = load_translator([tiny_checkpoint], "cpu")
-    chosen = load_translator([tiny_checkpoint], "cpu", dtype=dtype)
+    exact = nmt_cli.load(tiny_checkpoint, device="cpu")
+    chosen = load_translator([tiny_checkpoint], device="cpu", dtype=dtype)
     scores, expected = ([t.outputs[0].score for t in each.translate_window(["abc"])] for each in (chosen, exact))
     assert scores == pytest.approx(expected, rel=0.02)
     assert (scores == expected) == (dtype in ("auto", "float32"))
@@ -49,7 +51,7 @@ def test_different_vocabularies_are_no_ensemble(
 ) -> None:
     other = make_checkpoint(tmp_path / "other", letters="ijklmnop")  # of the same size
     with pytest.raises(CheckpointError, match=rf"{other}.*source vocabulary"):
-        load_translator([tiny_checkpoint, other], "cpu")
+        nmt_cli.load([tiny_checkpoint, other], device="cpu")
 
 
 def test_models_of_differently_normalised_text_are_no_ensemble(
@@ -58,11 +60,11 @@ def test_models_of_differently_normalised_text_are_no_ensemble(
     """Though their vocabularies are equal, a line would have other ids."""
     other = make_checkpoint(tmp_path / "other", normalization="nfc")
     with pytest.raises(CheckpointError, match=rf"{other}.*--normalization"):
-        load_translator([tiny_checkpoint, other], "cpu")
+        nmt_cli.load([tiny_checkpoint, other], device="cpu")
 
 
 def test_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        load_translator([], "cpu")
+        nmt_cli.load([], device="cpu")
     with pytest.raises(CheckpointError, match=str(tmp_path)):
-        load_translator([tmp_path], "cpu")
+        nmt_cli.load(tmp_path, device="cpu")

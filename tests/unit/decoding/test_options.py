@@ -5,22 +5,23 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.decoding.loading import task_options
-from nmt_cli.decoding.options import TranslateOptions, with_options
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import UsageError
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
+from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+
+PAPER = TranslationTask(TranslationConfig(source_lang="en", target_lang="de"))
 
 
 def test_choices_of_the_user_replace_the_defaults_of_the_task() -> None:
-    options = task_options(ParsingTask(ParsingConfig()), {"alpha": 1.0, "nbest": 20, "batch_tokens": 7})
-    assert (options.search.beam, options.search.alpha, options.search.nbest, options.batch_tokens) == (21, 1.0, 20, 7)
+    options = TranslateOptions().replaced({"alpha": 1.0, "nbest": 20, "batch_tokens": 7, "beam": None, "other": 3})
+    search = options.settings(ParsingTask(ParsingConfig()))
+    assert (search.beam, search.alpha, search.nbest, options.batch_tokens) == (21, 1.0, 20, 7)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("bean", 4),
-        ("search", 1),
         ("beam", 0),
         ("nbest", 0),
         ("nbest", 5),
@@ -41,7 +42,7 @@ def test_choices_of_the_user_replace_the_defaults_of_the_task() -> None:
 )
 def test_a_wrong_choice_is_named(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=name.replace("_", "[-_]")):
-        with_options(TranslateOptions(), {name: value})
+        TranslateOptions().replaced({name: value}).settings(PAPER)
 
 
 @pytest.mark.parametrize(
@@ -58,9 +59,9 @@ def test_a_wrong_choice_is_named(name: str, value: Any) -> None:
 )
 def test_choices_that_do_not_fit_are_named(choices: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        with_options(TranslateOptions(), choices)
+        TranslateOptions().replaced(choices)
 
 
 def test_samples_need_no_beam() -> None:
-    options = task_options(ParsingTask(ParsingConfig()), {"sample": True, "nbest": 100, "top_k": 5, "max_length": 4})
-    assert (options.search.nbest, options.sampling.top_k, options.max_length) == (100, 5, 4)
+    options = TranslateOptions().replaced({"beam": 2}).replaced({"sample": True, "nbest": 100, "top_k": 5})
+    assert options.settings(ParsingTask(ParsingConfig())).nbest == 100

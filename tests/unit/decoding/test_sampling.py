@@ -14,7 +14,7 @@ from torch import Tensor
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import NoRepeatedNgrams
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions
+from nmt_cli.decoding.options import SamplingOptions, SearchSettings
 from nmt_cli.decoding.sampling import draw, sample, uniforms
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, UNK
@@ -83,7 +83,7 @@ def test_outputs_are_as_frequent_as_they_are_probable(
     expected = outcomes(model, source, 2, **options)
     assert sum(expected.values()) == pytest.approx(1)
     assert len(expected) > 3
-    (found,) = sample(model, source, [2], SearchOptions(nbest=count), sampling(**options), [1])
+    (found,) = sample(model, source, [2], SearchSettings(nbest=count), sampling(**options), [1])
     drawn = Counter(tuple(h.tokens) for h in found)
     assert drawn.keys() <= expected.keys()
     chi_square = sum((drawn[tokens] - count * p) ** 2 / (count * p) for tokens, p in expected.items())
@@ -122,9 +122,9 @@ def test_top_k_1_is_greedy_search(
     toy: Callable[..., Any], padded: Any, seed: int, limit: int, sharpness: float
 ) -> None:
     model, limits = toy(9, seed, sharpness), [limit] * 5
-    greedy = beam_search(model, padded(SOURCES), limits, SearchOptions(beam=1))
+    greedy = beam_search(model, padded(SOURCES), limits, SearchSettings(beam=1))
     for options in ({"top_k": 1}, {"top_p": 0.001}):
-        found = sample(model, padded(SOURCES), limits, SearchOptions(), sampling(**options), LINES)
+        found = sample(model, padded(SOURCES), limits, SearchSettings(), sampling(**options), LINES)
         for (h,), (expected,) in zip(found, greedy, strict=True):
             assert h.tokens == expected.tokens
             assert h.token_scores == pytest.approx(expected.token_scores, abs=1e-5)
@@ -142,7 +142,7 @@ def test_top_k_1_is_greedy_search(
 def test_a_line_has_the_same_samples_alone_and_in_any_batch(
     toy: Callable[..., Any], padded: Any, seed: int, n: int, extra: int, order: list[int], options: dict[str, Any]
 ) -> None:
-    model, search, limits = toy(9, seed), SearchOptions(nbest=n), [3, 9, 4, 12, 1]
+    model, search, limits = toy(9, seed), SearchSettings(nbest=n), [3, 9, 4, 12, 1]
     alone = [
         sample(model, padded([row]), [limit], search, sampling(**options), [line])[0]
         for row, limit, line in zip(SOURCES, limits, LINES, strict=True)
@@ -151,7 +151,7 @@ def test_a_line_has_the_same_samples_alone_and_in_any_batch(
     shuffled = [limits[i] for i in order]
     together = sample(model, padded(rows, extra), shuffled, search, sampling(**options), lines)
     assert [[h.tokens for h in s] for s in together] == [[h.tokens for h in alone[i]] for i in order]
-    first = sample(model, padded(rows), shuffled, SearchOptions(), sampling(**options), lines)
+    first = sample(model, padded(rows), shuffled, SearchSettings(), sampling(**options), lines)
     assert [s[0].tokens for s in first] == [s[0].tokens for s in together]
 
 
@@ -166,7 +166,7 @@ def test_seeds_lines_and_samples_have_numbers_of_their_own() -> None:
 def test_the_seed_changes_the_samples(toy: Callable[..., Any], padded: Any) -> None:
     model, limits = toy(30, 1, 0.3), [8] * 5
     one, again, two = (
-        sample(model, padded(SOURCES), limits, SearchOptions(), sampling(seed=seed), LINES) for seed in (None, 1, 2)
+        sample(model, padded(SOURCES), limits, SearchSettings(), sampling(seed=seed), LINES) for seed in (None, 1, 2)
     )
     assert one == again
     assert one != two
@@ -179,7 +179,7 @@ def test_scores_are_those_of_the_model(
 ) -> None:
     model = toy(8, seed, 1.0)
     options = sampling(temperature=2.0, top_k=3)
-    results = sample(model, padded(SOURCES), [limit] * 5, SearchOptions(nbest=n, alpha=alpha), options, LINES)
+    results = sample(model, padded(SOURCES), [limit] * 5, SearchSettings(nbest=n, alpha=alpha), options, LINES)
     for source, found in zip(SOURCES, results, strict=True):
         assert len(found) == n
         for h in found:
@@ -193,8 +193,8 @@ def test_scores_are_those_of_the_model(
 
 def test_min_length_and_the_tokens_that_are_never_drawn(toy: Callable[..., Any], padded: Any) -> None:
     model = toy(7, 2, 0.2)
-    options = SearchOptions(nbest=50, min_length=3)
-    for found, unknown in [(options, False), (SearchOptions(nbest=50, min_length=3, unknown=True), True)]:
+    options = SearchSettings(nbest=50, min_length=3)
+    for found, unknown in [(options, False), (SearchSettings(nbest=50, min_length=3, unknown=True), True)]:
         results = sample(model, padded(SOURCES), [5] * 5, found, sampling(), LINES)
         drawn = [h.tokens for s in results for h in s]
         assert min(map(len, drawn)) == 3
@@ -206,7 +206,7 @@ def test_min_length_and_the_tokens_that_are_never_drawn(toy: Callable[..., Any],
 def test_a_sentence_leaves_the_batch_with_its_last_sample(toy: Callable[..., Any], padded: Any) -> None:
     model = toy(9, 1)
     model.rows_seen.clear()
-    found = sample(model, padded(SOURCES[:2]), [9, 9], SearchOptions(nbest=5), sampling(), LINES[:2])
+    found = sample(model, padded(SOURCES[:2]), [9, 9], SearchSettings(nbest=5), sampling(), LINES[:2])
     longest = [max(min(len(h.tokens) + 1, 10) for h in samples) for samples in found]
     expected = [5 * sum(length > step for length in longest) for step in range(1, max(longest))]
     assert model.rows_seen == [2, *expected]
@@ -215,7 +215,7 @@ def test_a_sentence_leaves_the_batch_with_its_last_sample(toy: Callable[..., Any
 def test_constraints_and_ensembles(toy: Callable[..., Any], padded: Any) -> None:
     model = Ensemble([toy(9, 1), toy(9, 2)])
     nothing = torch.zeros((5, 0), dtype=torch.long)
-    search = SearchOptions(nbest=10)
+    search = SearchSettings(nbest=10)
     results = sample(model, padded(SOURCES), [20] * 5, search, sampling(), LINES, NoRepeatedNgrams(1, nothing))
     for h in (h for s in results for h in s):
         assert len(set(h.tokens)) == len(h.tokens)
@@ -234,7 +234,7 @@ def test_a_sample_without_an_allowed_token_is_cut(padded: Any, toy: Callable[...
             return Dead(self.length + 1)
 
     for options in ({}, {"top_k": 3}, {"top_p": 0.5}):
-        (found,) = sample(toy(9, 1), padded([[4]]), [9], SearchOptions(nbest=3), sampling(**options), [1], Dead())
+        (found,) = sample(toy(9, 1), padded([[4]]), [9], SearchSettings(nbest=3), sampling(**options), [1], Dead())
         assert [(len(h.tokens), len(h.token_scores)) for h in found] == [(2, 2)] * 3
 
 
@@ -246,8 +246,8 @@ def test_impossible_tokens_are_not_drawn_at_either_end_of_the_interval() -> None
 
 
 def test_no_sentences_and_nan(toy: Callable[..., Any], padded: Any) -> None:
-    assert sample(toy(8, 0), torch.zeros((0, 3), dtype=torch.long), [], SearchOptions(), sampling(), []) == []
+    assert sample(toy(8, 0), torch.zeros((0, 3), dtype=torch.long), [], SearchSettings(), sampling(), []) == []
     broken = toy(8, 0)
     broken.output *= math.nan
     with pytest.raises(CheckpointError, match="not numbers"):
-        sample(broken, padded([[4]]), [5], SearchOptions(), sampling(), [1])
+        sample(broken, padded([[4]]), [5], SearchSettings(), sampling(), [1])

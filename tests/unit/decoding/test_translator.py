@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
@@ -50,7 +51,12 @@ LetterTask.__abstractmethods__ = frozenset()
 @pytest.fixture(scope="module")
 def translator(toy: Callable[..., Any]) -> Translator:
     model = toy(LetterTask.source_vocabulary_size, 5, 3.0)
-    return Translator(LetterTask(), model, torch.device("cpu"))
+    return Translator(OwnEngine(LetterTask(), model, torch.device("cpu")))
+
+
+def with_parts(translator: Translator, **parts: Any) -> Translator:
+    """Return the translator with another task or model."""
+    return replace(translator, engine=replace(translator.engine, **parts))  # type: ignore[type-var]
 
 
 def with_options(translator: Translator, **options: Any) -> Translator:
@@ -103,14 +109,14 @@ def test_a_line_of_a_million_characters_is_cut_before_it_is_encoded(translator: 
             return super().encode_source(line)
 
     task = Watching()
-    (translation,) = detailed(replace(with_options(translator, max_source_length=5), task=task), ["ab" * 500_000])
+    (translation,) = detailed(with_parts(with_options(translator, max_source_length=5), task=task), ["ab" * 500_000])
     assert translation.truncated
     assert translation.source_length == 5
     assert task.longest == 5 * CHARACTERS_PER_TOKEN
 
 
 def test_empty_lines_never_reach_the_model(translator: Translator) -> None:
-    model: Any = translator.model
+    model: Any = translator.engine.model  # type: ignore[attr-defined]
     model.rows_seen.clear()
     assert translator.translate(["", " ", "\u00a0\u3000"]) == ["", "", ""]
     assert model.rows_seen == []
@@ -131,7 +137,7 @@ def test_output_limit(translator: Translator, toy: Callable[..., Any]) -> None:
             row[:, EOS] = -torch.inf
             return row, self
 
-    endless = replace(translator, model=Endless())
+    endless = with_parts(translator, model=Endless())
     assert [len(text) for text in endless.translate(["abc", "a"])] == [7, 5]
     assert [len(text) for text in endless.translate(["abc", "a"], max_length_offset=0)] == [3, 1]
 
@@ -202,7 +208,7 @@ def test_samples_depend_on_the_line_and_its_number_only(
 
 
 def test_equal_lines_have_different_samples(translator: Translator, toy: Callable[..., Any]) -> None:
-    flat = replace(translator, model=toy(LetterTask.target_vocabulary_size, 5, 0.5))
+    flat = with_parts(translator, model=toy(LetterTask.target_vocabulary_size, 5, 0.5))
     outputs = flat.translate(["abc"] * 20, sample=True)
     assert len(set(outputs)) > 5
     assert outputs == flat.translate(["abc"] * 20, sample=True, seed=1)
@@ -220,7 +226,7 @@ def test_no_output_repeats_an_ngram(translator: Translator) -> None:
 
 
 def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translator: Translator) -> None:
-    model: Any = translator.model
+    model: Any = translator.engine.model  # type: ignore[attr-defined]
     shapes = []
 
     class Watching:
@@ -234,26 +240,26 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translato
             return model.step(tokens, state)
 
     lines = ["a" * (1 + i % 20) for i in range(200)] + ["b" * 90]
-    replace(translator, model=Watching()).translate(lines, batch_tokens=60)
+    with_parts(translator, model=Watching()).translate(lines, batch_tokens=60)
     assert sum(rows for rows, _ in shapes) == 201
     assert shapes[0] == (1, 91)
     assert all(rows * width <= 60 for rows, width in shapes[1:])
     padding = sum(rows * width for rows, width in shapes) - sum(len(line) + 1 for line in lines)
     assert padding < 100
     shapes.clear()
-    replace(translator, model=Watching()).translate(["a"] * 300, batch_tokens=10**6)
+    with_parts(translator, model=Watching()).translate(["a"] * 300, batch_tokens=10**6)
     assert [rows for rows, _ in shapes] == [32] * 9 + [300 - 9 * 32]
     shapes.clear()
-    replace(translator, model=Watching()).translate(["a"] * 300, beam=1)
+    with_parts(translator, model=Watching()).translate(["a"] * 300, beam=1)
     assert [rows for rows, _ in shapes] == [128, 128, 44]
     for count, batches in ((15, [15]), (16, [8, 8]), (31, [16, 15]), (70, [32, 32, 6])):
         shapes.clear()
-        replace(translator, model=Watching()).translate(["a"] * count)
+        with_parts(translator, model=Watching()).translate(["a"] * count)
         assert [rows for rows, _ in shapes] == batches
 
 
 def test_a_gpu_has_large_batches(translator: Translator) -> None:
-    gpu = replace(translator, device=torch.device("cuda"))
+    gpu = with_parts(translator, device=torch.device("cuda"))
     lines = [gpu._encode(number, number, "a") for number in range(200)]
     assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (70, 200)] == [[70], [128, 72]]
 
@@ -283,7 +289,7 @@ def test_n_best_outputs(translator: Translator) -> None:
 
 
 def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -> None:
-    model: Any = translator.model
+    model: Any = translator.engine.model  # type: ignore[attr-defined]
 
     class Small:
         vocabulary_size = model.vocabulary_size
@@ -297,7 +303,7 @@ def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -
             return model.step(tokens, state)
 
     lines = [ALPHABET[:n] for n in (1, 5, 3, 8, 2, 7, 4)]
-    assert replace(translator, model=Small()).translate(lines) == translator.translate(lines)
+    assert with_parts(translator, model=Small()).translate(lines) == translator.translate(lines)
 
 
 def test_constrained_needs_a_task_with_a_constraint(translator: Translator) -> None:
@@ -326,7 +332,7 @@ def test_constrained_outputs_keep_the_constraint_of_the_task(translator: Transla
             return OnlyFirstLetter(len(sources))
 
     task = Constrained()
-    constrained = with_options(replace(translator, task=task), constrained=True)
+    constrained = with_options(with_parts(translator, task=task), constrained=True)
     assert all(set(text) <= {"a"} for text in constrained.translate(["bcd", "efgh"]))
     assert task.asked == (["efgh", "bcd"], [8, 7], torch.device("cpu"))
 
@@ -348,7 +354,7 @@ def test_out_of_memory_on_one_line_is_an_error(
         sizes.append(len(source))
         raise error
 
-    monkeypatch.setattr("nmt_cli.decoding.translator.beam_search", search)
+    monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
     with pytest.raises(NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"):
         translator.translate(["abc", "ab", "a"])
     assert sizes == [3, 1]
@@ -358,7 +364,7 @@ def test_other_errors_are_not_caught(translator: Translator, monkeypatch: pytest
     def search(*_: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("nmt_cli.decoding.translator.beam_search", search)
+    monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         translator.translate(["abc"])
 
@@ -367,13 +373,6 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(translator: Translator) -
     (translation,) = translator.translate_detailed(["a\ud800b"])
     assert translation.source == "a?b"
     assert [translation.text] == translator.translate(["a?b"])
-
-
-def test_options_of_a_call_replace_those_of_the_translator(translator: Translator) -> None:
-    lines = ["abc", "hgfedcba", "a"]
-    assert translator.translate(lines, beam=1, max_length_offset=1) == with_options(
-        translator, search=SearchOptions(beam=1), max_length_offset=1
-    ).translate(lines)
 
 
 @pytest.mark.parametrize("wrong", ["ab", [None], ["a", b"b"], [3], 3])
@@ -392,11 +391,6 @@ def test_a_prefix_that_the_task_cannot_read_is_named(translator: Translator, mon
         translator.translate(["abc", "hg"], prefixes=["", "b"])
 
 
-def test_an_unknown_option_is_named(translator: Translator) -> None:
-    with pytest.raises(UsageError, match=r"beem.*beam"):
-        translator.translate(["a"], beem=4)
-
-
 def ids(translation: Translation) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(output.ids) for output in translation.outputs)
 
@@ -412,8 +406,8 @@ def test_outputs_do_not_depend_on_the_number_of_workers(dtype: str) -> None:
         target_vocabulary_size=size,
         shared_vocabulary=True,
     ).eval()
-    options = TranslateOptions(SearchOptions(nbest=4))
-    translator = Translator(LetterTask(), model.decodable(dtype), torch.device("cpu"), options)
+    options = TranslateOptions(search=SearchOptions(nbest=4))
+    translator = Translator(OwnEngine(LetterTask(), model.decodable(dtype), torch.device("cpu")), options)
     random = torch.Generator().manual_seed(1)
     lengths = torch.randint(0, 12, (70,), generator=random).tolist()
     lines = ["".join(ALPHABET[i] for i in torch.randint(0, 8, (n,), generator=random).tolist()) for n in lengths]
@@ -427,7 +421,7 @@ def test_outputs_do_not_depend_on_the_number_of_workers(dtype: str) -> None:
 
 
 def test_workers_need_a_cpu(translator: Translator) -> None:
-    elsewhere = replace(translator, device=torch.device("meta"))
+    elsewhere = with_parts(translator, device=torch.device("meta"))
     with translation_workers(elsewhere, None) as workers:
         assert workers is None
     with pytest.raises(UsageError, match="--workers 2: several processes translate only on a CPU"):
@@ -442,7 +436,7 @@ def test_a_killed_worker_is_an_error_that_says_what_to_try(translator: Translato
             os._exit(9)
 
     lines = ["abc"] * 40
-    dying = replace(translator, model=Deadly())
+    dying = with_parts(translator, model=Deadly())
     with (
         pytest.raises(NmtError, match=r"a worker process died.*fewer --workers"),
         translation_workers(dying, 2) as each,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import DataError, UsageError
@@ -100,7 +101,7 @@ def test_translations_have_no_unknown_words(how: dict[str, Any]) -> None:
     """`tokens` keep them. Without the option, a search has no unknown words at all."""
     made = task()
     model: Any = Scripted([*made.encode_target("der"), UNK], [[[0, 1]]])
-    translator = Translator(made, model, CPU, TranslateOptions(), [model])
+    translator = Translator(OwnEngine(made, model, CPU, [model]))
     (translation,) = translator.translate_detailed(["the Rex"], replace_unknown=True, **how)
     assert translation.text == "der Rex"
     assert translation.outputs[0].tokens == ["der", "<unk>"]
@@ -118,10 +119,10 @@ def test_subwords_and_models_without_attention_are_refused() -> None:
     options = TranslateOptions(replace_unknown=True)
     model: Any = Scripted([], [[[]]])
     with pytest.raises(UsageError, match="--replace-unknown is for vocabularies of whole words"):
-        Translator(subwords, model, CPU, options, [model])
+        Translator(OwnEngine(subwords, model, CPU, [model]), options)
     nothing: Any = object()
     with pytest.raises(UsageError, match="--replace-unknown: a object has no method attention_weights"):
-        Translator(task(), model, CPU, options, [nothing])
+        Translator(OwnEngine(task(), model, CPU, [nothing]), options)
 
 
 def test_the_file_of_a_dictionary(tmp_path: Path) -> None:

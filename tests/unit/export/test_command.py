@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import ModelOptions
-from nmt_cli.export.loading import load_with
+import nmt_cli
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -29,8 +27,8 @@ def test_a_run_is_exported_and_the_check_reported(
     assert outputs == "  greedy outputs: 32 of 32 equal"
     assert last == f"exported {folder} to {out}"
     theirs, ours = (
-        load_with(ModelOptions(engine="ctranslate2", checkpoints=(out,), device="cpu", chosen={"beam": 1})),
-        load_translator([folder], "cpu", {"beam": 1}),
+        nmt_cli.load(out, device="cpu", engine="ctranslate2", beam=1),
+        nmt_cli.load(folder, device="cpu", beam=1),
     )
     assert theirs.translate(["abc", "hgf"]) == ours.translate(["abc", "hgf"])
     assert nmt("export", run, "--to", "ctranslate2", "--out", out)[0] == 2
@@ -45,7 +43,7 @@ def test_errors_are_one_message(
     assert f"nmt: {tmp_path}: not a checkpoint" in err
     code, _, err = nmt("export", tiny_export, "--to", "huggingface", "--out", tmp_path / "out")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"nmt: {tiny_export}: not a checkpoint, but an export in the format ctranslate2" in err
+    assert f"nmt: {tiny_export}: not a checkpoint, but an export" in err
     code, _, err = nmt("export", tiny_checkpoint, "--to", "onnx", "--out", tmp_path / "out")
     assert code == 2
     assert "ctranslate2" in err

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import nmt_cli
 from nmt_cli import checkpoint
-from nmt_cli.decoding.loading import load_translator
 
 Run = Callable[..., tuple[int, str, str]]
 LINES = ["abc", "hgfedcba", "a", "bad ace"]
@@ -25,7 +25,7 @@ def marian(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def translations(folder: Path) -> list[str]:
-    return list(load_translator([folder], "cpu").translate(LINES, max_length=12))
+    return list(nmt_cli.load(folder, device="cpu").translate(LINES, max_length=12))
 
 
 def test_it_translates_as_before(nmt: Run, marian: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:

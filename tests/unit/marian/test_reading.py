@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 
+import nmt_cli
 from nmt_cli import checkpoint
-from nmt_cli.decoding.loading import load_translator
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian import writing
@@ -170,7 +170,7 @@ def test_a_batch_has_the_same_log_probabilities(marian: Path, imported: Path, te
 @pytest.mark.parametrize("beam", [1, 4])
 def test_translations_are_the_same(marian: Path, imported: Path, text: Text, beam: int) -> None:
     lines = [source for source, _ in text[:8]]
-    ours = list(load_translator([imported], "cpu").translate(lines, beam=beam, alpha=0.0, max_length_offset=98))
+    ours = list(nmt_cli.load(imported, device="cpu").translate(lines, beam=beam, alpha=0.0, max_length_offset=98))
     tokenizer, theirs = AutoTokenizer.from_pretrained(marian), AutoModelForSeq2SeqLM.from_pretrained(marian)
     never = [tokenizer.unk_token_id, theirs.config.pad_token_id]
     batch = tokenizer(lines, padding=True, return_tensors="pt")

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from nmt_cli.data.batching import collate
-from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD
@@ -83,7 +83,7 @@ def test_translations_are_the_same(exported: tuple[Any, Any, Path], text: Text, 
     """Without a length penalty, whose formula is another one there."""
     model, task, folder = exported
     lines = [source for source, _ in text[:20]]
-    translator = Translator(task, model.decodable("float32"), CPU, TranslateOptions(), [model])
+    translator = Translator(OwnEngine(task, model.decodable("float32"), CPU, [model]))
     ours = list(translator.translate(lines, beam=beam, alpha=0.0, max_length_offset=98))
     tokenizer, theirs = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
     batch = tokenizer(lines, padding=True, return_tensors="pt")

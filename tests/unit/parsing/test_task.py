@@ -151,12 +151,6 @@ def test_long_sentences_are_rejected() -> None:
     assert ParsingTask(ParsingConfig(max_words=0)).rejection(Example("a " * 999, "", "")) is None
 
 
-def test_the_papers_output_limit_and_search() -> None:
-    """Section 6.3."""
-    assert TASKS[0].max_length(25) == 325
-    assert dict(ParsingTask.search_defaults) == {"beam": 21, "alpha": 0.3}
-
-
 def test_evaluation_is_strict_evalb_with_gold_tags() -> None:
     gold = "(TOP (S (NP (NN cats)) (VP (VBP run)) (. .)))"
     bare = gold.replace("NN", "XX").replace("VBP", "XX").replace("(. .)", "(XX .)")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.decoding.loading import load_translator
+import nmt_cli
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.serving.command import ServeOptions, about, split_if_possible
 
@@ -64,7 +64,7 @@ def test_values_out_of_range(nmt: Nmt, tiny_checkpoint: Path, flags: tuple[str, 
 
 def test_paragraphs_are_split_where_that_is_possible(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    translator = load_translator([tiny_checkpoint], "cpu")
+    translator = nmt_cli.load(tiny_checkpoint, device="cpu")
     splits = split_if_possible(translator, said.append)
     assert (splits.options.split_sentences, said) == (True, [])
     monkeypatch.setitem(sys.modules, "sentencex", None)
@@ -76,7 +76,7 @@ def test_paragraphs_are_split_where_that_is_possible(tiny_checkpoint: Path, monk
 
 
 def test_what_clients_may_know(tiny_checkpoint: Path) -> None:
-    (name,) = about(ServeOptions(checkpoints=(tiny_checkpoint,)), load_translator([tiny_checkpoint], "cpu"))["models"]
+    (name,) = about(ServeOptions(checkpoints=(tiny_checkpoint,)), nmt_cli.load(tiny_checkpoint, device="cpu"))["models"]
     assert name == f"{tiny_checkpoint.parent.name}/{tiny_checkpoint.name}"
 
 

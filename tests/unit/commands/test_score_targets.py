@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 import nmt_cli
-from nmt_cli.commands.translate import translate
-from nmt_cli.commands.translate_options import TranslateCommandOptions
-from nmt_cli.commands.translate_targets import format_score
+from nmt_cli.commands.score_targets import ScoreTargetsOptions, format_score, score_targets
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.errors import DataError
 
@@ -24,22 +22,22 @@ TARGET = ["hg", "ab", "abc", "", "de fa", "h", "xyz"]
 
 
 @pytest.fixture
-def options(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
+def options(tiny_checkpoint: Path, tmp_path: Path) -> ScoreTargetsOptions:
     for name, lines in (("source", SOURCE), ("target", TARGET)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    return TranslateCommandOptions(
+    return ScoreTargetsOptions(
         checkpoints=(tiny_checkpoint,),
         input=tmp_path / "source",
-        score_target=tmp_path / "target",
+        target=tmp_path / "target",
         output=tmp_path / "out",
         device="cpu",
     )
 
 
-def run(options: TranslateCommandOptions, **changes: Any) -> list[list[str]]:
+def run(options: ScoreTargetsOptions, **changes: Any) -> list[list[str]]:
     """Return the columns of each line."""
     changed = replace(options, **changes)
-    translate(changed)
+    score_targets(changed)
     assert changed.output is not None
     content = changed.output.read_text()
     assert content.endswith("\n") or not content
@@ -47,7 +45,7 @@ def run(options: TranslateCommandOptions, **changes: Any) -> list[list[str]]:
 
 
 def test_a_line_for_each_line_and_the_perplexity(
-    options: TranslateCommandOptions, tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
+    options: ScoreTargetsOptions, tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rows = run(options)
     expected = nmt_cli.load(tiny_checkpoint, device="cpu").score_targets(SOURCE, TARGET)
@@ -63,14 +61,14 @@ def test_a_line_for_each_line_and_the_perplexity(
     assert int(found[2]) == tokens
 
 
-def test_windows_and_batches_change_nothing(options: TranslateCommandOptions) -> None:
+def test_windows_and_batches_change_nothing(options: ScoreTargetsOptions) -> None:
     whole = run(options)
-    small = run(options, chosen={"read_ahead": 2, "batch_tokens": 5})
+    small = run(options, read_ahead=2, batch_tokens=5)
     assert [row[1:] for row in small] == [row[1:] for row in whole]
     assert [float(row[0]) for row in small] == pytest.approx([float(row[0]) for row in whole], abs=2e-4)
 
 
-def test_the_tokens_and_their_scores(options: TranslateCommandOptions) -> None:
+def test_the_tokens_and_their_scores(options: ScoreTargetsOptions) -> None:
     for row, plain in zip(run(options, token_scores=True), run(options), strict=True):
         assert [row[0], row[1], row[3]] == plain
         pairs = [pair.rpartition(":") for pair in row[2].split()]
@@ -88,40 +86,36 @@ def test_no_text_and_no_token_breaks_the_columns() -> None:
     assert format_score(cut, token_scores=True) == "-0.2500\t1\ta:-0.2500\tab\n"
 
 
-def test_the_parts_joined_are_the_whole(options: TranslateCommandOptions, tmp_path: Path) -> None:
+def test_compressed_targets(options: ScoreTargetsOptions, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress((tmp_path / "target").read_bytes()))
-    single = replace(options, score_target=packed, chosen={"batch_tokens": 1})  # batches of one: no rounding
-    whole = run(single)
-    for count in (2, 3, 9):
-        parts = [run(single, shard=f"{number}/{count}") for number in range(1, count + 1)]
-        assert [row for part in parts for row in part] == whole
+    assert run(options, target=packed) == run(options)
 
 
-def test_long_lines_are_named(options: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
-    run(options, chosen={"max_source_length": 4, "read_ahead": 2})
+def test_long_lines_are_named(options: ScoreTargetsOptions, capfd: pytest.CaptureFixture[str]) -> None:
+    run(options, max_source_length=4, read_ahead=2)
     warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
-    assert [warning.split(": ")[1] for warning in warnings] == [f"{options.input}:3", f"{options.score_target}:5"]
+    assert [warning.split(": ")[1] for warning in warnings] == [f"{options.input}:3", f"{options.target}:5"]
 
 
 @pytest.mark.parametrize(("source", "target"), [(7, 5), (4, 7), (7, 0), (0, 7)])
 @pytest.mark.parametrize("piped", [False, True])
 def test_different_numbers_of_lines(
-    options: TranslateCommandOptions, tmp_path: Path, source: int, target: int, piped: bool
+    options: ScoreTargetsOptions, tmp_path: Path, source: int, target: int, piped: bool
 ) -> None:
     """Files are compared before the work, a pipe when one side ends."""
     for name, lines, count in (("source", SOURCE, source), ("target", TARGET, target)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[:count]))
     name = "standard input" if piped else str(options.input)
-    message = f"{name} has {source} lines but {options.score_target} has {target}; line n of one file must be the"
+    message = f"{name} has {source} lines but {options.target} has {target}; line n of one file must be the"
     if not piped:
         (tmp_path / "out").write_text("precious")
         with pytest.raises(DataError, match=re.escape(message)):
-            translate(options)
+            score_targets(options)
         assert (tmp_path / "out").read_text() == "precious"
         return
-    command = [sys.executable, "-m", "nmt_cli", "translate", *map(str, options.checkpoints), "--device", "cpu"]
-    command += ["--score-target", str(options.score_target), "--read-ahead", "2"]
+    command = [sys.executable, "-m", "nmt_cli", "score-targets", *map(str, options.checkpoints), "--device", "cpu"]
+    command += ["--target", str(options.target), "--read-ahead", "2"]
     given = (tmp_path / "source").read_bytes()
     done = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False)
     assert done.returncode == 1
@@ -129,50 +123,23 @@ def test_different_numbers_of_lines(
     assert b"perplexity" not in done.stderr
 
 
-def test_nothing_to_score(options: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]) -> None:
-    for path in (options.input, options.score_target):
+def test_nothing_to_score(options: ScoreTargetsOptions, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in (options.input, options.target):
         assert path is not None
         path.write_text("")
     assert run(options) == []
     assert capfd.readouterr().err.startswith("scored 0 lines")
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--beam", "2"],
-        ["--alpha", "0"],
-        ["--nbest", "1"],
-        ["--min-length", "1"],
-        ["--max-length-offset", "1"],
-        ["--constrained"],
-        ["--greedy"],
-        ["--scores"],
-        ["--interactive"],
-        ["--attention", "page.html"],
-        ["--format", "json"],
-        ["--beam", "2", "--scores"],
-    ],
-)
-def test_flags_of_the_search_are_refused_by_name(
-    nmt: Callable[..., tuple[int, str, str]], options: TranslateCommandOptions, flags: list[str]
-) -> None:
-    code, out, err = nmt("translate", *options.checkpoints, "--score-target", options.score_target, *flags)
-    assert (code, out) == (2, "")
-    named = err.partition("leave out ")[2].split()
-    assert sorted(named[::2]) == sorted(flag for flag in flags if flag.startswith("--"))
-
-
-def test_the_targets_are_not_overwritten(options: TranslateCommandOptions, nmt: Callable[..., Any]) -> None:
-    target = options.score_target
-    code, _, err = nmt("translate", *options.checkpoints, "-i", options.input, "--score-target", target, "-o", target)
+def test_the_targets_are_not_overwritten(options: ScoreTargetsOptions, nmt: Callable[..., Any]) -> None:
+    target = options.target
+    code, _, err = nmt("score-targets", *options.checkpoints, "-i", options.input, "--target", target, "-o", target)
     assert code == 2
-    assert "is the input itself" in err
+    assert "--output" in err
+    assert target.read_text().split("\n")[:-1] == TARGET
 
 
-def test_a_damaged_tree_is_named(
-    options: TranslateCommandOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_tree_is_named(options: ScoreTargetsOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task's error about a target has the file and the line."""
 
     def encode(line: str) -> list[int]:
@@ -180,14 +147,14 @@ def test_a_damaged_tree_is_named(
 
     translator = nmt_cli.load(options.checkpoints, device="cpu", read_ahead=2)
     monkeypatch.setattr(translator.task, "encode_target", lambda line: encode(line) if line == "de fa" else [])
-    monkeypatch.setattr("nmt_cli.export.loading.load_with", lambda *_, **__: translator)
+    monkeypatch.setattr("nmt_cli.decoding.loading.load_translator", lambda *_, **__: translator)
     with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}/target:5: expected one tree"):
-        translate(options)
+        score_targets(replace(options, read_ahead=2))
 
 
 @pytest.mark.parametrize("name", ["config.json", "task/task.json"])
 def test_files_of_a_checkpoint_are_not_overwritten(
-    options: TranslateCommandOptions, nmt: Callable[..., Any], tiny_checkpoint: Path, name: str
+    options: ScoreTargetsOptions, nmt: Callable[..., Any], tiny_checkpoint: Path, name: str
 ) -> None:
     before = (tiny_checkpoint / name).read_bytes()
     code, out, err = nmt("translate", tiny_checkpoint, "--input", options.input, "--output", tiny_checkpoint / name)

@@ -11,21 +11,17 @@ from pathlib import Path
 
 import pytest
 
+import nmt_cli
+from nmt_cli.ctranslate2 import engine as ctranslate2_engine
+from nmt_cli.ctranslate2.engine import kept_export
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import ModelOptions
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.export import loading
-from nmt_cli.export.loading import load_with
 from nmt_cli.export.writing import record_of
 from nmt_cli.files import durable
 
 LINES = ["abc", "hgfedcba", "", "a"]
-
-
-def test_the_engine_nmt_is_this_programs_own(tiny_checkpoint: Path) -> None:
-    ours = load_with(ModelOptions(checkpoints=(tiny_checkpoint,), device="cpu", chosen={"beam": 2}))
-    assert ours.models
-    assert ours.translate(LINES) == load_translator([tiny_checkpoint], "cpu", {"beam": 2}).translate(LINES)
+GREEDY = TranslateOptions(search=SearchOptions(beam=1))
 
 
 def test_the_export_is_kept_and_made_anew_when_the_checkpoint_changes(
@@ -36,13 +32,12 @@ def test_the_export_is_kept_and_made_anew_when_the_checkpoint_changes(
 
     def translations() -> list[str]:
         said.clear()
-        return load_with(
-            ModelOptions(engine="ctranslate2", checkpoints=(folder,), device="cpu", chosen={"beam": 1}), say=said.append
-        ).translate(LINES)
+        loaded = load_translator([folder], GREEDY, device="cpu", engine="ctranslate2", say=said.append)
+        return loaded.translate(LINES)
 
     first = translations()
     assert said[0] == f"exporting to {kept}, which is kept"
-    assert first == load_translator([folder], "cpu", {"beam": 1}).translate(LINES)
+    assert first == nmt_cli.load(folder, device="cpu", beam=1).translate(LINES)
     written = (kept / "model.bin").stat()
     assert translations() == first
     assert (kept / "model.bin").stat() == written
@@ -51,17 +46,17 @@ def test_the_export_is_kept_and_made_anew_when_the_checkpoint_changes(
     make_checkpoint(folder, seed=3)
     second = translations()
     assert said[0] == f"exporting to {kept}, which is kept"
-    assert second == load_translator([folder], "cpu", {"beam": 1}).translate(LINES) != first
+    assert second == nmt_cli.load(folder, device="cpu", beam=1).translate(LINES) != first
 
 
 def test_an_export_of_another_version_is_made_anew(
     make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_checkpoint(tmp_path / "checkpoint")
-    kept = loading.kept_export(folder, lambda message: None)
-    monkeypatch.setattr(loading, "__version__", "0.0")
+    kept = kept_export(folder, lambda message: None)
+    monkeypatch.setattr(ctranslate2_engine, "__version__", "0.0")
     said: list[str] = []
-    assert loading.kept_export(folder, said.append) == kept
+    assert kept_export(folder, said.append) == kept
     assert said
 
 
@@ -71,11 +66,11 @@ def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted
     checkpoints = tmp_path / "checkpoints"
     old, new = (make_checkpoint(checkpoints / f"step-{step:08}", seed=step) for step in (9, 10))
     (checkpoints / ".other.ctranslate2").mkdir()  # not ours
-    loading.kept_export(old, lambda message: None)
+    kept_export(old, lambda message: None)
     (checkpoints / f"..{old.name}.ctranslate2.unfinished").mkdir()  # a second process was killed
     durable.delete(old)  # as training does
     said: list[str] = []
-    kept = loading.kept_export(tmp_path, said.append)
+    kept = kept_export(tmp_path, said.append)
     assert said[0] == f"{tmp_path}: using {new}"
     assert sorted(path.name for path in checkpoints.iterdir()) == [".other.ctranslate2", kept.name, new.name]
 
@@ -83,7 +78,7 @@ def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted
 def test_one_of_several_calls_exports_and_the_others_wait(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     folder, said = make_checkpoint(tmp_path / "checkpoint"), list[str]()
     with ThreadPoolExecutor(4) as threads:
-        places = list(threads.map(loading.kept_export, [folder] * 4, [said.append] * 4))
+        places = list(threads.map(kept_export, [folder] * 4, [said.append] * 4))
     assert {*places} == {tmp_path / ".checkpoint.ctranslate2"}
     assert sum(line.startswith("exporting") for line in said) == 1
 
@@ -95,21 +90,18 @@ def test_a_place_that_cannot_be_written(
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK))  # root may write anywhere
         with pytest.raises(UsageError, match=rf"{tmp_path}: cannot be written.* nmt export {folder} .*--out DIR"):
-            loading.kept_export(folder, lambda message: None)
+            kept_export(folder, lambda message: None)
     assert list(tmp_path.iterdir()) == [folder]
-    kept = loading.kept_export(folder, lambda message: None)
+    kept = kept_export(folder, lambda message: None)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert loading.kept_export(folder, lambda message: None) == kept
+    assert kept_export(folder, lambda message: None) == kept
 
 
 def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:
     said: list[str] = []
-    load_with(
-        ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", chosen={"beam": 1}),
-        say=said.append,
-    )
+    load_translator([tiny_export], GREEDY, device="cpu", engine="ctranslate2", say=said.append)
     assert said == []
-    load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_export,), device="cpu"), say=said.append)
+    load_translator([tiny_export], device="cpu", engine="ctranslate2", say=said.append)
     assert len(said) == 1
     assert "length^alpha" in said[0]
     assert "unknown word" in said[0]
@@ -122,30 +114,24 @@ def test_the_package_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     for name in ("writing", "engine"):
         monkeypatch.delitem(sys.modules, f"nmt_cli.ctranslate2.{name}", raising=False)
-    with pytest.raises(UsageError, match=r"pip install 'nmt-cli\[ctranslate2\]'"):
-        load_with(ModelOptions(engine="ctranslate2", checkpoints=(copy,), device="cpu"))
+    with pytest.raises(UsageError, match="pip install ctranslate2"):
+        nmt_cli.load(copy, device="cpu", engine="ctranslate2")
     assert list(tmp_path.iterdir()) == [copy]
 
 
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
-        load_with(ModelOptions(engine="ctranslate", checkpoints=(tiny_checkpoint,)))
-    with pytest.raises(UsageError, match=r"a dictionary .* needs nmt's own engine"):
-        load_with(
-            ModelOptions(
-                engine="ctranslate2", checkpoints=(tiny_export,), device="cpu", dictionary=tmp_path / "words.tsv"
-            )
-        )
-    with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine ctranslate2"):
-        load_with(ModelOptions(checkpoints=(tiny_export,), device="cpu"))
+        nmt_cli.load(tiny_checkpoint, engine="ctranslate")
+    with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine"):
+        nmt_cli.load(tiny_export, device="cpu")
     other = tmp_path / "other"
     other.mkdir()
     (other / "export.json").write_text('{"format": "huggingface"}')
     for engine in ("nmt", "ctranslate2"):
-        with pytest.raises(UsageError, match=f"{other}: not a checkpoint, but an export in the format huggingface"):
-            load_with(ModelOptions(engine=engine, checkpoints=(other,), device="cpu"))
-    with pytest.raises(UsageError, match="not with an ensemble"):
-        load_with(ModelOptions(engine="ctranslate2", checkpoints=(tiny_checkpoint, tiny_export), device="cpu"))
+        with pytest.raises(UsageError, match=f"{other}: not a checkpoint, but an export"):
+            nmt_cli.load(other, device="cpu", engine=engine)
+    with pytest.raises(UsageError, match="ensemble"):
+        nmt_cli.load([tiny_checkpoint, tiny_export], device="cpu", engine="ctranslate2")
     with pytest.raises(CheckpointError, match=str(tmp_path)):
-        load_with(ModelOptions(engine="ctranslate2", checkpoints=(tmp_path,), device="cpu"))
+        nmt_cli.load(tmp_path, device="cpu", engine="ctranslate2")
     assert record_of(tmp_path) == {}

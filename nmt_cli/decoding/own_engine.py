@@ -1,0 +1,101 @@
+"""nmt's own engine: beam search or sampling with a model in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from nmt_cli.checkpoint import load_model, locate
+from nmt_cli.data.batching import pad
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.constraints import constraint_of
+from nmt_cli.decoding.engine import Loading, Request
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
+from nmt_cli.decoding.sampling import sample
+from nmt_cli.device import bound_product_cache, in_halves, is_out_of_memory
+from nmt_cli.errors import CheckpointError, NmtError, UsageError
+from nmt_cli.interfaces import EOS, FREE, Decodable, Hypothesis, Model, Task
+
+
+@dataclass(frozen=True)
+class OwnEngine:
+    """An `Engine`."""
+
+    task: Task
+    model: Decodable = field(repr=False)  # pages long
+    device: torch.device
+    models: Sequence[Model] = field(default=(), repr=False)
+    parallel: None = None
+
+    def check(self, options: TranslateOptions) -> None:
+        """See `Engine`."""
+        if options.constrained and self.task.constraint([], [], self.device) is None:
+            raise UsageError(f"--constrained cannot be used with the task {self.task.name!r}: it has no constraint")
+
+    def search(
+        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """See `Engine`. A batch that does not fit in memory is searched in halves."""
+
+        def too_large(request: Request) -> str:
+            width = f"{search.nbest} samples" if options.sampling.sample else f"a beam of {search.beam}"
+            return (
+                f"out of memory on a line of {len(request.ids)} tokens, with {width} and up to {request.limit} tokens "
+                "of output: use a smaller beam, nbest, max_length_offset or max_source_length"
+            )
+
+        for batch in batches:
+            yield in_halves(lambda part: self._search(part, search, options), batch, too_large)
+
+    def _search(
+        self, batch: Sequence[Request], search: SearchSettings, options: TranslateOptions
+    ) -> list[list[Hypothesis]]:
+        limits = [request.limit for request in batch]
+        prefixes = [request.prefix for request in batch]
+        # With prefixes, the constraint decides about the unknown word.
+        if options.replace_unknown or any(prefix != FREE for prefix in prefixes):
+            search = dataclasses.replace(search, unknown=True)
+        source = pad([[*request.ids, EOS] for request in batch]).to(self.device)
+        lines = [request.line for request in batch]
+        constraint = constraint_of(self.task, lines, limits, prefixes, options, self.device)
+        if options.sampling.sample:
+            numbers = [request.number for request in batch]
+            return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
+        return beam_search(self.model, source, limits, search, constraint)
+
+
+def load(loading: Loading) -> OwnEngine:
+    """See `Load` in `engine.py`."""
+    device = loading.device
+    bound_product_cache()
+    folders = [locate(path) for path in loading.checkpoints]
+    dtype = "float32" if loading.dtype == "auto" else loading.dtype
+    try:
+        models, tasks = zip(*(load_model(folder, device) for folder in folders), strict=True)
+        decodables = [model.decodable(dtype) for model in models]
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NmtError(f"{', '.join(map(str, folders))}: out of memory on {device}; use another device") from error
+    for folder, task in zip(folders[1:], tasks[1:], strict=True):
+        _check_same_vocabularies(folders[0], tasks[0], folder, task)
+    for path, folder in zip(loading.checkpoints, folders, strict=True):
+        if folder != path:
+            loading.say(f"{path}: using {folder}")
+    decodable = decodables[0] if len(models) == 1 else Ensemble(decodables)
+    return OwnEngine(tasks[0], decodable, device, models)
+
+
+def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:
+    """Raise CheckpointError unless a text has the same ids in both tasks."""
+    difference = first_task.difference(other_task)
+    if difference is not None:
+        raise CheckpointError(
+            f"{other} and {first} cannot be an ensemble: they differ in the {difference}. Train the models on the same "
+            "prepared data, or on data prepared with the same subwords."
+        )
