@@ -74,10 +74,8 @@ faults: $(STAMP)
 # flags; TRAINING="--python fairseq=PATH ..." those of training.
 bench: $(BENCH_STAMP)
 	$(BIN)/python -m benchmarks.training $(TRAINING)
-	$(BIN)/python -m benchmarks.training_growth
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.translation $(BENCH)
-	$(BIN)/python -m benchmarks.growth
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'

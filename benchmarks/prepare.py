@@ -193,7 +193,7 @@ def main() -> None:
         )
         figure = figures.curves(growth(runs), "processor seconds, MB")
         result.add_figure("prepare", "Time and memory of nmt prepare against the number of pairs", figure)
-    result.write(options.out, options.page)
+    result.write(options.out)
     print(options.out / "prepare.md")
 
 

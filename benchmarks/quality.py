@@ -102,7 +102,7 @@ def main() -> None:
         raise SystemExit(f"error: {error}") from error
     result = report.Report("quality", METHOD)
     result.add(report.table(["", options.metric, "other outputs", "seconds", "sentences/s"], rows))
-    result.write(options.out, options.page)
+    result.write(options.out)
     print(options.out / "quality.md")
 
 

@@ -1,4 +1,4 @@
-"""Reports of benchmarks: the machine, Markdown tables and figures, and their place in a page of the documentation."""
+"""Reports of benchmarks: the machine, Markdown tables and figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -77,7 +76,7 @@ class Report:
     """The report of a benchmark, which becomes `DIRECTORY/NAME.md` with its figures beside it.
 
     Args:
-        name: of the benchmark, and of its marks in a page.
+        name: of the benchmark.
         method: a sentence or more about what was measured.
     """
 
@@ -110,20 +109,11 @@ class Report:
         joined = " \\\n".join(lines)
         return "\n\n".join([*map(paragraph, paragraphs), f"```\n{joined}\n```", *self.parts]) + "\n"
 
-    def write(self, folder: Path, page: Path | None = None) -> None:
-        """Write the report to `folder`; also into `page`, with its figures in a directory of the page's name."""
-        text = self.text()
-        (folder / f"{self.name}.md").write_text(text, encoding="utf-8")
+    def write(self, folder: Path) -> None:
+        """Write the report and its figures to `folder`."""
+        (folder / f"{self.name}.md").write_text(self.text(), encoding="utf-8")
         for name, figure in self.figures.items():
             save_figure(figure, folder / name)
-        if page is None:
-            return
-        beside = page.with_suffix("")
-        beside.mkdir(exist_ok=True)
-        for name in self.figures:
-            shutil.copy(folder / name, beside / name)
-        linked = re.sub(r"\]\((?=[\w-]+\.svg\))", f"]({beside.name}/", text)
-        page.write_text(inserted(page.read_text(encoding="utf-8"), self.name, linked), encoding="utf-8")
 
 
 def save_figure(figure: Any, path: Path) -> None:
@@ -140,7 +130,6 @@ def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Add the options for the files of a report."""
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
-    parser.add_argument("--page", type=Path, metavar="FILE.md", help="also insert the report into this page")
 
 
 def add_speed_options(parser: argparse.ArgumentParser, rounds: int, seconds: float) -> None:
@@ -159,33 +148,11 @@ def positive(text: str) -> int:
 
 
 def begin(options: argparse.Namespace, name: str) -> Path:
-    """Return the path for the samples of the benchmark `name`; an older file of that name is removed.
-
-    Raises:
-        SystemExit: the report could not be inserted into the page.
-    """
-    try:
-        if options.page is not None:
-            inserted(options.page.read_text(encoding="utf-8"), name, "")
-        options.out.mkdir(parents=True, exist_ok=True)
-        path: Path = options.out / f"{name}.jsonl"
-        path.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"error: {error}") from error
+    """Return the path for the samples of the benchmark `name`; an older file of that name is removed."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    path: Path = options.out / f"{name}.jsonl"
+    path.unlink(missing_ok=True)
     return path
-
-
-def inserted(page: str, name: str, text: str) -> str:
-    """Return `page` with `text` between the marks `<!-- NAME -->` and `<!-- end of NAME -->`.
-
-    Raises:
-        ValueError: the page has no such marks.
-    """
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    if start not in page or end not in page:
-        raise ValueError(f"the page has no line {start} followed by {end}")
-    before, rest = page.split(start, 1)
-    return f"{before}{start}\n\n{text}\n{end}{rest.split(end, 1)[1]}"
 
 
 def paragraph(text: str) -> str:

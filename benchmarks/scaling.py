@@ -191,7 +191,7 @@ def main() -> None:
     report.begin(options, "scaling")
     result = report.Report("scaling", METHOD)
     result.add(*checked(options), *extrapolated(options))
-    result.write(options.out, options.page)
+    result.write(options.out)
     print(options.out / "scaling.md")
 
 

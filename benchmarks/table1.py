@@ -1,6 +1,6 @@
 """Table 1, measured: how time and operations of a layer grow, its sequential operations and its longest path.
 
-    python -m benchmarks.table1 [--out DIRECTORY] [--page FILE.md]
+    python -m benchmarks.table1 [--out DIRECTORY]
 
 Operations are counted by PyTorch; the chain of dependent operations and the path between the first and the last
 position are found in the graph that autograd records. One thread.
@@ -197,7 +197,7 @@ def main() -> None:
     rows = [[name, *(growth(name, quantity, panels[quantity][name]) for quantity in CURVES)] for name in ROWS]
     result.add(report.paragraph(GROWTH), report.table(["layer", *CURVES], rows))
     result.add_figure("table1", "Time of a layer", figures.curves(drawn, "ms, forward and backward", predicted))
-    result.write(options.out, options.page)
+    result.write(options.out)
     print(options.out / "table1.md")
 
 

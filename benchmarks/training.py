@@ -164,7 +164,7 @@ def main() -> None:
         result.add(*section(measured, model))
         panels[model] = speeds(measured)
     result.add_figure("training", "Target tokens a second in training", figures.bars(panels, "target tokens/s"))
-    result.write(options.out, options.page)
+    result.write(options.out)
     print(options.out / "training.md")
 
 

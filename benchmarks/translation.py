@@ -159,7 +159,7 @@ def main() -> None:
                 f"Sentences a second of the model {model} with a beam of {beam}",
                 figures.bars(panels(measured, model, beam, options.batches), "sentences/s"),
             )
-    result.write(options.out, options.page)
+    result.write(options.out)
     print(options.out / "translation.md")
 
 
