@@ -65,7 +65,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What resuming needs besides the weights: JSON and named tensors."""
+    """The state from which a run resumes, besides the weights: JSON and named tensors."""
 
     values: dict[str, Any]
     tensors: dict[str, Tensor]

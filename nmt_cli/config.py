@@ -41,7 +41,7 @@ LARGEST_INTEGER = 2**31 - 1
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The configuration of a run: the settings of the training loop, and those of a component of each kind."""
+    """The configuration of a run: the settings of the training loop and of a component of each kind."""
 
     training: Any
     components: Mapping[str, Any]  # kind -> instance of the component's dataclass
@@ -144,7 +144,7 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Coll
             selected = next(name for name, config in configs.items() if config is classes[kind])
             similar = [known for known, _ in fields(classes[kind]) if known.name in near(field, [known.name])]
             raise UsageError(
-                f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}; leave it out, "
+                f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}. Remove it, "
                 f"or add --{kind} {' or '.join(owners)}"
                 + "".join(f". {selected} has {flag(known)}: {known.metadata['help']}" for known in similar)
             )

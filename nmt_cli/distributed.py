@@ -87,7 +87,7 @@ class World:
         return self.start_sum(torch.tensor(sent, dtype=torch.float64, device=self.device))()
 
     def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
-        """Start to find out for each flag whether it is set on any rank; the returned function waits for the answer.
+        """Start an asynchronous logical OR of each flag over the ranks; the returned function waits for the result.
 
         Neither waits for the GPU.
 

@@ -188,7 +188,7 @@ def with_backward(forward: Mapping[str, float]) -> dict[str, float]:
 
 @runtime_checkable
 class AddsLoss(Protocol):
-    """Optional for a model, or any module in it: a term of the training loss that no target token has."""
+    """Optional for a model, or any module in it: an auxiliary loss, not attached to a token."""
 
     def added_loss(self) -> Tensor:
         """Return the term [] of the last forward pass in training mode; it is added to the mean loss of a token."""
@@ -233,7 +233,7 @@ class Constraint(Protocol):
 
 
 class Prefix(NamedTuple):
-    """How an output must begin: with `ids`, then with any tokens whose text begins with `rest`."""
+    """The required beginning of an output: `ids`, then any tokens with a text that begins with `rest`."""
 
     ids: list[int]
     rest: str  # "" if any token may follow the ids

@@ -16,7 +16,7 @@ from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
 
 _FILES = {checkpoint.CONFIG, checkpoint.WEIGHTS, checkpoint.TASK, checkpoint.CHECKSUMS}
-"""What an averaged or imported checkpoint consists of."""
+"""The files of an averaged or imported checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What an interrupted `nmt prepare` has finished, so that the same command goes on from there."""
+"""The finished work of an interrupted `nmt prepare`, from which the same command continues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Unfinished:
         except (DataError, KeyError):
             return False
         if identity != json.loads(json.dumps(self.identity(), default=str)):
-            say("starting anew: the text, the flags or the version are not those of the interrupted command")
+            say("starting anew: the text, the flags or the version have changed since the interrupted command")
             return False
         self.state = state
         return True

@@ -38,7 +38,7 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     """Train, or list presets, make a dry run or verify resuming."""
     if options.vocab_size is not None and (options.data is not None or not options.dry_run):
         given = f", here {str(options.data)!r}" if options.data else ""
-        raise UsageError(f"--vocab-size is for --dry-run without DATA{given}: leave one of them out")
+        raise UsageError(f"--vocab-size is for --dry-run without DATA{given}")
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
     if options.resume is not None:
@@ -58,7 +58,7 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
     """Return the options that resume `run`: its data unless others are given, its configuration, its imports."""
     for name in ("out", "preset", "config", "init_from"):
         if getattr(options, name) is not None:
-            raise UsageError(f"--resume takes the settings from {run}; leave out {flag(name)}")
+            raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
     recorded = read_config(run)
     data = options.data or Path(recorded["data"]["path"])
     if options.data is None and not data.is_dir():

@@ -12,7 +12,7 @@ Format = Callable[[Translation, int, bool], str]
 """From a translation, the number of its line in the input (from 1), and whether scores were asked for: the text."""
 
 _MOSES_BAR = "&#124;"
-"""How Moses escapes a vertical bar."""
+"""A vertical bar, as Moses escapes it."""
 
 
 def text(translation: Translation, number: int, scores: bool) -> str:

@@ -1,4 +1,4 @@
-"""Marks that other programs leave in text: those of subwords, and tokens of Moses."""
+"""Marks that other programs leave in text: subwords, and tokens of Moses."""
 
 from __future__ import annotations
 

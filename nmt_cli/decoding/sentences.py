@@ -35,7 +35,7 @@ def splitter(task: Task, language: str | None) -> Split:
         UsageError: sentencex is not installed, the task has no source language, or its language is no ISO 639 code.
     """
     if task.source_language is None:
-        raise UsageError(f"the task {task.name!r} takes a line as one sentence: leave out --split-sentences")
+        raise UsageError(f"--split-sentences cannot be used with the task {task.name!r}: a line is one sentence")
     chosen = task.source_language if language is None else language
     code = re.fullmatch(r"([a-z]{2,3})([-_].*)?", chosen.lower())
     if code is None:

@@ -49,14 +49,14 @@ class UnknownWords:
     ) -> None:
         if task.source_words("") is None:
             raise UsageError(
-                "--replace-unknown is for vocabularies of whole words (nmt prepare --subwords none), which this model "
-                "does not have: leave it out"
+                "--replace-unknown cannot be used with this model: its vocabulary has no whole words "
+                "(nmt prepare --subwords none)"
             )
         self._models: list[ShowsAttention] = []
         for model in models:
             if not isinstance(model, ShowsAttention):
                 raise UsageError(
-                    f"--replace-unknown: a {type(model).__name__} has no method attention_weights; leave it out"
+                    f"--replace-unknown cannot be used with {type(model).__name__}, which has no attention_weights"
                 )
             self._models.append(model)
         self._task, self._dictionary, self._device = task, dictionary, device

@@ -154,7 +154,7 @@ def count_lines(path: Path) -> int:
 
 
 def find_file(prefix: str, ending: str) -> Path:
-    """Return the path `PREFIX.ENDING`, or else that of the compressed file.
+    """Return the path `PREFIX.ENDING`, or else the path of the compressed file.
 
     Raises:
         DataError: there is none (the message suggests others), or it is not a regular file.

@@ -20,7 +20,7 @@ from nmt_cli.registry import option, register
 class RelativeAttentionConfig:
     """The k of section 3.2; the paper's base model has 16, its big model 8."""
 
-    clipping_distance: int = option(16, "k: relative positions farther away are the same.", minimum=0)
+    clipping_distance: int = option(16, "Maximum relative distance k; larger distances are clipped.", minimum=0)
 
 
 @register("attention", "relative", RelativeAttentionConfig)

@@ -21,7 +21,7 @@ class ImportOptions:
     folder: Path = argument("FOLDER", "config.json, weights, vocab.json, source.spm and target.spm.")
     out: Path = option(REQUIRED, "The checkpoint to write.", metavar="CHECKPOINT")
     source_lang: str | None = option(
-        None, "Source language: the ending of your files. [default: that of tokenizer_config.json]", metavar="LANG"
+        None, "Source language: the ending of your files. [default: from tokenizer_config.json]", metavar="LANG"
     )
     target_lang: str | None = option(None, "Target language.", metavar="LANG")
     overwrite: bool = option(False, "Replace an imported or averaged checkpoint.")

@@ -31,7 +31,7 @@ from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SHARED, SIDES, layer_wei
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """The files that may hold the weights; the first one there is read."""
 BELOW = 20.0
-"""How far BOS's logit is below that of the symbol whose embedding it has: e^-20 is less than float32 can tell."""
+"""Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can tell."""
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _NEEDED: dict[str, tuple[Any, Any]] = {
     "model_type": ("marian", None),
@@ -51,7 +51,7 @@ _BOTH_SIDES = {"d_ff": "ffn_dim", "num_heads": "attention_heads"}
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """What a checkpoint is made of."""
+    """The parts of a checkpoint."""
 
     contents: Contents
     weights: dict[str, Tensor]

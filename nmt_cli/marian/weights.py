@@ -1,4 +1,4 @@
-"""The weights of transformers' MarianMTModel beside those of our Transformer.
+"""The weights of transformers' MarianMTModel beside the weights of our Transformer.
 
 Both are post-norm with sinusoidal positions. Marian's encoding has the sines first and then the cosines, where ours has
 them in turn (section 3.5). So the features of the model's width are in another order in every weight.

@@ -36,7 +36,7 @@ class TransformerConfig:
 
     num_layers: int = option(6, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
     num_decoder_layers: int | None = option(
-        None, "Layers of the decoder; if left out, as many as of the encoder.", minimum=1, maximum=1000
+        None, "Layers of the decoder. [default: as many as of the encoder]", minimum=1, maximum=1000
     )
     d_model: int = option(512, "Width of the model.", minimum=2)
     d_ff: int = option(2048, "Width of the feed-forward layers.", minimum=1)
@@ -67,7 +67,7 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         """Raise UsageError if experts are to have another form than theirs."""
         if self.experts and (self.gated_feed_forward or self.activation != "relu"):
-            raise UsageError("--experts are networks with a ReLU: leave out --activation and --gated-feed-forward")
+            raise UsageError("--experts cannot be used with --activation or --gated-feed-forward")
 
     @property
     def decoder_layers(self) -> int:

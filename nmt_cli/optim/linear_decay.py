@@ -16,7 +16,7 @@ class LinearDecayConfig:
     learning_rate_scale: float = option(
         1.0, "Factor of the learning rate: the peak x sqrt(d_model x warmup steps).", minimum=0.0
     )
-    decay_steps: int = option(100_000, "The last step of the fall to zero; usually --max-steps.", minimum=1)
+    decay_steps: int = option(100_000, "Step at which the learning rate reaches zero, usually --max-steps.", minimum=1)
 
 
 @register("schedule", "linear_decay", LinearDecayConfig)

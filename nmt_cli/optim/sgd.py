@@ -17,7 +17,7 @@ class SGDConfig:
     """Settings of SGD; the defaults are from Gehring et al. 2017, section 4.2."""
 
     momentum: float = option(0.99, "Momentum.", minimum=0.0, maximum=1.0)
-    nesterov: bool = option(True, "Nesterov's form of the momentum.")
+    nesterov: bool = option(True, "Use Nesterov momentum.")
 
 
 @register("optimizer", "sgd", SGDConfig)

@@ -38,7 +38,7 @@ class ScoreTreesOptions:
         None, "EVALB parameter file. [default: the settings of COLLINS.prm]", names=("--evalb-parameters",)
     )
     per_sentence: bool = option(False, "Print EVALB's table of sentences.")
-    gold_tags: bool = option(False, "Replace the part-of-speech tags by those of the gold trees first.")
+    gold_tags: bool = option(False, "First replace the part-of-speech tags by the tags of the gold trees.")
     as_json: bool = option(False, "Print one JSON object.", names=("--json",))
 
 

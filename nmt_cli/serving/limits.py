@@ -10,14 +10,14 @@ from nmt_cli.registry import option
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may ask for. A text is one line, as one of `nmt translate`."""
+    """The limits of a request. A text is one line, as in `nmt translate`."""
 
     timeout: float = option(
-        30.0, "Seconds for a request. Then it is answered with 503, and its texts leave the queue.", minimum=0.001
+        30.0, "Request timeout in seconds. The server then replies 503 and drops the request's texts.", minimum=0.001
     )
-    max_body: int = option(1_048_576, "Bytes of a request.", minimum=1)
-    max_texts: int = option(256, "Texts of a request.", minimum=1)
-    max_characters: int = option(5000, "Characters of a text.", minimum=1)
+    max_body: int = option(1_048_576, "Maximum bytes of a request.", minimum=1)
+    max_texts: int = option(256, "Maximum texts of a request.", minimum=1)
+    max_characters: int = option(5000, "Maximum characters of a text.", minimum=1)
     max_queue: int = option(1024, "Refuse requests (429) while N texts or more wait.", minimum=1)
 
     def __post_init__(self) -> None:

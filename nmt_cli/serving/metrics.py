@@ -1,4 +1,4 @@
-"""What `GET /metrics` reports, in the text format of Prometheus; and the line about each request."""
+"""The metrics of `GET /metrics`, in the text format of Prometheus, and the log line of each request."""
 
 from __future__ import annotations
 

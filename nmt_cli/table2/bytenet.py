@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ByteNetConfig:
-    """Size and regularisation of a ByteNet; the defaults are those of section 6, for characters."""
+    """Size and regularisation of a ByteNet; the defaults are from section 6, for characters."""
 
     num_layers: int = option(30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
     d_model: int = option(1600, "Width of the model.", minimum=2)

@@ -83,7 +83,7 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
 
 
 class Source(NamedTuple):
-    """What attention sees of the source."""
+    """The keys and values of the source for attention."""
 
     keys: Tensor  # z: [A, S, f]
     values: Tensor  # z + e: [A, S, f]

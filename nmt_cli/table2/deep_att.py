@@ -88,7 +88,7 @@ class Memory(NamedTuple):
 
 
 class FirstStep(NamedTuple):
-    """What the first layer of the decoder computes at one position."""
+    """The results of the decoder's first layer at one position."""
 
     weights: Tensor  # of the source: [N, S]
     x: Tensor  # the layer's input, context and embedding: [N, d_c + d_embedding]

@@ -1,4 +1,4 @@
-"""What encoder-decoders share whose decoder keeps a state of fixed size: recurrent and convolutional ones.
+"""Base class of encoder-decoders with a decoder state of fixed size: recurrent and convolutional ones.
 
 Letters: A sentences, W hypotheses of each, N = A * W rows, B sentences, S source length, T target length, V vocabulary,
 d_model width of the decoder's output.
@@ -65,7 +65,9 @@ class EncoderDecoder(nn.Module, ABC):
     ) -> None:
         super().__init__()
         if (kernel := component_of(attention).name) != "full":
-            raise UsageError(f"--attention {kernel}: a {type(self).__name__} has no self-attention; leave it out")
+            raise UsageError(
+                f"--attention {kernel} cannot be used with {type(self).__name__}: it has no self-attention"
+            )
         self.vocabulary_size = target_vocabulary_size
         width = d_embedding or d_model
         self.target_embedding = nn.Embedding(target_vocabulary_size, width)

@@ -32,7 +32,7 @@ class Origin:
 
 
 def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
-    """Return the settings of the model and its attention, those of the run if there is one, else of its origin."""
+    """Return the settings of the model and its attention, from the run if there is one, else from its origin."""
     if run is not None and (run / CONFIG).exists():
         sections = read_config(run)
     else:
@@ -100,6 +100,6 @@ def check_settings(ours: Any, theirs: Any, kind: str, folder: Path) -> None:
     for name, value in wanted.items():
         if "dropout" not in name and found.get(name) != value:
             raise UsageError(
-                f"--init-from {folder}: {flag(name)} is {value} there, and {found.get(name)} here; leave it out: the "
-                "model has the settings of the checkpoint by default"
+                f"--init-from {folder}: {flag(name)} is {value} there, and {found.get(name)} here. "
+                "Only dropout may differ from the checkpoint"
             )

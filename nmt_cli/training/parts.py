@@ -1,4 +1,4 @@
-"""What a training consists of."""
+"""The objects of a training run."""
 
 from __future__ import annotations
 

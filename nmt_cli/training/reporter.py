@@ -84,7 +84,7 @@ class Reporter:
             self.note(f"about {roughly(each * (self.steps - step))} of training left: {left}, and validation")
 
     def record(self, state: TrainState, rate: float, values: Mapping[str, float]) -> dict[str, Any]:
-        """Return a line of metrics. Losses are per target token, in nats; `values` are those of a validation."""
+        """Return a line of metrics. Losses are per target token, in nats; `values` are from a validation."""
         window, total = state.window, state.total
         tokens, seconds = window.target_tokens, window.seconds
         return {

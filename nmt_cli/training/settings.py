@@ -15,10 +15,10 @@ class TrainingConfig:
     """Settings of training (section 5), checkpoints, validation and logging."""
 
     batch_tokens: int = option(
-        25_000, "Source tokens, and target tokens, in one update over all devices (section 5.1).", minimum=1
+        25_000, "Maximum source tokens, and target tokens, per update over all devices (section 5.1).", minimum=1
     )
     micro_batches: int | None = option(
-        None, "Parts into which an update is cut to fit in memory. [default: from tokens, device, processes]", minimum=1
+        None, "Number of micro-batches per update over all devices. [default: automatic]", minimum=1
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     max_epochs: int | None = option(
@@ -49,7 +49,7 @@ class TrainingConfig:
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
     best_by: str = option(
         "loss",
-        "What makes a checkpoint the best, and resets --patience: validation loss, or bleu or f1 of greedy outputs.",
+        "Metric that selects the best checkpoint and resets --patience; bleu and f1 are of greedy outputs.",
         metavar="loss|bleu|f1",
     )
     patience: int | None = option(
@@ -58,7 +58,7 @@ class TrainingConfig:
     log_every: int = option(100, "Steps between log lines.", minimum=1)
     compile: bool = option(True, "Compile the layers of a Transformer on a GPU in bfloat16.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
-    deterministic: bool = option(False, "Use only kernels that give the same bits every time, and float32 on a CPU.")
+    deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.")
     sustained_tflops: float | None = option(
         None,
         "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: published, else measured]",

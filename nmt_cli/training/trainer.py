@@ -105,7 +105,7 @@ class Trainer:
         state.ranks, state.micro_batches = self.world.size, self.micro_batches
 
     def try_state(self) -> None:
-        """Try whether gradients and Adam's two moments fit into memory, without which smaller batches do not help.
+        """Check that gradients and Adam's two moments fit into memory. If they do not, smaller batches do not help.
 
         Raises:
             TrainingError: they do not.

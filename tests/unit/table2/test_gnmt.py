@@ -116,5 +116,5 @@ def test_flops_are_those_of_the_products() -> None:
 
 
 def test_kernels_of_self_attention_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"--attention restricted: a GNMT has no self-attention"):
+    with pytest.raises(UsageError, match=r"--attention restricted .* GNMT"):
         made(attention="restricted")
