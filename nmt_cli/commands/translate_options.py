@@ -69,7 +69,7 @@ class EngineOptions(CheckpointOptions):
         from nmt_cli.decoding.loading import load_translator
 
         if self.dictionary and not options.replace_unknown:
-            raise UsageError("--dictionary is for unknown words: add --replace-unknown, or leave it out")
+            raise UsageError("--dictionary is for unknown words and needs --replace-unknown")
         registry.discover(self.imports)
         return load_translator(
             self.checkpoints,
@@ -161,13 +161,13 @@ def check(options: TranslateCommandOptions) -> None:
 def _check_interactive(options: TranslateCommandOptions) -> None:
     """Raise UsageError for a flag that does not fit --interactive, and if there is no terminal."""
     if options.input or options.output or options.attention or options.prefix:
-        raise UsageError("--interactive uses the terminal: leave out --input, --output, --prefix and --attention")
+        raise UsageError("--interactive cannot be used with --input, --output, --prefix or --attention")
     if options.workers:
-        raise UsageError("--interactive translates a line at a time: leave out --workers")
+        raise UsageError("--interactive cannot be used with --workers: it translates a line at a time")
     if options.format:
-        raise UsageError("--interactive has its own form of output: leave out --format")
+        raise UsageError("--interactive cannot be used with --format: it has its own form of output")
     if not sys.stdin.isatty():
-        raise UsageError("--interactive needs a terminal; leave it out to translate a file or a pipe")
+        raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
 
 
 def check_checkpoints(options: CheckpointOptions) -> None:

@@ -58,7 +58,7 @@ class SamplingOptions:
         check_values(self)
         for name in ("temperature", "top_k", "top_p", "seed"):
             if getattr(self, name) is not None and not self.sample:
-                raise UsageError(f"{flag(name)} is an option of sampling: add --sample, or leave it out")
+                raise UsageError(f"{flag(name)} is an option of sampling and needs --sample")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TranslateOptions:
     sampling: SamplingOptions = group("sampling", SamplingOptions)
     batch_tokens: int = option(4096, "Source tokens in a batch, padding included.", minimum=1)
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
-    max_source_length: int = option(1024, "Source tokens translated of a line; the rest is left out.", minimum=1)
+    max_source_length: int = option(1024, "Maximum source tokens per line; longer lines are truncated.", minimum=1)
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )
@@ -90,11 +90,11 @@ class TranslateOptions:
         check_values(self)
         search, sample = self.search, self.sampling.sample
         if sample and search.beam is not None:
-            raise UsageError("--sample draws outputs and --beam searches for them: leave out one of them")
+            raise UsageError("--sample cannot be used with --beam: it draws outputs and does not search")
         if self.max_length is not None and search.min_length > self.max_length:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
         if self.sentence_language is not None and not self.split_sentences:
-            raise UsageError("--sentence-language is an option of --split-sentences: add that, or leave it out")
+            raise UsageError("--sentence-language needs --split-sentences")
         if self.split_sentences and (search.nbest > 1 or sample):
             which = "--sample" if sample else "--nbest"
             raise UsageError(f"--split-sentences cannot be used with {which}: it joins the best outputs of sentences")

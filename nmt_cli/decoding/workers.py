@@ -40,7 +40,7 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     possible = translator.engine.device.type == "cpu" and can_fork()
     if count is not None and count > 1 and not possible:
         where = "on a CPU" if can_fork() else "where a process can fork, which this system does not offer"
-        raise UsageError(f"--workers {count}: several processes translate only {where}; leave out --workers")
+        raise UsageError(f"--workers {count}: several processes translate only {where}")
     if translator.engine.device.type == "cpu":
         keep_freed_memory()
     processes = count or (default_workers(translator.engine.device) if possible and sys.platform == "linux" else 1)

@@ -32,7 +32,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
         for parameter in frozen:
             parameter.requires_grad_(False)
     if not trained(model):
-        raise UsageError(f"--freeze {' --freeze '.join(patterns)}: nothing is left to train; leave one of them out")
+        raise UsageError(f"--freeze {' --freeze '.join(patterns)}: nothing is left to train")
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:

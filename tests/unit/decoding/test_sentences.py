@@ -162,12 +162,12 @@ def test_what_does_not_combine_is_refused(stub: Stub) -> None:
             stub.translate(["A."], **wrong)
     with pytest.raises(UsageError, match="prefixes"):
         stub.translate(["A."], prefixes=["B"])
-    with pytest.raises(UsageError, match=r"add that, or leave it out"):
+    with pytest.raises(UsageError, match="--sentence-language needs --split-sentences"):
         TranslateOptions(sentence_language="en")
 
 
 @pytest.mark.parametrize(("own", "given_code", "match"), [
-    (None, "en", "--split-sentences .* 'text'"),
+    (None, "en", X,
     ("", None, "checkpoint's source language is ''"),
     ("english", None, "'english', not an ISO 639 code"),
     ("en", "English", "--sentence-language is 'English'"),

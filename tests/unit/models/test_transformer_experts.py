@@ -58,5 +58,5 @@ def test_it_does_not_decode_in_int8(made: Made) -> None:
 
 @pytest.mark.parametrize("fields", [{"activation": "gelu"}, {"gated_feed_forward": True}])
 def test_experts_have_an_activation_of_their_own(made: Made, fields: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="--experts .* --activation or --gated-feed-forward"):
+    with pytest.raises(UsageError, match=r"--experts .* --activation or --gated-feed-forward"):
         made(experts=4, **fields)
