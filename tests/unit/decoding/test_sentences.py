@@ -167,7 +167,7 @@ def test_what_does_not_combine_is_refused(stub: Stub) -> None:
 
 
 @pytest.mark.parametrize(("own", "given_code", "match"), [
-    (None, "en", X,
+    (None, "en", "--split-sentences .* 'text'"),
     ("", None, "checkpoint's source language is ''"),
     ("english", None, "'english', not an ISO 639 code"),
     ("en", "English", "--sentence-language is 'English'"),
