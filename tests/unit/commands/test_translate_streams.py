@@ -48,7 +48,7 @@ def test_progress_of_a_part_counts_its_lines(
     (tmp_path / "in").write_bytes(b"a\nb\nc\nd\ne\nf\n")
     with open_input(tmp_path / "in") as source:
         source.read()
-        with progress(source, part or translate_streams.ALL_LINES, "scored") as advance:
+        with progress(source, "scored", shown=True, part=part or translate_streams.ALL_LINES) as advance:
             advance(["c"])
             advance(["d"] if part else [*"defgh"])
     assert shown == [(total / (2 if part else 6), total), (total, total)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from nmt_cli.ctranslate2 import engine as ctranslate2_engine
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.engine import Loading
-from nmt_cli.export import ctranslate2_engine
 
 Run = Callable[..., tuple[int, str, str]]
 
