@@ -177,6 +177,9 @@ def check_checkpoints(options: CheckpointOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
 
 
+_OF_RUN = ("config.json", "metrics.jsonl", "summary.json")  # the last only at its end
+
+
 def check_files(outputs: Mapping[str, Path | int | None], inputs: Mapping[str, Path | int | None]) -> None:
     """Raise UsageError for an output file that is an input, is of a checkpoint, or is in no directory.
 
@@ -191,13 +194,23 @@ def check_files(outputs: Mapping[str, Path | int | None], inputs: Mapping[str, P
                 raise UsageError(f"{shown} is {which}: choose another name")
         if isinstance(place, Path) and not place.parent.is_dir():
             raise UsageError(f"{name} {place}: there is no directory {place.parent}")
-        if isinstance(place, Path) and identity(place) and _is_of_checkpoint(place):
-            raise UsageError(f"{name} {place}: this is a file of a checkpoint; choose another name")
+        if isinstance(place, Path) and identity(place) and (owner := _owner_of(place)):
+            raise UsageError(f"{name} {place}: this is a file of {owner}; choose another name")
 
 
-def _is_of_checkpoint(path: Path) -> bool:
-    """Whether the directory of a file, or the one above it, is a checkpoint."""
-    return any((folder / "checksums.json").exists() for folder in path.resolve().parents[:2])
+def _owner_of(path: Path) -> str | None:
+    """Return whose file this is: a checkpoint's, a run's or that of prepared data; None if it is none of these."""
+    path = path.resolve()
+    if any((folder / "checksums.json").exists() for folder in path.parents[:2]):
+        return "a checkpoint"
+    if path.name in _OF_RUN and all((path.parent / name).exists() for name in _OF_RUN[:2]):
+        return "a run"
+    if (
+        path.name.partition(".")[0] in ("manifest", "train", "valid", "test")
+        and (path.parent / "manifest.json").exists()
+    ):
+        return "prepared data"
+    return None
 
 
 def identity(place: Path | int) -> tuple[int, int] | None:

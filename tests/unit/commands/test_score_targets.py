@@ -161,3 +161,18 @@ def test_files_of_a_checkpoint_are_not_overwritten(
     assert (code, out) == (2, "")
     assert "a file of a checkpoint" in err
     assert (tiny_checkpoint / name).read_bytes() == before
+
+
+def test_files_of_a_run_and_of_data_are_not_overwritten(
+    options: ScoreTargetsOptions, nmt: Callable[..., Any], tiny_data: Path, tmp_path: Path
+) -> None:
+    for name in ("config.json", "metrics.jsonl", "hypotheses"):
+        (tmp_path / name).write_text("{}")
+    for place in (tmp_path / "config.json", tiny_data / "manifest.json", tiny_data / "train.source.ids"):
+        before = place.read_bytes()
+        code, out, err = nmt("translate", *options.checkpoints, "--input", options.input, "--output", place)
+        assert (code, out) == (2, "")
+        assert str(place) in err
+        assert place.read_bytes() == before
+    again = nmt("translate", *options.checkpoints, "--input", options.input, "--output", tmp_path / "hypotheses")
+    assert again[0] == 0
