@@ -177,11 +177,8 @@ def check_checkpoints(options: CheckpointOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
 
 
-_OF_RUN = ("config.json", "metrics.jsonl", "summary.json")  # the last only at its end
-
-
 def check_files(outputs: Mapping[str, Path | int | None], inputs: Mapping[str, Path | int | None]) -> None:
-    """Raise UsageError for an output file that is an input, is of a checkpoint, or is in no directory.
+    """Raise UsageError for an output file that is an input, is a file of nmt's own, or is in no directory.
 
     Args:
         outputs: by flag, paths or file descriptors.
@@ -200,15 +197,17 @@ def check_files(outputs: Mapping[str, Path | int | None], inputs: Mapping[str, P
 
 def _owner_of(path: Path) -> str | None:
     """Return whose file this is: a checkpoint's, a run's or that of prepared data; None if it is none of these."""
+    from nmt_cli.checkpoint import CHECKSUMS
+    from nmt_cli.data.corpus import MANIFEST, SPLITS
+    from nmt_cli.training.run_directory import CONFIG, METRICS, SUMMARY
+
     path = path.resolve()
-    if any((folder / "checksums.json").exists() for folder in path.parents[:2]):
+    folder = path.parent
+    if any((each / CHECKSUMS).exists() for each in path.parents[:2]):
         return "a checkpoint"
-    if path.name in _OF_RUN and all((path.parent / name).exists() for name in _OF_RUN[:2]):
+    if path.name in (CONFIG, METRICS, SUMMARY) and (folder / CONFIG).exists() and (folder / METRICS).exists():
         return "a run"
-    if (
-        path.name.partition(".")[0] in ("manifest", "train", "valid", "test")
-        and (path.parent / "manifest.json").exists()
-    ):
+    if path.name.partition(".")[0] in (Path(MANIFEST).stem, *SPLITS) and (folder / MANIFEST).exists():
         return "prepared data"
     return None
 

@@ -128,4 +128,4 @@ class TranslateOptions:
         alpha = task.default_alpha if search.alpha is None else search.alpha
         if search.nbest > beam and not self.sampling.sample:
             raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
-        return SearchSettings(beam, alpha, search.nbest, search.min_length, search.unknown, search.early_termination)
+        return SearchSettings(**vars(search) | {"beam": beam, "alpha": alpha})
