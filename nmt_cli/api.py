@@ -16,6 +16,7 @@ from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
+from nmt_cli.errors import UsageError
 from nmt_cli.metrics.bleu import Score, score
 
 __all__ = ["Output", "Score", "TargetScore", "Translation", "Translator", "load", "score"]
@@ -68,6 +69,9 @@ def load(
         DataError: the dictionary cannot be read.
     """
     options = TranslateOptions().replaced(locals())
-    several = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
+    try:
+        paths = list(map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints))
+    except TypeError as error:
+        raise UsageError(f"load takes the path of a checkpoint or a list of paths, not {checkpoints!r}") from error
     words = None if dictionary is None else Path(dictionary)
-    return load_translator([*map(Path, several)], options, device=device, dtype=dtype, dictionary=words, engine=engine)
+    return load_translator(paths, options, device=device, dtype=dtype, dictionary=words, engine=engine)

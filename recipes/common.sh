@@ -1,11 +1,10 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2064  # recipes read what is set; traps expand now
 # Functions that the recipes share.
 
 set -euo pipefail
 export LC_ALL=C.UTF-8
 recipes="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 checkout="${recipes%/*}"
-# shellcheck disable=SC2034  # the recipes read them
 out="" words=() train_flags=()
 
 die() { printf 'error: %s\n' "$1" >&2 && exit "${2:-1}"; }
@@ -18,13 +17,11 @@ if [[ -z "${RECIPE_GROUP-}" ]]; then
   set -m
   RECIPE_GROUP=yes "$BASH" "$0" "$@" </dev/null &
   for signal in TERM INT HUP USR1; do
-    # shellcheck disable=SC2064  # expanded now
     trap "stopped_by=$signal; kill -TERM -- -$! 2>/dev/null || true" "$signal"
   done
   wait "$!" || status=$?
   while kill -0 "$!" 2>/dev/null; do wait "$!" || status=$?; done
-  [[ -z "$stopped_by" ]] ||
-    die "stopped by SIG$stopped_by. Run it again to continue" $((128 + $(kill -l "$stopped_by")))
+  [[ -z "$stopped_by" ]] || die "stopped by SIG$stopped_by: run it again to go on" $((128 + $(kill -l "$stopped_by")))
   exit "$status"
 fi
 trap 'exit 143' TERM
@@ -39,7 +36,6 @@ show_help() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; } # the opening comment
 
 # read_flags "NAME ..." ARGUMENT...: read each of these flags into the variable of its name. NAME?: without a value it
 # is "yes". "...": other arguments go to words. What follows -- goes to train_flags.
-# shellcheck disable=SC2034  # the recipes read train_flags
 read_flags() {
   local name known=" $1 "
   while shift && (($#)); do
@@ -48,11 +44,9 @@ read_flags() {
       -h | --help) show_help && exit ;;
       --) train_flags=("${@:2}") && return ;;
       --*) [[ "$known" == *" $name "* || "$known" == *" $name? "* ]] || usage_error "unknown flag $1" ;;
-      *)
-        [[ "$known" == *" ... "* && "$1" != -* ]] || usage_error "unknown argument $1"
-        words+=("$1") && continue
-        ;;
+      *) [[ "$known" == *" ... "* && "$1" != -* ]] || usage_error "unknown argument $1" ;;
     esac
+    [[ "$1" == --* ]] || { words+=("$1") && continue; }
     [[ -n "${2-}" && "$2" != -* || "$known" == *" $name? "* ]] || usage_error "$1 needs a value"
     printf -v "$name" yes
     [[ -z "${2-}" || "$2" == -* ]] || { printf -v "$name" %s "$2" && shift; }
@@ -62,11 +56,17 @@ read_flags() {
 # to_file FILE COMMAND...: write standard output to FILE, which appears when the command has succeeded.
 to_file() { mkdir -p "$(dirname "$1")" && "${@:2}" >"$1.part" && mv "$1.part" "$1"; }
 
+# made_from RESULT WORD...: note what the text of RESULT is, and refuse an --out with other text.
+made_from() {
+  local file="$out/$1/made-from"
+  [[ -e "$file" ]] || to_file "$file" echo "${@:2}"
+  [[ "$(<"$file")" == "${*:2}" ]] || die "$out/$1 was made from '$(<"$file")', not '${*:2}': give another --out" 2
+}
+
 # with_log FILE COMMAND...: write standard error to FILE, too.
 with_log() { { "${@:2}" 2>&1 >&3 | tee "$1" >&2; } 3>&1; }
 
 # smoke_settings: little text; with $smoke a tiny model on a CPU, with $smoke_gpu the model itself on all GPUs.
-# shellcheck disable=SC2034  # the recipes read them
 smoke_settings() {
   vocabulary=(--vocab-size 300 --character-coverage 0.995)
   note="A smoke test on a little text: it shows that the recipe works, and nothing about quality."

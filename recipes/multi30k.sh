@@ -25,6 +25,7 @@ train=(--preset multi30k --seed 1 "${train_flags[@]}")
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang "$target" --train "$text/train" --valid "$text/val" \
   --test "$text/test_2016_flickr" --normalization none --moses --lowercase --subwords bpe --vocab-size 10000 \
   --out "$out/data"
+made_from data "$text" "$target"
 "$recipes/train.sh" "$out/data" --out "$out/run" "${train[@]}"
 [[ "$out/averaged" -nt "$out/run/checkpoints" ]] ||
   nmt average "$out/run" --last 10 --out "$out/averaged" --overwrite

@@ -25,6 +25,7 @@ metrics=(--metric sacrebleu-char --metric chrf)
   script number_names.py --source "$source" --target "$target" --out "$out/corpus.part"
   mv "$out/corpus.part" "$out/corpus"
 }
+made_from corpus "$source-$target"
 [[ -e "$out/data" ]] || nmt prepare --source-lang "$source" --target-lang "$target" --train "$out/corpus/train" \
   --valid "$out/corpus/valid" --test "$out/corpus/test" --keep-duplicates --subwords bpe --vocab-size 240 \
   --out "$out/data"

@@ -124,6 +124,7 @@ done
 if [[ "$scale" == small ]]; then
   text=(--train "$multi30k/train" --valid "$multi30k/val" --test "$multi30k/test_2016_flickr" --moses --lowercase)
   prepared data --subwords bpe --vocab-size 10000
+  made_from data "$multi30k"
   words=(--subwords none --vocab-size 10000)
 else
   "$recipes/wmt14_en_$target.sh" --data-only --out "$out" ${local:+--local "$local"}

@@ -45,10 +45,11 @@ out="${out:-$checkout/runs/$name}"
 
 if [[ -z "$multi30k" ]]; then
   "$recipes/wmt14_en_de.sh" --data-only --out "$out" ${local:+--local "$local"} ${smoke:+--smoke "$smoke"}
-elif [[ ! -e "$out/data" ]]; then
-  nmt prepare --source-lang en --target-lang de --train "$multi30k/train" --valid "$multi30k/val" --keep-duplicates \
-    --test "$multi30k/test_2016_flickr" --normalization none --moses --lowercase --subwords bpe --vocab-size 10000 \
-    --out "$out/data"
+else
+  [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$multi30k/train" \
+    --valid "$multi30k/val" --test "$multi30k/test_2016_flickr" --keep-duplicates --normalization none --moses \
+    --lowercase --subwords bpe --vocab-size 10000 --out "$out/data"
+  made_from data "$multi30k"
 fi
 for item in $items; do
   row="${item%\**}" preset="table3_${item%\**}" flags=(--keep-last 1)

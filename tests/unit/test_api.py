@@ -36,6 +36,8 @@ def test_options_of_load_are_defaults(translator: nmt_cli.Translator, tiny_check
         translator.translate(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="beam"):
         nmt_cli.load(tiny_checkpoint, beam=0)
+    with pytest.raises(UsageError, match="None"):
+        nmt_cli.load(None)  # type: ignore[arg-type]
     for unknown in (partial(nmt_cli.load, tiny_checkpoint), partial(translator.translate, LINES)):
         with pytest.raises(TypeError, match="beem"):
             unknown(beem=4)  # type: ignore[operator]

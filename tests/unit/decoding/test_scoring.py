@@ -179,11 +179,19 @@ def test_long_lines_are_cut_on_either_side(translators: list[Translator]) -> Non
 
 
 def test_what_cannot_be_scored_is_named(translators: list[Translator], monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong: list[Any] = [(["a"], []), ("a", ["a"]), (["a"], "b"), (["a"], [3]), ([b"a"], ["a"])]
+    wrong: list[Any] = [
+        (["a"], []),
+        (None, ["a"]),
+        (["a"], iter([])),
+        ("a", ["a"]),
+        (["a"], "b"),
+        (["a"], [3]),
+        ([b"a"], ["a"]),
+    ]
     for sources, targets in wrong:
         with pytest.raises(UsageError):
             translators[0].score_targets(sources, targets)
-    assert translators[0].score_targets([], []) == []
+    assert translators[0].score_targets([], iter([])) == []
 
     def refuse(line: str) -> list[int]:
         raise DataError("unbalanced")
