@@ -58,7 +58,7 @@ def figures(run: Path) -> list[dict[str, float]]:
     return [{name: line[name] for name in ("step", "loss", "gradient_norm", "target_tokens")} for line in lines]
 
 
-@pytest.mark.parametrize("size", [(20,), (400, "--micro-batches", 6)], ids=str)
+@pytest.mark.parametrize("size", [(20,), pytest.param((400, "--micro-batches", 6), marks=only_long)], ids=str)
 def test_the_number_of_processes_may_change(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path, size: tuple[object, ...]
 ) -> None:

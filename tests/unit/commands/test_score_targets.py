@@ -98,8 +98,10 @@ def test_long_lines_are_named(options: ScoreTargetsOptions, capfd: pytest.Captur
     assert [warning.split(": ")[1] for warning in warnings] == [f"{options.input}:3", f"{options.target}:5"]
 
 
-@pytest.mark.parametrize(("source", "target"), [(7, 5), (4, 7), (7, 0), (0, 7)])
-@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize(
+    ("source", "target", "piped"),
+    [(7, 5, False), (4, 7, False), (7, 0, False), (0, 7, False), (7, 5, True), (0, 7, True)],
+)
 def test_different_numbers_of_lines(
     options: ScoreTargetsOptions, tmp_path: Path, source: int, target: int, piped: bool
 ) -> None:
