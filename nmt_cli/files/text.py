@@ -82,9 +82,9 @@ def decoded_lines(
 
     Strict without `warn`: invalid UTF-8 and lines of more than `LONGEST_LINE` bytes raise. Lenient with it: each
     invalid byte becomes U+FFFD, the rest of a line after `LONGEST_CUT_LINE` bytes is left out, and `warn` is called
-    with a message. UTF-16 raises in both modes.
+    with a message. UTF-16 raises in both modes, as does a line without an end.
     """
-    number = 0
+    number = left_out = 0
     rest = b""
     limit = LONGEST_LINE if warn is None else LONGEST_CUT_LINE
     ended = False
@@ -102,8 +102,11 @@ def decoded_lines(
                 yield decoded_line(line, f"{stream.name}:{number}", limit, warn)
             elif number >= part.stop:
                 return
+        if whole:
+            left_out = 0
         if len(rest) > limit:
-            if warn is None:
+            left_out += len(rest) - limit
+            if warn is None or left_out > LONGEST_LINE:
                 raise too_long(f"{stream.name}:{number + 1}")
             rest = rest[: limit + 1]
 

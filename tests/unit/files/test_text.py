@@ -141,6 +141,8 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
     tracemalloc.stop()
     assert len(line) == LONGEST_CUT_LINE
     assert peak < 10 * LONGEST_CUT_LINE
+    with pytest.raises(DataError, match=r"in:5: a line of more than"):
+        read_leniently([b"short\n", *[block] * 40, b"\n"] * 2 + [block] * 66)
 
 
 def test_windows_are_bounded_and_nothing_more_is_read() -> None:
