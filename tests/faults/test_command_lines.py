@@ -84,11 +84,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tiny_data: Path, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The files, and a port that is taken, so that a server ends as soon as it would begin."""
+    """The files, and a port that is taken on all addresses, so that a server ends as soon as it would begin."""
     place = Place(tmp_path_factory.mktemp("place"), tiny_data, whole)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    with socket.create_server(("", 0), family=family, dualstack_ipv6=both) as taken:
         place.port = taken.getsockname()[1]
         yield place
 
