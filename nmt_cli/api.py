@@ -11,12 +11,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.metrics.bleu import Score, score
 
 __all__ = ["Output", "Score", "TargetScore", "Translation", "Translator", "load", "score"]
@@ -26,7 +28,7 @@ CheckpointPath = str | os.PathLike[str]
 
 def load(
     checkpoints: CheckpointPath | Sequence[CheckpointPath],
-    device: str = "auto",
+    device: str | torch.device = "auto",
     dtype: str = "auto",
     dictionary: str | os.PathLike[str] | None = None,
     engine: str = "nmt",
@@ -71,7 +73,12 @@ def load(
     options = TranslateOptions().replaced(locals())
     try:
         paths = list(map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints))
+        words = None if dictionary is None else Path(dictionary)
     except TypeError as error:
-        raise UsageError(f"load takes the path of a checkpoint or a list of paths, not {checkpoints!r}") from error
-    words = None if dictionary is None else Path(dictionary)
-    return load_translator(paths, options, device=device, dtype=dtype, dictionary=words, engine=engine)
+        raise UsageError(f"load takes paths of checkpoints and of a dictionary: {error}") from error
+    try:
+        return load_translator(
+            paths, options, device=str(device), dtype=str(dtype), dictionary=words, engine=str(engine)
+        )
+    except OSError as error:
+        raise CheckpointError(f"{error.filename}: {error.strerror}") from error

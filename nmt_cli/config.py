@@ -75,19 +75,31 @@ def resolve(
     Raises:
         UsageError: a name is unknown or ambiguous, or a value is invalid.
     """
+    layers = layers_of(training, flags, preset=preset, file=file, base=base)
+    sections = configure(layers, DEFAULT_COMPONENTS, training=training)
+    return RunConfig(sections.pop("training"), sections)
+
+
+def layers_of(
+    training: type[Any],
+    flags: Mapping[str, Any],
+    *,
+    preset: str | None = None,
+    file: Path | None = None,
+    base: Mapping[str, Any] | None = None,
+) -> dict[str, Mapping[str, Any]]:
+    """Return the settings of `resolve` by their origin."""
     paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
     own = {}  # the preset's settings, with the sections of the components that presets are written for
     for name, value in preset_values(preset).items():
         owners = _owners(name, {"training": training, **paper})
         own[f"{owners[0]}.{name}" if owners else name] = value
-    layers = {
+    return {
         "--init-from: ": base or {},
         f"preset {preset}: ": own,
         f"{file}: ": file_values(file),
         COMMAND_LINE: flags,
     }
-    sections = configure(layers, DEFAULT_COMPONENTS, training=training)
-    return RunConfig(sections.pop("training"), sections)
 
 
 def configure(
@@ -102,16 +114,24 @@ def configure(
         sections: the dataclasses of the other sections.
     """
     classes = {**sections, **{kind: component.config for kind, component in select(layers, defaults).items()}}
+    values, origins = placed(layers, classes)
+    return {section: construct(cls, values[section], origins[section]) for section, cls in classes.items()}
+
+
+def placed(
+    layers: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Any]]
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, str]]]:
+    """Return the settings of the layers, and their origins, by section and field."""
     values: dict[str, dict[str, Any]] = {section: {} for section in classes}
     origins: dict[str, dict[str, str]] = {section: {} for section in classes}
     for position, (origin, layer) in enumerate(layers.items(), 1):
         later = {name for above in [*layers.values()][position:] for name in above}
-        for name in [name for name in layer if name not in defaults]:
+        for name in [name for name in layer if name not in registry.KINDS or name not in classes]:
             if place := _place(name, classes, origin, later):
                 section, field = place
                 values[section][field] = layer[name]
                 origins[section][field] = origin
-    return {section: construct(cls, values[section], origins[section]) for section, cls in classes.items()}
+    return values, origins
 
 
 def select(layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]) -> dict[str, registry.Component]:

@@ -38,6 +38,7 @@ class MoreFlags(NamedTuple):
 
     panels: Sequence[Panel]
     selected: Mapping[str, Component] = {}  # by kind: the help shows the flags of these components
+    values: Mapping[str, Mapping[str, Any]] = {}  # by section and field: other defaults than those of the panels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +166,7 @@ def _fields_parameters(options: type[Any], panel: str | None) -> Iterator[inspec
         else:
             # A negation is of use only where leaving the flag out means something else.
             name = _switch(field.name, bool) if hint == (bool | None) else flag(field)
-            info = _option(field, hint, field.metadata["names"] or [name], rich_help_panel=panel)
+            info = _option(field, hint, field.metadata["names"] or [name], field.default, rich_help_panel=panel)
         yield _parameter(field.name, hint, info, required)
 
 
@@ -187,7 +188,8 @@ def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Paramet
             names += [f"{panel.section}.{field.name}"] if panel.section else []
             for name in names:
                 hidden = not panel.title or name != names[0 if owners[field.name] == 1 else -1]
-                info = _option(field, hint, [_switch(name, hint)], rich_help_panel=panel.title, hidden=hidden)
+                default = more.values.get(panel.section, {}).get(field.name, field.default)
+                info = _option(field, hint, [_switch(name, hint)], default, rich_help_panel=panel.title, hidden=hidden)
                 found.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
     for panel in more.panels:
@@ -215,7 +217,7 @@ def _choice(kind: str, used: str) -> Any:
     )
 
 
-def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], **more: Any) -> Any:
+def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], default: Any, **more: Any) -> Any:
     kind, choices = _kind(hint), field.metadata["choices"]
 
     def number(text: str) -> Any:
@@ -228,7 +230,7 @@ def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], **mo
     metavar = next((_METAVARS[part] for part in typing.get_args(hint) or [hint] if part in _METAVARS), "NAME")
     return typer.Option(
         *names,
-        help=f"{field.metadata['help']} {_default(field.default)}".rstrip(),
+        help=f"{field.metadata['help']} {_default(default)}".rstrip(),
         metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or metavar,
         show_default=False,
         parser=number if kind in (int, float) else None,

@@ -10,15 +10,12 @@ out="" words=() train_flags=()
 die() { printf 'error: %s\n' "$1" >&2 && exit "${2:-1}"; }
 usage_error() { die "$1 (see $(basename "$0") --help)" 2; }
 
-# Bash runs a trap only after the current command. So the recipe is started again, in a process group of its own, all of
-# which gets TERM once when a signal arrives here. A training then saves a checkpoint.
+# Bash delays traps. So the recipe runs in a process group, which gets TERM at a signal: a training saves a checkpoint.
 if [[ -z "${RECIPE_GROUP-}" ]]; then
   status=0 stopped_by=""
   set -m
   RECIPE_GROUP=yes "$BASH" "$0" "$@" </dev/null &
-  for signal in TERM INT HUP USR1; do
-    trap "stopped_by=$signal; kill -TERM -- -$! 2>/dev/null || true" "$signal"
-  done
+  for signal in TERM INT HUP USR1; do trap "stopped_by=$signal; kill -TERM -- -$! 2>/dev/null || true" "$signal"; done
   wait "$!" || status=$?
   while kill -0 "$!" 2>/dev/null; do wait "$!" || status=$?; done
   [[ -z "$stopped_by" ]] || die "stopped by SIG$stopped_by: run it again to go on" $((128 + $(kill -l "$stopped_by")))
@@ -56,11 +53,12 @@ read_flags() {
 # to_file FILE COMMAND...: write standard output to FILE, which appears when the command has succeeded.
 to_file() { mkdir -p "$(dirname "$1")" && "${@:2}" >"$1.part" && mv "$1.part" "$1"; }
 
-# made_from RESULT WORD...: note what the text of RESULT is, and refuse an --out with other text.
+# made_from RESULT WORD...: note what RESULT was made from, and refuse an --out where that was something else.
 made_from() {
-  local file="$out/$1/made-from"
-  [[ -e "$file" ]] || to_file "$file" echo "${@:2}"
-  [[ "$(<"$file")" == "${*:2}" ]] || die "$out/$1 was made from '$(<"$file")', not '${*:2}': give another --out" 2
+  local file="$out/$1/made-from" word words=()
+  for word in "${@:2}"; do [[ ! -d "$word" ]] || word="$(realpath "$word")" && words+=("$word"); done
+  [[ -e "$file" ]] || to_file "$file" echo "${words[@]}"
+  [[ "$(<"$file")" == "${words[*]}" ]] || die "$out/$1 has '$(<"$file")', not '${words[*]}': give another --out" 2
 }
 
 # with_log FILE COMMAND...: write standard error to FILE, too.
@@ -68,6 +66,7 @@ with_log() { { "${@:2}" 2>&1 >&3 | tee "$1" >&2; } 3>&1; }
 
 # smoke_settings: little text; with $smoke a tiny model on a CPU, with $smoke_gpu the model itself on all GPUs.
 smoke_settings() {
+  [[ -z "$local" ]] || usage_error "--local cannot be used with --smoke or --smoke-gpu"
   vocabulary=(--vocab-size 300 --character-coverage 0.995)
   note="A smoke test on a little text: it shows that the recipe works, and nothing about quality."
   if [[ -n "$smoke" ]]; then

@@ -67,16 +67,16 @@ prepared() {
     --keep-duplicates "${@:2}" --out "$out/$1"
 }
 
-# trained RUN FLAG...: nmt train, unless it has ended.
-trained() { [[ -e "$out/$1/run/summary.json" ]] || "$recipes/train.sh" "$out/$data" --out "$out/$1/run" "${@:2}"; }
+# trained RUN FLAG...: nmt train, which goes on or has ended.
+trained() { "$recipes/train.sh" "$out/$data" --out "$out/$1/run" "${@:2}"; }
 
 # settings_of FILE RUN AMOUNT [reward]: the settings of a training, by the speed or the length of another.
 settings_of() { [[ -e "$out/$1" ]] || to_file "$out/$1" script table2.py settings "$out/$2" "${@:3}"; }
 
 # trial SYSTEM STEPS FLAG...: a short training, to measure the speed.
 trial() {
-  [[ -e "$out/$1/trial/summary.json" ]] || "$recipes/train.sh" "$out/$data" --out "$out/$1/trial" "${@:3}" \
-    --max-steps "$2" --log-every "$(($2 / 4))" --save-every "$2" --validate-every 1000000 --keep-last 1
+  "$recipes/train.sh" "$out/$data" --out "$out/$1/trial" "${@:3}" --max-steps "$2" --log-every "$(($2 / 4))" \
+    --save-every "$2" --validate-every 1000000 --keep-last 1
 }
 
 # minutes_of TENTHS: print so many tenths of --minutes.
@@ -107,7 +107,8 @@ reward() {
     # Few steps and a small batch, as a step takes as long as dozens by likelihood. All seeds have the first's settings.
     settings=gnmt_rl/settings.json
     settings_of gnmt_rl/trial.json "$1/run" 16 reward
-    trial gnmt_rl 16 --init-from "$out/$1/averaged" --config "$out/gnmt_rl/trial.json" --batch-tokens 256
+    [[ -e "$out/gnmt_rl/trial/summary.json" ]] ||
+      trial gnmt_rl 16 --init-from "$out/$1/averaged" --config "$out/gnmt_rl/trial.json" --batch-tokens 256
     settings_of "$settings" gnmt_rl/trial "$(minutes_of 2)"
   fi
   trained "$2" --init-from "$out/$1/averaged" --config "$out/$settings" "${@:3}"
@@ -124,7 +125,7 @@ done
 if [[ "$scale" == small ]]; then
   text=(--train "$multi30k/train" --valid "$multi30k/val" --test "$multi30k/test_2016_flickr" --moses --lowercase)
   prepared data --subwords bpe --vocab-size 10000
-  made_from data "$multi30k"
+  made_from data "$multi30k" "$minutes minutes"
   words=(--subwords none --vocab-size 10000)
 else
   "$recipes/wmt14_en_$target.sh" --data-only --out "$out" ${local:+--local "$local"}

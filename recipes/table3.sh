@@ -49,7 +49,7 @@ else
   [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$multi30k/train" \
     --valid "$multi30k/val" --test "$multi30k/test_2016_flickr" --keep-duplicates --normalization none --moses \
     --lowercase --subwords bpe --vocab-size 10000 --out "$out/data"
-  made_from data "$multi30k"
+  made_from data "$multi30k" "$steps steps"
 fi
 for item in $items; do
   row="${item%\**}" preset="table3_${item%\**}" flags=(--keep-last 1)
@@ -58,8 +58,8 @@ for item in $items; do
   for ((seed = 1; seed <= ${item#*\*}; seed++)); do
     result="$out/$row" seed_flags=()
     ((seed == 1)) || result+="-$seed" seed_flags=(--seed "$seed")
-    [[ -e "$result/run/summary.json" ]] || "$recipes/train.sh" "$out/data" --out "$result/run" --preset "$preset" \
-      "${flags[@]}" "${seed_flags[@]}" "${train[@]}" "${train_flags[@]}"
+    "$recipes/train.sh" "$out/data" --out "$result/run" --preset "$preset" "${flags[@]}" "${seed_flags[@]}" \
+      "${train[@]}" "${train_flags[@]}"
     [[ "$result/dev.de" -nt "$result/run/checkpoints" ]] || to_file "$result/dev.de" \
       nmt translate "$result/run" --input "$out/data/valid.source.txt" --beam 4 --alpha 0.6
     [[ "$result/dev-score.json" -nt "$result/dev.de" ]] || to_file "$result/dev-score.json" \

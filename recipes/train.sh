@@ -33,6 +33,6 @@ fi
 export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT:-240}"
 export PET_SIGNALS_TO_HANDLE="${PET_SIGNALS_TO_HANDLE:-SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1}"
 read -ra extra <<<"${TORCHRUN_FLAGS-}"
-set -- -m torch.distributed.run "${launcher[@]}" "${extra[@]}" -m nmt_cli train "$@"
+set -- "$recipes/torchrun.py" "${launcher[@]}" "${extra[@]}" -m nmt_cli train "$@"
 printf '+ python %s\n' "$*" >&2
 "$python" "$@"

@@ -44,7 +44,6 @@ made_from trees "$ldc$treebank" "${words[@]}" ${semi_supervised:+--semi-supervis
 for dropout in $dropouts; do
   for scale in $scales; do
     point="$out/sweep/dropout-$dropout-scale-$scale"
-    [[ ! -e "$point/dev.json" ]] || continue
     "$recipes/train.sh" "$out/data" --out "$point/run" "${train[@]}" --max-steps "$sweep_steps" --keep-last 1 \
       --dropout "$dropout" --attention-dropout "$dropout" --learning-rate-scale "$scale"
     parse "$point/run" dev "$point/dev" --greedy

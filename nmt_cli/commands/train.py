@@ -17,7 +17,7 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, describe, open_data
 from nmt_cli.commands.train_plan import dry_run, parameters_of, plan_lines, show
 from nmt_cli.commands.verify_resume import verify_resume
-from nmt_cli.config import COMMAND_LINE, DEFAULT_COMPONENTS, file_values, flag, preset_values, select
+from nmt_cli.config import DEFAULT_COMPONENTS, flag, layers_of, placed, select
 from nmt_cli.device import prepare_cpu
 from nmt_cli.distributed import join_world
 from nmt_cli.errors import UsageError, counted, main_rank_reports
@@ -229,10 +229,13 @@ def show_presets(as_json: bool) -> None:
 def _component_flags(words: Sequence[str]) -> MoreFlags:
     """Return the flags of the training loop and of the components, which a preset or a file may select."""
     registry.discover(values_of(words, "--import"))
-    layers = {f"preset {name}: ": preset_values(name) for name in values_of(words, "--preset")[-1:]}
-    layers |= {f"{file}: ": file_values(Path(file)) for file in values_of(words, "--config")[-1:]}
-    layers[COMMAND_LINE] = components_in(words, DEFAULT_COMPONENTS)
-    return MoreFlags([Panel("training", TrainingConfig, "training")], select(layers, DEFAULT_COMPONENTS))
+    preset, file = (next(reversed(values_of(words, name)), None) for name in ("--preset", "--config"))
+    given = components_in(words, DEFAULT_COMPONENTS)
+    layers = layers_of(TrainingConfig, given, preset=preset, file=Path(file) if file else None)
+    selected = select(layers, DEFAULT_COMPONENTS)
+    classes: dict[str, type[Any]] = {kind: component.config for kind, component in selected.items()}
+    values, _ = placed(layers, {"training": TrainingConfig, **classes})
+    return MoreFlags([Panel("training", TrainingConfig, "training")], selected, values)
 
 
 command = Command(

@@ -6,7 +6,7 @@ lines prepared as users of that script prepare them (`nmt_cli.metrics.preparatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -199,7 +199,17 @@ def score(
         DataError: no sentence at all, or lists of different length.
         UsageError: an unknown metric or language, or sentences that are not strings.
     """
-    return score_systems([("", hypotheses)], references, metrics, target_language)
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        raise UsageError(f"metrics must be a list of names, not {metrics!r}")
+    metrics = list(metrics)
+    if not all(isinstance(name, str) for name in [*metrics, target_language]):
+        raise UsageError(f"metrics and target_language are names, not {metrics!r} and {target_language!r}")
+    return score_systems([("", _listed(hypotheses))], _listed(references), metrics, target_language)
+
+
+def _listed(lines: Any) -> Any:
+    """Return an iterator's lines, and anything else as it is."""
+    return list(lines) if isinstance(lines, Iterator) else lines
 
 
 def score_systems(

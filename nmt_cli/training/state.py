@@ -72,8 +72,10 @@ class TrainState:
         """Return the state that `to_json` wrote.
 
         Raises:
-            CheckpointError: a name is unknown, or a value is invalid.
+            CheckpointError: there are no names, a name is unknown, or a value is invalid.
         """
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{origin}: expected the state of a training, not {values!r}")
         # `best` was called `best_loss` when it could be nothing else.
         values = {"best" if name == "best_loss" else name: value for name, value in values.items()}
         values.setdefault("epochs", values.get("epoch", 0))  # nor were epochs counted

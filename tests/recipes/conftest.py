@@ -66,7 +66,7 @@ case "$*" in
   *device_count*) echo "$GPUS" && exit ;;
   *"import matplotlib"*) exit 1 ;;
   */bin/nmt\\ *) call="${*:2}" command="$2" ;;
-  *distributed.run*) call="$*" command=train ;;
+  *torchrun.py*) call="$*" command=train ;;
   *) exec {python} "$@" ;;
 esac
 [[ " $* " != *" --dry-run "* || " $* " != *" $REFUSED "* ]] || exit 2

@@ -51,7 +51,7 @@ def test_english_german_from_archives_to_the_table_through_a_stop(
 
     continued = bash(*command)
     assert called(continued) == ["train", "average", "translate", "score"]
-    assert "torch.distributed.run --nproc-per-node 2" in continued.stderr
+    assert "torchrun.py --nproc-per-node 2" in continued.stderr
     assert "step 2 " not in re.sub(" +", " ", continued.stderr)  # it did not start anew
     rows = table_rows(continued.stdout)
     assert rows["lines, newstest2014 (test)"] == ["3,003", "20", "-2,983"]
@@ -158,6 +158,7 @@ def test_your_language_pair_is_copied_and_edited(
         (("wmt14_en_de.sh", "--model", "small"), 2, "small"),
         (("wmt14_en_de.sh", "--smoke", "empty", "--data-only"), 1, "empty"),
         (("wmt14_en_fr.sh", "--local", "empty", "--data-only"), 1, "training-parallel-europarl-v7.tgz"),
+        (("wmt14_en_de.sh", "--smoke", "--local", "empty"), 2, "--local"),
         (("table3.sh", "--rows", "base F"), 2, "row F"),
         (("table3.sh", "--rows", "E*x"), 2, "'x'"),
         (("table3.sh", "--multi30k", "none"), 1, "none"),
@@ -185,7 +186,9 @@ def test_wrong_arguments(
         ("wmt14_en_fr.sh", ("--smoke",), ("--local", "corpus")),
         ("wsj_parsing.sh", ("--smoke",), ("--smoke", "--linearisation", "authors")),
         ("table2.sh", ("--multi30k", "texts", "--systems", "base"), ("--multi30k", "others", "--systems", "base")),
+        ("table2.sh", ("--multi30k", "texts", "--systems", "base"), ("--multi30k", "texts", "--minutes", "60")),
         ("table3.sh", ("--multi30k", "texts", "--rows", "base"), ("--multi30k", "others", "--rows", "base")),
+        ("table3.sh", ("--multi30k", "texts", "--rows", "base"), ("--multi30k", "texts", "--steps", "5000")),
     ],
 )
 def test_other_text_needs_another_directory(

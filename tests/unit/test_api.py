@@ -14,7 +14,7 @@ import pytest
 
 import nmt_cli
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import CheckpointError, UsageError
 
 LINES = ["abc", "hgfedcba", "", "a", "bad"]
 
@@ -36,8 +36,15 @@ def test_options_of_load_are_defaults(translator: nmt_cli.Translator, tiny_check
         translator.translate(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="beam"):
         nmt_cli.load(tiny_checkpoint, beam=0)
-    with pytest.raises(UsageError, match="None"):
-        nmt_cli.load(None)  # type: ignore[arg-type]
+    wrong: list[dict[str, Any]] = [
+        *({"checkpoints": None}, {"device": 0}, {"device": None}, {"engine": None}, {"dictionary": 5}),
+        *({"unknown": "no"}, {"sample": "no"}, {"beam": "4"}),
+    ]
+    for given in wrong:
+        with pytest.raises(UsageError):
+            nmt_cli.load(**{"checkpoints": tiny_checkpoint, **given})
+    with pytest.raises(CheckpointError, match="aaa"):
+        nmt_cli.load("a" * 300)
     for unknown in (partial(nmt_cli.load, tiny_checkpoint), partial(translator.translate, LINES)):
         with pytest.raises(TypeError, match="beem"):
             unknown(beem=4)  # type: ignore[operator]
@@ -112,6 +119,10 @@ def test_score() -> None:
     (bleu,) = nmt_cli.score(["the cat sat on the mat"], ["the cat sat on the mat"], metrics=["bleu"])
     assert bleu.score == pytest.approx(100)
     assert "tok:13a" in bleu.signature
+    assert nmt_cli.score(iter(["a b c d"]), iter(["a b c d"]), metrics=iter(["bleu"]))[0].score == pytest.approx(100)
+    for wrong in ({"metrics": None}, {"metrics": "bleu"}, {"metrics": [None]}, {"target_language": 7}):
+        with pytest.raises(UsageError, match="metrics"):
+            nmt_cli.score(["a"], ["a"], **wrong)  # type: ignore[arg-type]
     for hypotheses, references in (([None], ["a"]), (None, ["a"]), (["a"], ["a", None]), (["a"], "a")):
         with pytest.raises(UsageError, match="list of strings"):
             nmt_cli.score(hypotheses, references)  # type: ignore[arg-type]

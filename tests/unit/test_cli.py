@@ -20,6 +20,7 @@ from nmt_cli.config import DEFAULT_COMPONENTS, fields, flag
 from nmt_cli.errors import CheckpointError, Interrupted, NmtError, UsageError
 from nmt_cli.flags import values_of
 from nmt_cli.foreign_flags import FOREIGN_FLAGS, NOT_IMPLEMENTED
+from nmt_cli.presets import PRESETS
 
 Nmt = Callable[..., tuple[int, str, str]]
 
@@ -186,9 +187,12 @@ def test_errors_of_a_command_reach_the_exit_code(nmt: Nmt, tmp_path: Path) -> No
 def test_the_help_shows_what_is_selected(
     line: str, differs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each flag has the help and the default of its own component, and each other component has a line."""
+    """Each flag has the help and the default of its own component, preset or file; each other component has a line."""
     monkeypatch.chdir(tmp_path)
-    Path("gnmt.toml").write_text("[model]\nname = 'gnmt'\n")
+    Path("gnmt.toml").write_text("[model]\nname = 'gnmt'\ndropout = 0.25\n")
+    differing = {"gnmt.toml": {"dropout": 0.25}, "gnmt_small": PRESETS["gnmt_small"].differs}.get(line.split()[-1], {})
+    if "--preset bytenet_small" in line:
+        differing = PRESETS["bytenet_small"].differs
     selected = (DEFAULT_COMPONENTS if line.startswith("train") else {"task": "translation"}) | differs
     shown = {param.opts[0]: param.help for param in parameters(*line.split()) if not getattr(param, "hidden", False)}
     of_components = {
@@ -200,8 +204,11 @@ def test_the_help_shows_what_is_selected(
     assert shown.keys() & of_components == own.keys()
     for name, field in own.items():
         assert shown[name].partition(" [default")[0] == field.metadata["help"].partition(" [default")[0]
-        default = shown[name].partition(" [default: ")[2].rstrip("]")
-        assert field.default in (None, False, "") or type(field.default)(default) == field.default
+        default, expected = (
+            shown[name].partition(" [default: ")[2].rstrip("]"),
+            differing.get(field.name, field.default),
+        )
+        assert expected in (None, False, "") or type(expected)(default) == expected
     for kind, used in selected.items():
         others = [f"{other.name}: {other.about}" for other in registry.components(kind) if other.name != used]
         assert shown[f"--{kind}"].split("\n") == [f"Selected: {used}." + " Others:" * bool(others), *others]

@@ -40,3 +40,9 @@ def test_sums_add_up_and_come_back() -> None:
 def test_invalid_values_are_refused(place: str, value: Any) -> None:
     with pytest.raises(CheckpointError, match=r"^run/step-1: "):
         TrainState.from_json({**TrainState().to_json(), place: value}, "run/step-1")
+
+
+@pytest.mark.parametrize("values", [None, [], "state"])
+def test_what_is_no_state_is_refused(values: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"^run/step-1: "):
+        TrainState.from_json(values, "run/step-1")
