@@ -5,8 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+PATIENCE = 10.0
+"""Seconds that rank 0 has to report an error before the other ranks end."""
 
 
 class NmtError(Exception):
@@ -47,13 +51,14 @@ class Interrupted(NmtError):
 
 @contextmanager
 def main_rank_reports() -> Iterator[None]:
-    """A context for errors that all ranks meet before they join: only rank 0 raises them, the others exit."""
+    """A context for errors that all ranks meet before they join: rank 0 raises them, and the others exit later."""
     try:
         yield
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if code is None or int(os.environ.get("RANK", 0)) == 0:
             raise
+        time.sleep(PATIENCE)  # torchrun stops all ranks when one ends
         raise SystemExit(code) from error
 
 

@@ -178,10 +178,12 @@ def find_file(prefix: str, ending: str) -> Path:
     elif close:
         hint = f"Did you mean the prefix {directory / close[0]}?"
     elif given.is_file():
-        hint = (
-            f"{prefix} is a file, not the beginning of the names of two. Columns separated by tabs become two files "
-            f"with: cut -f 1 {prefix} > NAME.{ending}, and so on."
-        )
+        hint = f"{prefix} is a file, not the beginning of the names of two."
+        with given.open("rb") as file:
+            if b"\t" in file.readline(1 << 20):
+                hint += (
+                    f" Columns separated by tabs become two files with: cut -f 1 {prefix} > NAME.{ending}, and so on."
+                )
     else:
         zstandard = " Decompress .zst with zstd -d." if any(name.endswith(".zst") for name in beside) else ""
         hint = f"Found: {', '.join(beside[:8])}.{zstandard}" if beside else f"No file name starts with {prefix}."

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,15 +32,17 @@ def table_rows(text: str) -> dict[str, list[str]]:
 
 def stop(command: Sequence[object], checkpoints: Path, variables: dict[str, str], cwd: Path | None = None) -> None:
     """Start a recipe, and send it SIGTERM when its training has saved step 3 or a later one."""
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(["bash", *map(str, command)], stdout=quiet, stderr=quiet, env=variables, cwd=cwd)
-    deadline = time.monotonic() + 300
-    while not any(path.name >= "step-00000003" for path in checkpoints.glob("step-*")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=300) == 128 + signal.SIGTERM
+    with tempfile.TemporaryFile("w+") as shown:
+        process = subprocess.Popen(["bash", *map(str, command)], stdout=shown, stderr=shown, env=variables, cwd=cwd)
+        deadline = time.monotonic() + 300
+        while not any(path.name >= "step-00000003" for path in checkpoints.glob("step-*")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=300) == 128 + signal.SIGTERM
+        shown.seek(0)
+        assert "Traceback" not in shown.read()
 
 
 def test_english_german_from_archives_to_the_table_through_a_stop(

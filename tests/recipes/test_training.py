@@ -26,6 +26,13 @@ def test_one_machine(dry: Bash, calls: Calls, variables: dict[str, str], process
     assert call.endswith(f"recipes/{launcher} -m nmt_cli train data --out run")
 
 
+def test_an_error_in_several_processes_is_shown_once(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+    done = bash(recipes / "train.sh", tmp_path / "none", "--out", tmp_path / "run", code=1, PROCESSES="2")
+    assert done.stderr.count(f"{tmp_path / 'none'}: ") == 1
+    done = bash(recipes / "train.sh", tmp_path, "--out", tmp_path / "run", "--bad-flag", code=2, PROCESSES="2")
+    assert done.stderr.count("nmt: ") == 1
+
+
 def test_several_machines(dry: Bash, calls: Calls) -> None:
     first = {"PROCESSES": "8", "NNODES": "2", "NODE_RANK": "1", "STOP": "train"}
     dry("train.sh", "data", "--out", "run", code=9, MASTER_ADDR="first", TORCHRUN_FLAGS="--local-addr 1.2.3.4", **first)

@@ -232,8 +232,9 @@ def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
 )
 def test_a_missing_file_is_an_error_with_suggestions(tmp_path: Path, prefix: str, hint: str) -> None:
     (tmp_path / "sub").mkdir()
-    for name in ("train[1].fr", "test.en", "test.de.gz", "pairs.tsv", "sub/all.en.zst"):
+    for name in ("train[1].fr", "test.en", "test.de.gz", "sub/all.en.zst"):
         written(tmp_path, b"", name)
+    written(tmp_path, b"one\tuno\n", "pairs.tsv")
     with pytest.raises(DataError, match=hint):
         find_file(str(tmp_path / prefix), "en")
 
