@@ -27,7 +27,8 @@ def attention(kernel: Kernel, d: int) -> Layer:
 
     def layer(x: Tensor) -> Tensor:
         heads = x.view(1, -1, HEADS, d // HEADS).transpose(1, 2)  # [1, H, n, d / H]
-        return kernel(heads, heads, heads, AttentionMask()).transpose(1, 2).reshape_as(x)
+        output: Tensor = kernel(heads, heads, heads, AttentionMask())
+        return output.transpose(1, 2).reshape_as(x)
 
     return layer
 

@@ -36,12 +36,14 @@ class Packing:
     longest: int = 0  # no sentence has more rows, nor the filler
 
     @classmethod
-    def of(cls, real: Tensor) -> Packing:
-        """Return the packing of a batch in which `real` [B, T] is True for real tokens. On a GPU, the host waits."""
+    def of(cls, real: Tensor, multiple: int | None = None) -> Packing:
+        """Return the packing of a batch in which `real` [B, T] is True for real tokens. On a GPU, the host waits.
+
+        The number of rows is a multiple of `multiple`, by default `MULTIPLE`.
+        """
         places = real.flatten().nonzero().squeeze(1)
-        return cls(
-            places, _filled(places % real.size(1), _rounded(len(places), MULTIPLE)), (real.size(0), real.size(1))
-        )
+        rows = _rounded(len(places), multiple or MULTIPLE)
+        return cls(places, _filled(places % real.size(1), rows), (real.size(0), real.size(1)))
 
     @classmethod
     def of_lengths(cls, lengths: NDArray[Any], width: int, starts: bool = False) -> Packing:
@@ -60,17 +62,23 @@ class Packing:
         """[B, T] -> [N]: the ids of the rows."""
         return _filled(padded.flatten()[self.places], len(self.positions), filler)
 
+    def padding(self) -> Tensor:
+        """[B, T], True where there is no token."""
+        B, T = self.shape
+        return torch.ones(B * T, dtype=torch.bool, device=self.places.device).index_fill(0, self.places, 0).view(B, T)
+
     def pack(self, padded: Tensor) -> Tensor:
-        """[B, T, width] -> [N, width], with zeros as filler."""
-        arguments = padded.flatten(0, 1), self.places, len(self.positions), _packed, _unpacked
-        rows: Tensor = _Move.apply(*arguments)  # type: ignore[no-untyped-call]
-        return rows
+        """[B, T, ...] -> [N, ...], with zeros as filler."""
+        N, shape = len(self.positions), padded.shape[2:]
+        rows: Tensor = _Move.apply(padded.flatten(0, 1).flatten(1), self.places, N, _packed, _unpacked)  # type: ignore[no-untyped-call]
+        return rows.view(N, *shape)
 
     def unpack(self, rows: Tensor) -> Tensor:
-        """[N, width] -> [B, T, width], with zeros for padding."""
+        """[N, ...] -> [B, T, ...], with zeros for padding."""
         B, T = self.shape
-        padded: Tensor = _Move.apply(rows, self.places, B * T, _unpacked, _packed)  # type: ignore[no-untyped-call]
-        return padded.view(B, T, -1)
+        arguments = rows.flatten(1), self.places, B * T, _unpacked, _packed
+        padded: Tensor = _Move.apply(*arguments)  # type: ignore[no-untyped-call]
+        return padded.view(B, T, *rows.shape[1:])
 
 
 def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt_cli.layers.attention import AttentionMask, softmax_weights
-from nmt_cli.layers.dropout import Dropout
+from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
 from nmt_cli.registry import register
 
 
@@ -21,21 +20,17 @@ class AlibiAttentionConfig:
 
 
 @register("attention", "alibi", AlibiAttentionConfig)
-class AlibiAttention(nn.Module):
+class AlibiAttention(Kernel):
     """softmax(Q K^T / sqrt(d_k) - m |i - j|) V, for query i and key j, with a slope m for each head.
 
     The paper has causal attention only. In the encoder both directions have the same slopes, the first of the ways that
     its authors propose (issue 5 of their repository, ofirpress/attention_with_linear_biases).
     """
 
-    def __init__(self, config: AlibiAttentionConfig, *, dropout: float = 0.0, **widths: int) -> None:
-        super().__init__()
-        self.dropout = Dropout(dropout)
-
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
         bias = -slopes(query.size(1), query.device)[:, None, None] * mask.distances(query, key).abs()
-        weights = softmax_weights(query, key, mask.allowed(query, key), bias)
+        weights = softmax_weights(query, key, mask, bias)
         return torch.matmul(self.dropout(weights), value)
 
 

@@ -1,24 +1,26 @@
 """Multi-head attention (section 3.2.2) and the full attention of equation 1.
 
 Letters: B rows, T queries, S keys, H heads, d_k width of a query and a key, d_v width of a value, d_model width of the
-model.
+model; N and M rows of a batch that make queries and keys.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.errors import UsageError
-from nmt_cli.layers import packed_attention
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.packing import Packing
+from nmt_cli.layers.frozen import Product
 from nmt_cli.registry import register
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Lengths
 
 
 @dataclass(frozen=True)
@@ -28,21 +30,7 @@ class AttentionMask:
     padding: Tensor | None = None  # [B, S], True where the key is padding
     causal: bool = False  # a query attends to no key after its own position
     offset: int = 0  # position of the first query among the keys; in a decoding step, the length of the cache
-    queries: Packing | None = None  # of the rows that make the queries, if they are packed
-    keys: Packing | None = None  # of the rows that make the keys and values, if they are packed
-    recorded: list[Tensor] | None = None  # if a list, each attention appends its weights [B, H, T, S]
-
-    @property
-    def on_rows(self) -> bool:
-        """Whether attention itself is computed on packed rows: the packings have `starts`."""
-        return self.queries is not None and self.queries.starts is not None
-
-    @property
-    def packings(self) -> tuple[Packing, Packing]:
-        """The packings of queries and of keys, which must be there."""
-        assert self.queries is not None
-        assert self.keys is not None
-        return self.queries, self.keys
+    added: Tensor | None = None  # [B, H, T or 1, S] of 0 and -inf, in place of all this, for keys in any order
 
     def distances(self, query: Tensor, key: Tensor) -> Tensor:
         """Return how far each key is after each query, negative if it is before it: [T, S]."""
@@ -61,61 +49,63 @@ class AttentionMask:
         return allowed
 
 
-class Kernel(Protocol):
-    """Attention of queries over keys and values: the registered components of kind `attention`.
+class Kernel(nn.Module):
+    """Attention of queries over keys and values: the base class of the components of kind `attention`.
 
-    The output for a query is a weighted mean of the values. A `WeightsKernel` may add what does not depend on them.
+    A subclass has a `forward`, whose output for a query is a weighted mean of the values, and what else differs.
     """
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """`query` [B, H, T, d_k], `key` [B, H, S, d_k] and `value` [B, H, S, d_v] -> [B, H, T, d_v].
+    any_order: ClassVar[bool] = False
+    """Whether `forward` takes keys in any order, with a mask that has `added`: decoding need not sort them."""
+    window: int | None = None
+    """For softmax attention over so many positions on each side, -1 for all: a GPU may compute it without `forward`."""
 
-        d_v may be any width, except for a `WeightsKernel`.
-        """
+    def __init__(self, config: Any = None, *, dropout: float = 0.0, **widths: int) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
 
-
-@runtime_checkable
-class WeightsKernel(Protocol):
-    """Optional for a kernel: its weights. Those of other kernels are their output for an identity matrix as values."""
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+        """`query` [B, H, T, d_k], `key` [B, H, S, d_k] and `value` [B, H, S, d_v] -> [B, H, T, d_v]."""
+        raise NotImplementedError
 
     def weights(self, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
-        """`query` [B, H, T, d_k] and `key` [B, H, S, d_k] -> [B, H, T, S]; dropout does not apply."""
+        """The weights [B, H, T, S], without dropout: the output for an identity matrix as values."""
+        identity = torch.eye(key.size(2), dtype=key.dtype, device=key.device)
+        return self(query, key, identity.expand(*key.shape[:2], -1, -1), mask)
 
+    def placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Return queries or keys [..., d_k] with their positions in them; `forward` gets these.
 
-@runtime_checkable
-class RowKernel(Protocol):
-    """Optional for a kernel: attention over packed rows, for training on a GPU."""
-
-    def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
-        """Return whether `attend_rows` computes such heads on this device."""
-
-    def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """`query` [N, H, d_k], `key` [M, H, d_k] and `value` [M, H, d_v] -> [N, H, d_v].
-
-        The packings of `mask` have `starts`.
+        Args:
+            positions: broadcasts to the shape of `x` without its last dimension.
         """
+        return x
+
+    def flops(self, lengths: Lengths, width: int) -> float:
+        """Operations of a head with d_k + d_v = `width`, in self-attention over sentences of these lengths.
+
+        Matrix products only, a multiply-add is two, and the causal mask saves none.
+        """
+        return 2.0 * width * float((lengths * lengths).sum())
 
 
-def softmax_weights(query: Tensor, key: Tensor, allowed: Tensor | None, bias: Tensor | None = None) -> Tensor:
+def softmax_weights(query: Tensor, key: Tensor, mask: AttentionMask, bias: Tensor | None = None) -> Tensor:
     """softmax(Q K^T / sqrt(d_k) + bias) over the allowed keys: [B, H, T, S]; NaN where a query has none.
 
     Args:
         bias: broadcasts to [B, H, T, S].
     """
-    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-1, -2))
+    scale = query.size(-1) ** -0.5
+    if mask.added is not None:  # one operation, which decoding needs
+        added, queries, keys = mask.added.flatten(0, 1), query.flatten(0, 1) * scale, key.flatten(0, 1)
+        return torch.baddbmm(added, queries, keys.mT).softmax(-1).view(*query.shape[:3], -1)
+    scores = torch.matmul(query * scale, key.mT)
     if bias is not None:
         scores = scores + bias
+    allowed = mask.allowed(query, key)
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -math.inf)
     return scores.softmax(-1)
-
-
-def weights_of(kernel: Kernel, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
-    """The weights [B, H, T, S] of `query` [B, H, T, d_k] for `key` [B, H, S, d_k]."""
-    if isinstance(kernel, WeightsKernel):
-        return kernel.weights(query, key, mask)
-    identity = torch.eye(key.size(2), dtype=key.dtype, device=key.device)
-    return kernel(query, key, identity.expand(*key.shape[:2], -1, -1), mask)
 
 
 @dataclass(frozen=True)
@@ -124,87 +114,89 @@ class FullAttentionConfig:
 
 
 @register("attention", "full", FullAttentionConfig)
-class FullAttention(nn.Module):
+class FullAttention(Kernel):
     """Scaled dot-product attention, equation 1: softmax(Q K^T / sqrt(d_k)) V."""
 
-    def __init__(self, config: FullAttentionConfig | None = None, *, dropout: float = 0.0, **widths: int) -> None:
-        super().__init__()
-        self.dropout = Dropout(dropout)
+    any_order = True
+    window = -1
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
-        if query.device.type == "cpu":  # at sentence lengths, faster than PyTorch's fused kernel
-            weights = softmax_weights(query, key, mask.allowed(query, key))
-            return torch.matmul(self.dropout(weights), value)
+        if query.device.type == "cpu" or mask.added is not None:  # at these lengths, faster than PyTorch's fused kernel
+            return torch.matmul(self.dropout(softmax_weights(query, key, mask)), value)
         causal = mask.causal and query.size(2) > 1
         allowed = mask.allowed(query, key) if mask.padding is not None or (causal and mask.offset > 0) else None
         rate = self.dropout.rate if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, allowed, rate, is_causal=causal and allowed is None)
 
-    def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
-        """See `RowKernel`."""
-        return packed_attention.available(device, dtype, d_k, d_v, self.dropout.rate)
 
-    def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """See `RowKernel`."""
-        return packed_attention.attend(query, key, value, *mask.packings, mask.causal)
+class Layout(Protocol):
+    """Where the rows of a batch are, and which keys each query sees: see `layout.py`."""
+
+    @property
+    def tokens(self) -> int | None:
+        """The rows of queries that are tokens, which are the first ones; None if all are."""
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """`query` [N, H, d_k], `key` [M, H, d_k] and `value` [M, H, d_v] -> [N, H, d_v]."""
 
 
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O.
 
     d_k and d_v need not be d_model / h (Table 3, rows A and B). The paper has no biases.
+
+    Args:
+        cross: keys and values are made of other rows than the queries.
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, d_k: int, d_v: int, kernel: Kernel, *, biases: bool = False
+        self,
+        d_model: int,
+        num_heads: int,
+        d_k: int,
+        d_v: int,
+        kernel: Kernel,
+        *,
+        biases: bool = False,
+        cross: bool = False,
     ) -> None:
         super().__init__()
-        self.num_heads, self.d_k, self.d_v = num_heads, d_k, d_v
-        self.w_q = nn.Linear(d_model, num_heads * d_k, bias=biases)
-        self.w_k = nn.Linear(d_model, num_heads * d_k, bias=biases)
-        self.w_v = nn.Linear(d_model, num_heads * d_v, bias=biases)
+        self.num_heads, self.d_k, self.d_v, self.cross = num_heads, d_k, d_v, cross
+        self.widths = {"q": num_heads * d_k, "k": num_heads * d_k, "v": num_heads * d_v}
+        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, width, bias=biases) for width in self.widths.values())
         self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
+        self.frozen: dict[str, Product] = {}  # by the letters of the projections in it
 
-    def forward(self, x: Tensor, context: Tensor, mask: AttentionMask) -> Tensor:
-        """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T, d_model].
+    def forward(self, x: Tensor, context: Tensor | Sequence[Tensor], layout: Layout) -> Tensor:
+        """Queries from `x` [N, d_model], keys and values from `context` [M, d_model]: [N, d_model].
 
-        Rows that the mask says are packed are [N, d_model] instead.
+        The context of cross-attention may also be the keys and values, as the layout takes them.
         """
-        if context is x:
-            query, key, value = self._heads(x, mask.queries, self.w_q, self.w_k, self.w_v)
+        if not self.cross:
+            query, key, value = self.heads(x, "qkv")
         else:
-            (query,) = self._heads(x, mask.queries, self.w_q)
-            key, value = self._heads(context, mask.keys, self.w_k, self.w_v)
-        if mask.on_rows:
-            heads = self.kernel.attend_rows(query, key, value, mask)  # type: ignore[attr-defined]  # [N, H, d_v]
-            return self.w_o(heads.flatten(1))
-        if mask.recorded is not None:
-            mask.recorded.append(weights_of(self.kernel, query, key, mask))
-        heads = self.kernel(query, key, value, mask)  # [B, H, T, d_v]
-        if heads.shape != (expected := (*query.shape[:3], value.size(3))):
-            name = getattr(self.kernel, "__qualname__", type(self.kernel).__qualname__)
-            raise UsageError(f"the attention kernel {name} returned {list(heads.shape)}, expected {list(expected)}")
-        concatenated = heads.transpose(1, 2).flatten(2)
-        return self.w_o(concatenated if mask.queries is None else mask.queries.pack(concatenated))
+            (query,) = self.heads(x, "q")
+            key, value = self.heads(context, "kv") if isinstance(context, Tensor) else context
+        return self.w_o(layout.attend(self.kernel, query, key, value).flatten(1))
 
-    def takes_rows(self, device: torch.device, dtype: torch.dtype) -> bool:
-        """Return whether attention can be computed on packed rows, with packings that have `starts`."""
-        return isinstance(self.kernel, RowKernel) and self.kernel.takes_rows(device, dtype, self.d_k, self.d_v)
+    def heads(self, x: Tensor, letters: str) -> list[Tensor]:
+        """Queries "q", keys "k" and values "v" of `x` [N, d_model], in one product: [N, H, d_k or d_v] each."""
+        projected = self.frozen[letters](x) if self.frozen else F.linear(x, *self._joined(letters))
+        heads = projected.split_with_sizes([self.widths[letter] for letter in letters], 1)
+        return [each.view(-1, self.num_heads, each.size(1) // self.num_heads) for each in heads]
 
-    def _heads(self, x: Tensor, packing: Packing | None, *projections: nn.Linear) -> list[Tensor]:
-        """Project `x` for each of the projections, in one product: [B, H, T, width], or [N, H, width] on rows."""
-        weights = [projection.weight for projection in projections]
-        biases: list[Tensor] = [projection.bias for projection in projections if projection.bias is not None]
-        projected = F.linear(
-            x,
-            torch.cat(weights) if len(weights) > 1 else weights[0],
-            torch.cat(biases) if biases else None,
-        )
-        on_rows = packing is not None and packing.starts is not None
-        if packing is not None and not on_rows:
-            projected = packing.unpack(projected)
-        split = torch.split(projected, [len(weight) for weight in weights], -1)
-        heads = [each.view(*each.shape[:-1], self.num_heads, -1) for each in split]
-        return heads if on_rows else [each.transpose(1, 2) for each in heads]
+    def frozen_parts(self, product: Callable[..., Product]) -> dict[str, Any]:
+        """See `frozen`."""
+        joined = ("q", "kv") if self.cross else ("qkv",)
+        frozen = {letters: product(*self._joined(letters)) for letters in joined}
+        return {"frozen": frozen, "w_o": product(self.w_o.weight, self.w_o.bias)}
+
+    def _joined(self, letters: str) -> tuple[Tensor, Tensor | None]:
+        """The weights of these projections, one below the other, and their biases."""
+        linears = [getattr(self, f"w_{letter}") for letter in letters]
+        if len(linears) == 1:
+            return linears[0].weight, linears[0].bias
+        biases = [linear.bias for linear in linears if linear.bias is not None]
+        return torch.cat([linear.weight for linear in linears]), torch.cat(biases) if biases else None

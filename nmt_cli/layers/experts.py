@@ -10,6 +10,8 @@ Letters: N tokens, d width, n experts, k experts of a token, f hidden units of a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -58,6 +60,7 @@ class Experts(nn.Module):
         self.inner = nn.Parameter(torch.empty(experts, d_ff, d_model))
         self.outer = nn.Parameter(torch.empty(experts, d_model, d_ff))
         self.dropout = Dropout(dropout)
+        self.context: Callable[[Tensor], AbstractContextManager[object]] = nullcontext  # of the types of products
         self.balance: Tensor | None = None  # the loss of the last forward pass in training
         for zero in (self.gate, self.noise):  # appendix A: all experts begin with about the same load
             nn.init.zeros_(zero.weight)
@@ -67,7 +70,14 @@ class Experts(nn.Module):
     def forward(self, x: Tensor, count: int | None = None) -> Tensor:
         """[N, d] -> [N, d]. Only the first `count` rows are tokens; the others become zeros, and have no expert."""
         tokens = x[:count]
-        return F.pad(self._mix(tokens, *self.choose(tokens)), (0, 0, 0, len(x) - len(tokens)))
+        with self.context(x):
+            return F.pad(self._mix(tokens, *self.choose(tokens)), (0, 0, 0, len(x) - len(tokens)))
+
+    def frozen_parts(self, product: Any) -> dict[str, Any]:
+        """See `frozen`: the products have the type of `product`, but not its layout."""
+        if product.keywords["dtype"] == "int8":
+            raise UsageError("--dtype int8: a Transformer with --experts decodes in float32 or bfloat16")
+        return {"context": lambda x: autocast(x.device, product.keywords["dtype"])}
 
     def added_loss(self) -> Tensor:
         """See `AddsLoss`."""

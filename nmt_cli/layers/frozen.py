@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache, partial
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.sublayer import ACTIVATIONS
@@ -20,6 +23,31 @@ SMALL = 1 << 18
 """Elements of an int8 matrix up to which a product without packing is faster: it costs less per call."""
 
 Product = Callable[[Tensor], Tensor]  # [M, inputs] -> [M, outputs], both float32
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def frozen(model: Model, dtype: str) -> Model:
+    """Return a copy of `model` for decoding: in evaluation mode, with the weights that its products have now.
+
+    A module with products has a method `frozen_parts(product)`. It returns what takes the place of the module's
+    attributes, by their names; `product` is `frozen_linear` with this `dtype`. All other parameters are shared.
+    """
+    tensors = (*model.parameters(), *model.buffers())
+    copy = deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
+    for module in list(copy.modules()):
+        parts = getattr(module, "frozen_parts", None)
+        # Short steps are mostly Python: attributes of the instance are found first, and a plain call has no hooks.
+        vars(module).update(
+            module.named_children(), **({} if parts is None else parts(partial(frozen_linear, dtype=dtype)))
+        )
+        module.__class__ = _without_hooks(type(module))  # type: ignore[arg-type]
+    return copy
+
+
+@cache
+def _without_hooks(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return a subclass whose modules are called as plain functions."""
+    return type(kind.__name__, (kind,), {"__call__": kind.forward})
 
 
 def frozen_linear(

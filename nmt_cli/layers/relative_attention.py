@@ -6,14 +6,17 @@ Letters as in `attention.py`; k is the clipping distance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.layers.attention import AttentionMask, softmax_weights
-from nmt_cli.layers.dropout import Dropout
+from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
 from nmt_cli.registry import option, register
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Lengths
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class RelativeAttentionConfig:
 
 
 @register("attention", "relative", RelativeAttentionConfig)
-class RelativeAttention(nn.Module):
+class RelativeAttention(Kernel):
     """Each relative position has a learned vector that is added to keys (equation 4), and one for values (equation 3).
 
     The vectors are those of one layer, for all of its heads (section 3.3), as in the paper's big model; its base model
@@ -32,13 +35,12 @@ class RelativeAttention(nn.Module):
     """
 
     def __init__(self, config: RelativeAttentionConfig, *, dropout: float = 0.0, d_k: int, d_v: int) -> None:
-        super().__init__()
+        super().__init__(dropout=dropout)
         self.clipping_distance = config.clipping_distance
         self.a_k = nn.Parameter(torch.empty(2 * config.clipping_distance + 1, d_k))
         self.a_v = nn.Parameter(torch.empty(2 * config.clipping_distance + 1, d_v))
         nn.init.xavier_uniform_(self.a_k)
         nn.init.xavier_uniform_(self.a_v)
-        self.dropout = Dropout(dropout)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
@@ -47,10 +49,14 @@ class RelativeAttention(nn.Module):
         return torch.matmul(weights, value) + torch.einsum("bhts,tsd->bhtd", weights, a_v)
 
     def weights(self, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
-        """See `WeightsKernel`."""
+        """See `Kernel`; an identity matrix as values would get the vectors of equation 3, too."""
         a_k = F.embedding(self._relative(query, key, mask), self.a_k)  # [T, S, d_k]
         bias = torch.einsum("bhtd,tsd->bhts", query * query.size(-1) ** -0.5, a_k)
-        return softmax_weights(query, key, mask.allowed(query, key), bias)
+        return softmax_weights(query, key, mask, bias)
+
+    def flops(self, lengths: Lengths, width: int) -> float:
+        """See `Kernel`. The vectors cost as much as the keys and values."""
+        return 2.0 * super().flops(lengths, width)
 
     def _relative(self, query: Tensor, key: Tensor, mask: AttentionMask) -> Tensor:
         """clip(j - i, k) + k for query i and key j: [T, S]."""

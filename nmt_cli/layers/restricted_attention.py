@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from nmt_cli.layers import packed_attention
-from nmt_cli.layers.attention import AttentionMask, softmax_weights
-from nmt_cli.layers.dropout import Dropout
+from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
 from nmt_cli.registry import option, register
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Lengths
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class RestrictedAttentionConfig:
 
 
 @register("attention", "restricted", RestrictedAttentionConfig)
-class RestrictedAttention(nn.Module):
+class RestrictedAttention(Kernel):
     """Restricted self-attention, the last row of Table 1: O(r n d) instead of O(n^2 d).
 
     Queries are cut into blocks of r / 2 positions. The keys of a block are its own positions and those of the two
@@ -34,9 +36,8 @@ class RestrictedAttention(nn.Module):
     """
 
     def __init__(self, config: RestrictedAttentionConfig, *, dropout: float = 0.0, **widths: int) -> None:
-        super().__init__()
-        self.reach = config.neighbourhood // 2
-        self.dropout = Dropout(dropout)
+        super().__init__(dropout=dropout)
+        self.reach = self.window = config.neighbourhood // 2
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`. A query without any allowed key yields zeros."""
@@ -49,20 +50,16 @@ class RestrictedAttention(nn.Module):
         heads = torch.matmul(self.dropout(weights.nan_to_num(0.0)), self._neighbours(value, blocks))
         return heads.flatten(2, 3)[:, :, : query.size(2)]
 
-    def takes_rows(self, device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
-        """See `RowKernel`."""
-        return packed_attention.available(device, dtype, d_k, d_v, self.dropout.rate)
-
-    def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """See `RowKernel`."""
-        return packed_attention.attend(query, key, value, *mask.packings, mask.causal, self.reach)
+    def flops(self, lengths: Lengths, width: int) -> float:
+        """See `Kernel`. A query has at most 2 floor(r / 2) + 1 keys; what blocks compute besides is not counted."""
+        return 2.0 * width * float((lengths * lengths.clip(max=2 * self.reach + 1)).sum())
 
     def _step(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """A single query, as in a decoding step, at position `mask.offset`."""
         first = max(0, mask.offset - self.reach)
         last = mask.offset + 1 + (0 if mask.causal else self.reach)
-        allowed = None if mask.padding is None else ~mask.padding[:, None, None, first:last]
-        weights = softmax_weights(query, key[:, :, first:last], allowed).nan_to_num(0.0)
+        nearby = AttentionMask(None if mask.padding is None else mask.padding[:, first:last])
+        weights = softmax_weights(query, key[:, :, first:last], nearby).nan_to_num(0.0)
         return torch.matmul(self.dropout(weights), value[:, :, first:last])
 
     def _blocks(self, x: Tensor, blocks: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import AttentionMask, FullAttention
+from nmt_cli.layers.attention import FullAttention
 from nmt_cli.registry import register
 
 
@@ -33,15 +33,9 @@ class RotaryAttention(FullAttention):
         if d_k % 2:
             raise UsageError(f"--attention rotary rotates pairs: d_k must be even, not {d_k}; set --d-k")
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
+    def placed(self, x: Tensor, positions: Tensor) -> Tensor:
         """See `Kernel`."""
-        queries, keys = (torch.arange(each.size(2), device=each.device) for each in (query, key))
-        return super().forward(rotated(query, queries + mask.offset), rotated(key, keys), value, mask)
-
-    def attend_rows(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """See `RowKernel`."""
-        queries, keys = (packing.positions[:, None] for packing in mask.packings)
-        return super().attend_rows(rotated(query, queries), rotated(key, keys), value, mask)
+        return rotated(x, positions)
 
 
 def rotated(x: Tensor, positions: Tensor) -> Tensor:

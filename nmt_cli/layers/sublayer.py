@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,17 +27,25 @@ class FeedForward(nn.Module):
     def __init__(self, d_model: int, d_ff: int, dropout: float, activation: str = "relu", gated: bool = False) -> None:
         super().__init__()
         self.activation = activation
+        self.activate = ACTIVATIONS[activation]
         self.inner = nn.Linear(d_model, d_ff, bias=not gated)
         self.factor = nn.Linear(d_model, d_ff, bias=False) if gated else None
         self.outer = nn.Linear(d_ff, d_model, bias=not gated)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, T, d_model] -> [B, T, d_model]."""
-        inner = ACTIVATIONS[self.activation](self.inner(x))
+        """[N, d_model] -> [N, d_model]."""
+        inner = self.activate(self.inner(x))
         if self.factor is not None:
             inner = inner * self.factor(x)
         return self.outer(self.dropout(inner))
+
+    def frozen_parts(self, product: Callable[..., Any]) -> dict[str, Any]:
+        """See `frozen`."""
+        inner = product(self.inner.weight, self.inner.bias, activation=self.activation)
+        factor = None if self.factor is None else product(self.factor.weight)
+        outer = product(self.outer.weight, self.outer.bias)
+        return {"inner": inner, "activate": lambda y: y, "factor": factor, "outer": outer}
 
 
 class Residual(nn.Module):
@@ -57,3 +66,8 @@ class Residual(nn.Module):
         if self.pre_norm:
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))
+
+    def frozen_parts(self, product: Callable[..., Any]) -> dict[str, Any]:
+        """See `frozen`."""
+        shape, weight, bias, eps = self.norm.normalized_shape, self.norm.weight, self.norm.bias, self.norm.eps
+        return {"norm": lambda x: torch.layer_norm(x, shape, weight, bias, eps), "dropout": lambda x: x}

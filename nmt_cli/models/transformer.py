@@ -5,7 +5,7 @@ Letters: B sentences, S source length, T target length, V vocabulary, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
-from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, MultiHeadAttention
+from nmt_cli.layers.attention import FullAttention, Kernel, Layout, MultiHeadAttention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
 from nmt_cli.layers.experts import Experts
+from nmt_cli.layers.layout import Recorded, VariableLength, layout_of
 from nmt_cli.layers.sublayer import ACTIVATIONS, FeedForward, Residual
 from nmt_cli.models.transformer_flops import training_flops
 from nmt_cli.models.transformer_inference import TransformerInference
@@ -28,6 +29,8 @@ from nmt_cli.registry import build, option, register
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
+
+Layouts = Callable[..., Layout]  # as `layout_of`
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,10 @@ class EncoderLayer(nn.Module):
         self.around_self_attention = Residual(config.d_model, config.dropout, pre_norm)
         self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
 
-    def forward(self, x: Tensor, mask: AttentionMask) -> Tensor:
-        """[N, d_model] -> [N, d_model], for N rows of packed sentences."""
-        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, mask))
-        return self.around_feed_forward(x, _on_rows(self.feed_forward, mask))
+    def forward(self, x: Tensor, own: Layout) -> Tensor:
+        """[N, d_model] -> [N, d_model]; `own` is the layout of the source."""
+        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
+        return self.around_feed_forward(x, _of_tokens(self.feed_forward, own))
 
 
 class DecoderLayer(nn.Module):
@@ -113,19 +116,20 @@ class DecoderLayer(nn.Module):
         super().__init__()
         pre_norm = config.norm == "pre"
         self.self_attention = _attention(config, kernel)
-        self.cross_attention = _attention(config, FullAttention(dropout=config.attention_dropout))
+        self.cross_attention = _attention(config, FullAttention(dropout=config.attention_dropout), cross=True)
         self.feed_forward = _feed_forward(config)
         self.around_self_attention = Residual(config.d_model, config.dropout, pre_norm)
         self.around_cross_attention = Residual(config.d_model, config.dropout, pre_norm)
         self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
 
-    def forward(
-        self, x: Tensor, encoder_output: Tensor, target_mask: AttentionMask, source_mask: AttentionMask
-    ) -> Tensor:
-        """[N, d_model] of the target and [M, d_model] of the source -> [N, d_model], for packed rows."""
-        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, target_mask))
-        x = self.around_cross_attention(x, lambda y: self.cross_attention(y, encoder_output, source_mask))
-        return self.around_feed_forward(x, _on_rows(self.feed_forward, target_mask))
+    def forward(self, x: Tensor, memory: Tensor | Sequence[Tensor], own: Layout, across: Layout) -> Tensor:
+        """[N, d_model] -> [N, d_model]; `own` is the layout of the target, `across` from the target to the source.
+
+        The memory is the encoder output [M, d_model], or the keys and values that `cross_attention` made of it.
+        """
+        x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
+        x = self.around_cross_attention(x, lambda y: self.cross_attention(y, memory, across))
+        return self.around_feed_forward(x, _of_tokens(self.feed_forward, own))
 
 
 @register("model", "transformer", TransformerConfig)
@@ -196,39 +200,30 @@ class Transformer(nn.Module):
         return targets.unpack(self.decoder_rows(source, target_in, Packing.of(source != PAD), targets))
 
     def decoder_rows(
-        self,
-        source: Tensor,
-        target_in: Tensor,
-        sources: Packing,
-        targets: Packing,
-        recorded: Mapping[str, list[Tensor]] | None = None,
+        self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing, layout: Layouts = layout_of
     ) -> Tensor:
-        """See `ComputesRows`; `recorded` takes the weights of attention, by the names of `attention_weights`."""
-        recorded = recorded or {}
-        padding = source == PAD if sources.starts is None else None  # attention on rows needs none
-        mask = AttentionMask(padding, queries=sources, keys=sources, recorded=recorded.get("encoder"))
-        encoder_output = self._encode(source, sources, mask)
-        # The target needs no padding mask: its padding is on the right, which no real position attends to.
-        target_mask = AttentionMask(causal=True, queries=targets, keys=targets, recorded=recorded.get("decoder"))
-        source_mask = AttentionMask(padding, queries=targets, keys=sources, recorded=recorded.get("cross"))
+        """See `ComputesRows`; `layout` makes the layouts of attention."""
+        memory = self.encode(source, sources, layout)
+        own, across = layout(targets, targets, True), layout(targets, sources)
         x = self._embed(self.target_embedding, self.target_positions, target_in, targets)
         for layer in self.decoder:
-            x = layer(x, encoder_output, target_mask, source_mask)
+            x = layer(x, memory, own, across)
         return self.decoder_norm(x)
+
+    def encode(self, source: Tensor, sources: Packing, layout: Layouts = layout_of) -> Tensor:
+        """The encoder output [N, d_model] of the rows of `source` [B, S]."""
+        own = layout(sources, sources)
+        x = self._embed(self.source_embedding, self.source_positions, source, sources)
+        for layer in self.encoder:
+            x = layer(x, own)
+        return self.encoder_norm(x)
 
     def packed_layers(self, device: torch.device, dtype: torch.dtype) -> list[nn.Module] | None:
         """See `ComputesRows`."""
         attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
-        if self.config.experts or not all(attention.takes_rows(device, dtype) for attention in attentions):
+        if self.config.experts or not all(VariableLength.available(each, device, dtype) for each in attentions):
             return None
         return [*self.encoder, *self.decoder]
-
-    def _encode(self, source: Tensor, rows: Packing, mask: AttentionMask) -> Tensor:
-        """The encoder output: [B, S] ids -> [N, d_model]."""
-        x = self._embed(self.source_embedding, self.source_positions, source, rows)
-        for layer in self.encoder:
-            x = layer(x, mask)
-        return self.encoder_norm(x)
 
     def decodable(self, dtype: str = "float32") -> TransformerInference:
         """See `Model`."""
@@ -236,14 +231,21 @@ class Transformer(nn.Module):
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `ShowsAttention`."""
-        weights: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+        recorded: list[Recorded] = []
+
+        def layout(*rows: Any) -> Recorded:
+            recorded.append(Recorded.of(*rows))
+            return recorded[-1]
+
         with torch.inference_mode():
-            self.decoder_rows(source, target_in, Packing.of(source != PAD), Packing.of(target_in != PAD), weights)
-        return {name: torch.cat(each) for name, each in weights.items()}
+            self.decoder_rows(source, target_in, Packing.of(source != PAD), Packing.of(target_in != PAD), layout)
+        names = ("encoder", "decoder", "cross")  # the order in which `decoder_rows` makes them
+        return {name: torch.cat(each.weights) for name, each in zip(names, recorded, strict=True)}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `CountsFlops`."""
-        return training_flops(self.config, self.attention, self.vocabulary_size, source_lengths, target_lengths)
+        kernel = self.encoder[0].self_attention.kernel
+        return training_flops(self.config, kernel, self.vocabulary_size, source_lengths, target_lengths)
 
     def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Packing) -> Tensor:
         """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [N, d_model]."""
@@ -269,10 +271,10 @@ class Transformer(nn.Module):
                         nn.init.zeros_(linear.bias)
 
 
-def _attention(config: TransformerConfig, kernel: Kernel) -> MultiHeadAttention:
+def _attention(config: TransformerConfig, kernel: Kernel, cross: bool = False) -> MultiHeadAttention:
     """The attention of a layer, with this kernel."""
-    widths = config.head_widths()
-    return MultiHeadAttention(config.d_model, config.num_heads, *widths, kernel, biases=config.attention_biases)
+    sizes = (config.d_model, config.num_heads, *config.head_widths())
+    return MultiHeadAttention(*sizes, kernel, biases=config.attention_biases, cross=cross)
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward | Experts:
@@ -291,6 +293,6 @@ def _feed_forward(config: TransformerConfig) -> FeedForward | Experts:
     )
 
 
-def _on_rows(layer: FeedForward | Experts, mask: AttentionMask) -> Callable[[Tensor], Tensor]:
-    """Return the feed-forward layer for the queries of `mask`; filler needs no expert, and does not count."""
-    return layer if isinstance(layer, FeedForward) else partial(layer, count=len(mask.packings[0].places))
+def _of_tokens(layer: FeedForward | Experts, rows: Layout) -> Callable[[Tensor], Tensor]:
+    """Return the feed-forward layer for these rows; filler needs no expert, and does not count."""
+    return layer if isinstance(layer, FeedForward) else partial(layer, count=rows.tokens)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from nmt_cli import registry
-from nmt_cli.layers.attention import AttentionMask, weights_of
+from nmt_cli.layers.attention import AttentionMask
 
 B, H, N, D_K, D_V = 3, 2, 9, 4, 6
 PADDING = torch.arange(N)[None] >= torch.tensor([9, 6, 8])[:, None]
@@ -49,7 +50,7 @@ def test_the_output_has_a_weighted_mean_of_the_allowed_values(
     """`nmt translate --attention` shows these weights."""
     mask, kernel = AttentionMask(padding, causal), make_kernel()
     query, key, value = drawn()
-    weights = weights_of(kernel, query, key, mask)
+    weights = kernel.weights(query, key, mask)
     found = part_of_values(kernel, query, key, value, mask)
     torch.testing.assert_close(found, weights @ value, rtol=1e-4, atol=1e-5)
     allowed = mask.allowed(query, key)
@@ -86,3 +87,25 @@ def test_large_scores_stay_finite(make_kernel: Callable[..., Any]) -> None:
     key = torch.stack([torch.full((4,), 100.0), torch.full((4,), -100.0)])[None, None]
     value = torch.tensor([[1.0], [5.0]])[None, None]
     assert make_kernel(d_v=1)(query, key, value, AttentionMask()).isfinite().all()
+
+
+def test_it_counts_its_operations(make_kernel: Callable[..., Any]) -> None:
+    """More for longer sentences and wider heads; those of two sentences add up."""
+    kernel, lengths = make_kernel(), np.array([5, 9])
+    both, *each = (kernel.flops(some, D_K + D_V) for some in (lengths, lengths[:1], lengths[1:]))
+    assert 0 < each[0] < each[1]
+    assert both == sum(each)
+    assert kernel.flops(lengths, 2 * (D_K + D_V)) == 2 * both
+
+
+@torch.no_grad()
+def test_keys_may_have_any_order_if_it_says_so(make_kernel: Callable[..., Any]) -> None:
+    """The mask is what decoding adds to the scores."""
+    kernel, (query, key, value) = make_kernel(), drawn()
+    if not kernel.any_order:
+        return
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(0))
+    added = torch.zeros(B, H, 1, N).masked_fill(PADDING[:, None, None], -torch.inf)
+    expected = kernel(query, key, value, AttentionMask(PADDING))
+    found = kernel(query, key[:, :, order], value[:, :, order], AttentionMask(added=added[..., order]))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

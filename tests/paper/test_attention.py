@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
+from nmt_cli.layers.layout import layout_of
+from nmt_cli.packing import Packing
 
 B, H, T, S, d_k, d_v = 2, 3, 5, 7, 4, 6
 
@@ -68,7 +70,7 @@ def test_heads_are_concatenated() -> None:
     """Section 3.2.2: head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); their concatenation is projected by W^O."""
     d_model = 10
     torch.manual_seed(1)
-    attention = MultiHeadAttention(d_model, H, d_k, d_v, FullAttention())
+    attention = MultiHeadAttention(d_model, H, d_k, d_v, FullAttention(), cross=True)
     x, context = draw(B, T, d_model), draw(B, S, d_model)
     heads = []
     for h in range(H):
@@ -77,7 +79,9 @@ def test_heads_are_concatenated() -> None:
         scores = (x @ w_q.T) @ (context @ w_k.T).transpose(1, 2) / math.sqrt(d_k)
         heads.append(scores.softmax(-1) @ (context @ w_v.T))
     expected = torch.cat(heads, dim=-1) @ attention.w_o.weight.T
-    torch.testing.assert_close(attention(x, context, AttentionMask()), expected)
+    queries, keys = (Packing.of(torch.ones(B, length, dtype=torch.bool)) for length in (T, S))
+    found = attention(queries.pack(x), keys.pack(context), layout_of(queries, keys))
+    torch.testing.assert_close(queries.unpack(found), expected)
 
 
 def test_projections_have_no_biases() -> None:

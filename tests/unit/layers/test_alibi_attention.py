@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.layers.alibi_attention import AlibiAttention, AlibiAttentionConfig, slopes
-from nmt_cli.layers.attention import AttentionMask, weights_of
+from nmt_cli.layers.attention import AttentionMask
 
 
 def test_published_slopes() -> None:
@@ -24,7 +24,7 @@ def test_causal_biases_are_those_of_another_implementation() -> None:
     """
     biases = {0: [0.0, 0.5, 1.0, 1.5], 1: [0.0, 0.25, 0.5, 0.75], 7: [0.0, 0.003906, 0.007812, 0.011719]}
     x = torch.zeros(1, 8, 4, 2)
-    weights = weights_of(AlibiAttention(AlibiAttentionConfig()), x, x, AttentionMask(causal=True))
+    weights = AlibiAttention(AlibiAttentionConfig()).weights(x, x, AttentionMask(causal=True))
     for head, bias in biases.items():
         for i in range(4):
             expected = torch.tensor(bias[: i + 1]).softmax(0)

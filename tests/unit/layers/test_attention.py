@@ -11,6 +11,8 @@ import torch.nn.functional as F
 
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
+from nmt_cli.layers.layout import Recorded, layout_of
+from nmt_cli.packing import Packing
 
 B, H, WIDTH = 3, 2, 4
 PADDING = torch.arange(8)[None] >= torch.tensor([8, 3, 5])[:, None]
@@ -42,8 +44,9 @@ def test_several_queries_after_a_prefix() -> None:
 
 
 def test_multi_head_attention_agrees_with_pytorch() -> None:
+    """Also the weights that are recorded."""
     torch.manual_seed(2)
-    ours = MultiHeadAttention(8, 2, 4, 4, FullAttention())
+    ours = MultiHeadAttention(8, 2, 4, 4, FullAttention(), cross=True)
     x, context = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     packed = torch.cat([ours.w_q.weight, ours.w_k.weight, ours.w_v.weight])
@@ -51,9 +54,11 @@ def test_multi_head_attention_agrees_with_pytorch() -> None:
         x.transpose(0, 1), context.transpose(0, 1), context.transpose(0, 1), 8, 2, packed, None, None, None, False, 0.0,
         ours.w_o.weight, None, key_padding_mask=padding, average_attn_weights=False,
     )  # fmt: skip
-    mask = AttentionMask(padding, recorded=[])
-    torch.testing.assert_close(ours(x, context, mask), theirs.transpose(0, 1))
-    torch.testing.assert_close(mask.recorded, [weights])
+    queries, keys = Packing.of(torch.ones(2, 3, dtype=torch.bool)), Packing.of(~padding)
+    layout = Recorded.of(queries, keys)
+    found = queries.unpack(ours(queries.pack(x), keys.pack(context), layout))
+    torch.testing.assert_close(found, theirs.transpose(0, 1))
+    torch.testing.assert_close(layout.weights, [weights])
 
 
 def test_scale_is_the_keys_width_not_the_values() -> None:
@@ -79,6 +84,7 @@ def test_a_kernel_whose_output_has_another_shape_is_named() -> None:
             return super().forward(*inputs).sum(2)
 
     attention = MultiHeadAttention(8, 2, 4, 4, Summing())
-    x = torch.zeros(2, 3, 8)
+    rows = Packing.of(torch.ones(2, 3, dtype=torch.bool))
+    x = torch.zeros(len(rows.positions), 8)
     with pytest.raises(UsageError, match=r"Summing returned \[2, 2, 4\], expected \[2, 2, 3, 4\]"):
-        attention(x, x, AttentionMask())
+        attention(x, x, layout_of(rows, rows))

@@ -18,6 +18,7 @@ from torch import Tensor
 from nmt_cli.errors import UsageError
 from nmt_cli.layers import frozen
 from nmt_cli.layers.frozen import SMALL, frozen_linear
+from nmt_cli.layers.sublayer import FeedForward, Residual
 
 SHAPES = {"small": (24, 40), "large": (520, 512)}  # [outputs, inputs]; int8 has one product for each
 TOLERANCES = {"float32": 1e-6, "bfloat16": 2**-7, "int8": 2**-5}
@@ -184,3 +185,18 @@ def test_int8_needs_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"--dtype int8.*oneDNN.*bfloat16 or float32"):
         frozen_linear(torch.ones(2, 2), dtype="int8")
     assert frozen_linear(torch.eye(2))(torch.ones(1, 2)).tolist() == [[1.0, 1.0]]
+
+
+@torch.no_grad()
+def test_a_frozen_copy() -> None:
+    """It computes what the model did in evaluation mode, compiles nothing, and has no second copy of other weights."""
+    model = torch.nn.Sequential(FeedForward(8, 16, dropout=0.5, activation="gelu"), Residual(8, 0.5, pre_norm=False))
+    model[0].compile(backend=lambda *_: pytest.fail("it was compiled"))
+    forward, x = model[0].forward, torch.randn(3, 8)
+    copy = frozen.frozen(model, "float32")
+    model.eval()
+    expected = model[1](x, forward)
+    model[0].outer.weight.zero_()
+    torch.testing.assert_close(copy[1](x, copy[0]), expected)
+    assert model[1].norm.weight is dict(copy.named_parameters())["1.norm.weight"]
+    assert type(model[1]) is Residual

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.layers.attention import AttentionMask, MultiHeadAttention
+from nmt_cli.layers.attention import AttentionMask
 from nmt_cli.layers.relative_attention import RelativeAttention, RelativeAttentionConfig
 
 B, H, N, D_K, D_V = 2, 3, 7, 4, 5
@@ -71,13 +71,3 @@ def test_every_position_of_the_table_learns_unless_it_is_out_of_reach() -> None:
     for table in (kernel.a_k, kernel.a_v):
         assert table.grad is not None
         assert table.grad.abs().sum(1).bool().tolist() == [True, True, True, False, False]  # the past, and itself
-
-
-def test_multi_head_attention_records_its_weights() -> None:
-    attention = MultiHeadAttention(8, H, D_K, D_V, relative(2))
-    recorded: list[Tensor] = []
-    x = torch.randn(B, N, 8)
-    attention(x, x, AttentionMask(causal=True, recorded=recorded))
-    assert recorded[0].shape == (B, H, N, N)
-    torch.testing.assert_close(recorded[0].sum(-1), torch.ones(B, H, N))
-    assert not recorded[0].triu(1).any()

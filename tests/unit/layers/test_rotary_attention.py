@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import AttentionMask, softmax_weights
+from nmt_cli.layers.layout import Cached, Step, layout_of
 from nmt_cli.layers.rotary_attention import RotaryAttention, RotaryAttentionConfig, rotated
+from nmt_cli.packing import Packing
 
 # apply_rotary_pos_emb of transformers 5.23.0 (modeling_llama.py), for [1, 2, 3, 4, 5, 6] at positions 0, 3 and 100.
 REFERENCE = torch.tensor(
@@ -42,12 +44,20 @@ def test_scores_depend_on_the_distance_only() -> None:
 
 
 def test_it_is_full_attention_of_rotated_queries_and_keys() -> None:
+    """The three layouts of training and decoding rotate with the same positions."""
     torch.manual_seed(0)
     kernel = RotaryAttention(RotaryAttentionConfig(), d_k=4, d_v=4)
-    query, key, value = torch.randn(3, 2, 1, 6, 4)
-    turned = [torch.stack([rotated(each[:, :, i], torch.tensor(i)) for i in range(6)], 2) for each in (query, key)]
-    expected = softmax_weights(turned[0], turned[1], None) @ value
-    torch.testing.assert_close(kernel(query, key, value, AttentionMask()), expected)
+    packing = Packing.of(torch.ones(1, 6, dtype=torch.bool), multiple=1)
+    query, key, value = torch.randn(3, 6, 2, 4)
+    turned = [torch.stack([rotated(each[i], torch.tensor(i)) for i in range(6)], 1)[None] for each in (query, key)]
+    expected = F.scaled_dot_product_attention(*turned, value.transpose(0, 1), is_causal=True)[0].transpose(0, 1)
+    padded = layout_of(packing, packing, causal=True).attend(kernel, query, key, value)
+    torch.testing.assert_close(padded, expected)
+    cache = torch.empty(1, 2, 6, 8)
+    for i in range(6):
+        cached = Cached(Step(torch.zeros(1, 1, i + 1), i + 1, heads=2), cache)
+        new = (each[i : i + 1] for each in (query, key, value))
+        torch.testing.assert_close(cached.attend(kernel, *new), expected[i : i + 1])
 
 
 def test_the_type_stays() -> None:

@@ -10,10 +10,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import packing, registry
-from nmt_cli.layers.attention import AttentionMask, FullAttentionConfig
+from nmt_cli.layers.attention import AttentionMask, FullAttention, FullAttentionConfig
 from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer, TransformerConfig
-from nmt_cli.models.transformer_flops import pairs
 
 
 def made(attention: object = None, **fields: Any) -> Transformer:
@@ -63,17 +62,17 @@ def test_base_model_by_hand() -> None:
 
 @pytest.mark.parametrize(("length", "expected"), [(3, 9), (5, 25), (6, 30), (100, 500)])
 def test_pairs_within_a_neighbourhood(length: int, expected: int) -> None:
-    """r = 4: a position attends to itself and to two on either side."""
-    assert pairs(np.array([length]), 4) == expected
-    assert pairs(np.array([length]), None) == length**2
+    """r = 4: a position attends to itself and to two on either side. Each pair costs a multiply-add of each width."""
+    lengths = np.array([length])
+    assert RestrictedAttention(RestrictedAttentionConfig(4)).flops(lengths, width=7) == 2 * 7 * expected
+    assert FullAttention().flops(lengths, width=7) == 2 * 7 * length**2
 
 
 def test_an_odd_neighbourhood_reaches_no_farther_than_the_even_one_below() -> None:
     """r = 5 is two positions to either side, as the kernel's weights show."""
-    query, identity = torch.zeros(1, 1, 20, 1), torch.eye(20)[None, None]
-    weights = RestrictedAttention(RestrictedAttentionConfig(5))(query, query, identity, AttentionMask())
-    assert (weights > 0).sum(-1).max() == 5
-    assert pairs(np.array([20]), 5) == pairs(np.array([20]), 4) == 100
+    query, kernel = torch.zeros(1, 1, 20, 1), RestrictedAttention(RestrictedAttentionConfig(5))
+    assert (kernel.weights(query, query, AttentionMask()) > 0).sum(-1).max() == 5
+    assert kernel.flops(np.array([20]), width=1) == 2 * 100
 
 
 def test_restricted_attention_costs_less_than_full_where_sentences_are_long() -> None:

@@ -189,6 +189,7 @@ def test_dtype_reaches_every_layer(made: Made, dtype: str, gated: bool, monkeypa
         asked.append(arguments[2] if len(arguments) > 2 else dtype)
         return lambda x: x
 
-    monkeypatch.setattr("nmt_cli.models.transformer_inference.frozen_linear", watched)
+    for module in ("layers.frozen", "models.transformer_inference"):
+        monkeypatch.setattr(f"nmt_cli.{module}.frozen_linear", watched)
     TransformerInference(made(gated_feed_forward=gated), dtype)
     assert asked == [dtype] * (2 * (4 + gated) + 2 * (7 + gated) + 1)

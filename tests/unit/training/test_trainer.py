@@ -21,7 +21,7 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntr
 from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
-from nmt_cli.layers import packed_attention
+from nmt_cli.layers.layout import VariableLength
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.trainer import Trainer
@@ -258,7 +258,7 @@ def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, m
     """As on a GPU: one packed piece an update, in place of two padded ones; only rounding differs."""
     exact = {"dropout": 0.0, "precision": "float32", "micro_batches": None, "num_layers": 1, "compile": False}
     run(tiny_data, tmp_path / "padded", **exact)
-    monkeypatch.setattr(packed_attention, "available", lambda *_: True)
+    monkeypatch.setattr(VariableLength, "available", lambda *_: True)
     run(tiny_data, tmp_path / "packed", **exact)
     padded, packed = weights(tmp_path / "padded"), weights(tmp_path / "packed")
     assert not same(padded, packed)

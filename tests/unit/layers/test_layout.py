@@ -1,4 +1,4 @@
-"""Attention over packed rows against the same heads over padded sentences."""
+"""Layouts: attention over packed rows against the same heads over padded sentences."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
-from nmt_cli.layers.packed_attention import available
+from nmt_cli.layers.alibi_attention import AlibiAttention
+from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
+from nmt_cli.layers.layout import VariableLength, layout_of
 from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
 from nmt_cli.layers.rotary_attention import RotaryAttention, RotaryAttentionConfig
 from nmt_cli.packing import Packing
@@ -26,10 +27,10 @@ KERNELS = {
 }
 
 
-def packed(lengths: list[int]) -> tuple[Packing, AttentionMask]:
-    """Return a packing with `starts`, and the mask of padding."""
+def packed(lengths: list[int]) -> tuple[Packing, Packing]:
+    """Return a packing with `starts`, and the same rows without."""
     packing = Packing.of_lengths(np.array(lengths), max(lengths), starts=True)
-    return packing, AttentionMask(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None])
+    return packing, replace(packing, starts=None)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +42,9 @@ def test_it_is_attention_within_each_sentence(kernel: str, causal: bool, lengths
     """The outputs and the gradients of the real tokens; the filler is finite."""
     torch.manual_seed(0)
     attention = MultiHeadAttention(16, 2, 8, 8, KERNELS[kernel])
-    packing, padding = packed(lengths)
-    mask = replace(padding, causal=causal, queries=packing, keys=packing)
-    padded = replace(mask, queries=replace(packing, starts=None), keys=replace(packing, starts=None))
-    x = torch.randn(len(packing.positions), 16, requires_grad=True)
-    outputs = [attention(x, x, each) for each in (mask, padded)]
+    both = packed(lengths)
+    x = torch.randn(len(both[0].positions), 16, requires_grad=True)
+    outputs = [attention(x, x, layout_of(rows, rows, causal)) for rows in both]
     n = sum(lengths)
     torch.testing.assert_close(outputs[0][:n], outputs[1][:n], rtol=1e-4, atol=1e-5)
     assert outputs[0].isfinite().all()
@@ -56,29 +55,31 @@ def test_it_is_attention_within_each_sentence(kernel: str, causal: bool, lengths
 def test_it_attends_to_another_text() -> None:
     """Queries and keys have the same number of sentences, of other lengths, and other fillers."""
     torch.manual_seed(0)
-    attention = MultiHeadAttention(16, 2, 8, 8, FullAttention())
-    (queries, _), (keys, padding) = packed([3, 1]), packed([2, 7])
-    x, context = torch.randn(len(queries.positions), 16), torch.randn(len(keys.positions), 16)
-    mask = replace(padding, queries=queries, keys=keys)
-    padded = replace(mask, queries=replace(queries, starts=None), keys=replace(keys, starts=None))
-    ours, expected = (attention(x, context, each) for each in (mask, padded))
+    attention = MultiHeadAttention(16, 2, 8, 8, FullAttention(), cross=True)
+    queries, keys = packed([3, 1]), packed([2, 7])
+    x, context = torch.randn(len(queries[0].positions), 16), torch.randn(len(keys[0].positions), 16)
+    ours, expected = (attention(x, context, layout_of(*both)) for both in zip(queries, keys, strict=True))
     torch.testing.assert_close(ours[:4], expected[:4], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     "differs",
     [
-        {"device": torch.device("cpu")},
+        {"device": "cpu"},
         {"dtype": torch.float32},
         {"d_v": 8},
         {"d_k": 12, "d_v": 12},
-        {"dropout": 0.1},
+        {"kernel": FullAttention(dropout=0.1)},
+        {"kernel": AlibiAttention()},
         {"capability": (7, 5)},
     ],
 )
 def test_where_the_kernel_is_available(differs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "d_k": 64, "d_v": 64, "dropout": 0.0}
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    assert available(**given)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: differs.get("capability", (9, 0)))
-    assert not available(**{**given, **{name: value for name, value in differs.items() if name in given}})
+    def available(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **changed: Any) -> bool:
+        capability = changed.pop("capability", (9, 0))
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        attention = MultiHeadAttention(8, 2, **{"d_k": 64, "d_v": 64, "kernel": FullAttention(), **changed})
+        return VariableLength.available(attention, torch.device(device), dtype)
+
+    assert available()
+    assert not available(**differs)

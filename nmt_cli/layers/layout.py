@@ -1,0 +1,181 @@
+"""Where the rows of a batch are, and which keys each query sees: the layouts of attention (section 3.2.3).
+
+Everything else in a layer computes the rows one by one. In training they are real tokens. A kernel gets padded
+sentences, or PyTorch's attention for sentences of different lengths gets the rows on a GPU. In decoding the rows are
+the newest positions of hypotheses, and the keys of earlier ones are in caches.
+
+Letters: B sentences, T queries and S keys of each, N rows of queries and M of keys, H heads; in a decoding step, A
+sentences, W hypotheses of each, N = A * W, C columns of a cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from nmt_cli.errors import UsageError
+from nmt_cli.layers.attention import AttentionMask, Kernel, Layout, MultiHeadAttention
+from nmt_cli.packing import Packing
+
+
+def layout_of(queries: Packing, keys: Packing, causal: bool = False) -> Layout:
+    """Return the layout of attention from the rows of `queries` to those of `keys`."""
+    return Padded.of(queries, keys, causal) if queries.starts is None else VariableLength(queries, keys, causal)
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Rows that are padded sentences while a kernel computes their attention."""
+
+    queries: Packing
+    keys: Packing
+    mask: AttentionMask
+
+    @property
+    def tokens(self) -> int:
+        """See `Layout`."""
+        return len(self.queries.places)
+
+    @classmethod
+    def of(cls, queries: Packing, keys: Packing, causal: bool = False) -> Self:
+        """See `layout_of`. A causal mask needs no padding, which is on the right, after every real query."""
+        return cls(queries, keys, AttentionMask(None if causal else keys.padding(), causal))
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`."""
+        packings = (self.queries, self.keys, self.keys)
+        rows = zip(packings, (query, key, value), strict=True)
+        query, key, value = (packing.unpack(each).transpose(1, 2) for packing, each in rows)  # [B, H, T or S, d]
+        query, key = (kernel.placed(each, torch.arange(each.size(2), device=each.device)) for each in (query, key))
+        return self.queries.pack(self.compute(kernel, query, key, value).transpose(1, 2))
+
+    def compute(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return the kernel's output, if it has the right shape."""
+        heads: Tensor = kernel(query, key, value, self.mask)
+        if heads.shape != (expected := (*query.shape[:3], value.size(3))):
+            name = type(kernel).__qualname__
+            raise UsageError(f"the attention kernel {name} returned {list(heads.shape)}, expected {list(expected)}")
+        return heads
+
+
+@dataclass(frozen=True)
+class Recorded(Padded):
+    """Padded sentences, with the weights [B, H, T, S] of each layer whose attention was computed."""
+
+    weights: list[Tensor] = field(default_factory=list)
+
+    def compute(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Keep the weights, too."""
+        self.weights.append(kernel.weights(query, key, self.mask))
+        return super().compute(kernel, query, key, value)
+
+
+@dataclass(frozen=True)
+class VariableLength:
+    """Rows for PyTorch's attention over sentences of different lengths; the packings have `starts`."""
+
+    queries: Packing
+    keys: Packing
+    causal: bool
+    tokens: ClassVar[None] = None  # no layer of these rows needs their number
+
+    @staticmethod
+    def available(attention: MultiHeadAttention, device: torch.device, dtype: torch.dtype) -> bool:
+        """Return whether this device computes this attention so."""
+        return (
+            device.type == "cuda"
+            and torch.cuda.get_device_capability(device) >= (8, 0)
+            and dtype in (torch.bfloat16, torch.float16)
+            and attention.d_k == attention.d_v
+            and attention.d_k % 8 == 0
+            and attention.d_k <= 256
+            and attention.kernel.window is not None
+            and attention.kernel.dropout.rate == 0.0
+        )
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`."""
+        queries, keys, window = self.queries, self.keys, kernel.window
+        assert queries.starts is not None
+        assert keys.starts is not None
+        assert window is not None
+        query, key = kernel.placed(query, queries.positions[:, None]), kernel.placed(key, keys.positions[:, None])
+        sentences = (queries.starts, keys.starts, queries.longest, keys.longest)
+        from torch.nn.attention.varlen import varlen_attn  # not at the top: it imports the compiler, which is large
+
+        output = varlen_attn(query, key, value, *sentences, window_size=(window, 0 if self.causal else window))
+        assert isinstance(output, Tensor)
+        return output
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest positions of hypotheses, with keys [A, H, S, d_k] and values [A, H, S, d_v] of their sentences."""
+
+    mask: AttentionMask
+    tokens: ClassVar[None] = None  # all
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`."""
+        return _rows(kernel(_by_sentence(query, len(key)), key, value, self.mask))
+
+
+class Step:
+    """What all layers need in one step: `columns` [A, W, C] is 0 where a hypothesis sees a column, and -inf elsewhere.
+
+    The columns are those of the newest positions, the last W, and all that a cache had before.
+    """
+
+    def __init__(self, columns: Tensor, length: int, heads: int) -> None:
+        A, W, C = columns.shape
+        self.columns = columns
+        self.position = torch.full((1,), length - 1, device=columns.device)
+        alone = W == 1 and length == C  # every hypothesis sees every column
+        self.mask = AttentionMask(added=None if alone else columns[:, None].expand(A, heads, W, C).contiguous())
+
+    @cached_property
+    def own(self) -> Tensor:
+        """The columns [A, W, length] of each hypothesis' past, in the order of positions."""
+        return (self.columns == 0).nonzero()[:, 2].view(*self.columns.shape[:2], -1)
+
+
+@dataclass(frozen=True)
+class Cached:
+    """The newest positions of hypotheses, which attend to their own pasts and enter the cache of a layer."""
+
+    step: Step
+    cache: Tensor  # keys and values [A, H, at least C, d_k + d_v]
+    tokens: ClassVar[None] = None
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`."""
+        A, W, C = self.step.columns.shape
+        query, key, value = _by_sentence(query, A), _by_sentence(key, A), _by_sentence(value, A)
+        query, key = kernel.placed(query, self.step.position), kernel.placed(key, self.step.position)
+        torch.cat([key, value], 3, out=self.cache.narrow(2, C - W, W))
+        keys, values = self.cache.narrow(2, 0, C).tensor_split((key.size(3),), 3)
+        if kernel.any_order:
+            return _rows(kernel(query, keys, values, self.step.mask))
+        T = self.step.own.size(2)
+        index = self.step.own.view(A, 1, W * T, 1).expand(A, keys.size(1), W * T, self.cache.size(3))
+        past = (
+            self.cache.gather(2, index).view(A, -1, W, T, self.cache.size(3)).transpose(1, 2).flatten(0, 1)
+        )  # [N, H, T, d_k + d_v]
+        keys, values = past.tensor_split((key.size(3),), 3)
+        heads: Tensor = kernel(_rows(query)[:, :, None], keys, values, AttentionMask(causal=True, offset=T - 1))
+        return heads[:, :, 0]
+
+
+def _by_sentence(rows: Tensor, sentences: int) -> Tensor:
+    """[N, H, width] -> [A, H, W, width]."""
+    N, H, width = rows.shape
+    return rows.view(sentences, N // sentences, H, width).transpose(1, 2)
+
+
+def _rows(heads: Tensor) -> Tensor:
+    """[A, H, W, width] -> [N, H, width]."""
+    return heads.transpose(1, 2).flatten(0, 1)
