@@ -58,6 +58,11 @@ class Packing:
         firsts = torch.from_numpy(np.cumsum([0, *lengths, rows - len(places)], dtype=np.int32))
         return replace(packing, starts=firsts, longest=_rounded(int(firsts.diff().max()), GPU_MULTIPLE))
 
+    @property
+    def full(self) -> bool:
+        """Whether there is neither padding nor filler, as in a single sentence: rows and places are the same."""
+        return len(self.places) == len(self.positions) == self.shape[0] * self.shape[1]
+
     def ids(self, padded: Tensor, filler: int) -> Tensor:
         """[B, T] -> [N]: the ids of the rows."""
         return _filled(padded.flatten()[self.places], len(self.positions), filler)
@@ -70,12 +75,16 @@ class Packing:
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [N, ...], with zeros as filler."""
         N, shape = len(self.positions), padded.shape[2:]
+        if self.full:
+            return padded.flatten(0, 1)
         rows: Tensor = _Move.apply(padded.flatten(0, 1).flatten(1), self.places, N, _packed, _unpacked)  # type: ignore[no-untyped-call]
         return rows.view(N, *shape)
 
     def unpack(self, rows: Tensor) -> Tensor:
         """[N, ...] -> [B, T, ...], with zeros for padding."""
         B, T = self.shape
+        if self.full:
+            return rows.view(B, T, *rows.shape[1:])
         arguments = rows.flatten(1), self.places, B * T, _unpacked, _packed
         padded: Tensor = _Move.apply(*arguments)  # type: ignore[no-untyped-call]
         return padded.view(B, T, *rows.shape[1:])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,6 @@ class AttentionMask:
     padding: Tensor | None = None  # [B, S], True where the key is padding
     causal: bool = False  # a query attends to no key after its own position
     offset: int = 0  # position of the first query among the keys; in a decoding step, the length of the cache
-    added: Tensor | None = None  # [B, H, T or 1, S] of 0 and -inf, in place of all this, for keys in any order
 
     def distances(self, query: Tensor, key: Tensor) -> Tensor:
         """Return how far each key is after each query, negative if it is before it: [T, S]."""
@@ -55,10 +54,13 @@ class Kernel(nn.Module):
     A subclass has a `forward`, whose output for a query is a weighted mean of the values, and what else differs.
     """
 
-    any_order: ClassVar[bool] = False
-    """Whether `forward` takes keys in any order, with a mask that has `added`: decoding need not sort them."""
     window: int | None = None
-    """For softmax attention over so many positions on each side, -1 for all: a GPU may compute it without `forward`."""
+    """For softmax attention over so many positions on each side, -1 for all: it may be computed without `forward`."""
+
+    def __init_subclass__(cls) -> None:
+        """A class with another `forward` than its base class does not inherit the window."""
+        if "forward" in vars(cls) and "window" not in vars(cls):
+            cls.window = None
 
     def __init__(self, config: Any = None, *, dropout: float = 0.0, **widths: int) -> None:
         super().__init__()
@@ -95,11 +97,7 @@ def softmax_weights(query: Tensor, key: Tensor, mask: AttentionMask, bias: Tenso
     Args:
         bias: broadcasts to [B, H, T, S].
     """
-    scale = query.size(-1) ** -0.5
-    if mask.added is not None:  # one operation, which decoding needs
-        added, queries, keys = mask.added.flatten(0, 1), query.flatten(0, 1) * scale, key.flatten(0, 1)
-        return torch.baddbmm(added, queries, keys.mT).softmax(-1).view(*query.shape[:3], -1)
-    scores = torch.matmul(query * scale, key.mT)
+    scores = torch.matmul(query * query.size(-1) ** -0.5, key.mT)
     if bias is not None:
         scores = scores + bias
     allowed = mask.allowed(query, key)
@@ -117,12 +115,11 @@ class FullAttentionConfig:
 class FullAttention(Kernel):
     """Scaled dot-product attention, equation 1: softmax(Q K^T / sqrt(d_k)) V."""
 
-    any_order = True
     window = -1
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
-        if query.device.type == "cpu" or mask.added is not None:  # at these lengths, faster than PyTorch's fused kernel
+        if query.device.type == "cpu":  # at these lengths, faster than PyTorch's fused kernel
             return torch.matmul(self.dropout(softmax_weights(query, key, mask)), value)
         causal = mask.causal and query.size(2) > 1
         allowed = mask.allowed(query, key) if mask.padding is not None or (causal and mask.offset > 0) else None
@@ -163,8 +160,7 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads, self.d_k, self.d_v, self.cross = num_heads, d_k, d_v, cross
-        self.widths = {"q": num_heads * d_k, "k": num_heads * d_k, "v": num_heads * d_v}
-        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, width, bias=biases) for width in self.widths.values())
+        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, num_heads * width, bias=biases) for width in (d_k, d_k, d_v))
         self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
         self.frozen: dict[str, Product] = {}  # by the letters of the projections in it
@@ -184,8 +180,9 @@ class MultiHeadAttention(nn.Module):
     def heads(self, x: Tensor, letters: str) -> list[Tensor]:
         """Queries "q", keys "k" and values "v" of `x` [N, d_model], in one product: [N, H, d_k or d_v] each."""
         projected = self.frozen[letters](x) if self.frozen else F.linear(x, *self._joined(letters))
-        heads = projected.split_with_sizes([self.widths[letter] for letter in letters], 1)
-        return [each.view(-1, self.num_heads, each.size(1) // self.num_heads) for each in heads]
+        H, widths = self.num_heads, [self.d_v if letter == "v" else self.d_k for letter in letters]
+        heads = projected.split_with_sizes([H * width for width in widths], 1)
+        return [each.view(-1, H, width) for each, width in zip(heads, widths, strict=True)]
 
     def frozen_parts(self, product: Callable[..., Product]) -> dict[str, Any]:
         """See `frozen`."""

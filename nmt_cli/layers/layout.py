@@ -43,7 +43,7 @@ class Padded:
     @classmethod
     def of(cls, queries: Packing, keys: Packing, causal: bool = False) -> Self:
         """See `layout_of`. A causal mask needs no padding, which is on the right, after every real query."""
-        return cls(queries, keys, AttentionMask(None if causal else keys.padding(), causal))
+        return cls(queries, keys, AttentionMask(None if causal or keys.full else keys.padding(), causal))
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
@@ -116,12 +116,12 @@ class VariableLength:
 class Newest:
     """The newest positions of hypotheses, with keys [A, H, S, d_k] and values [A, H, S, d_v] of their sentences."""
 
-    mask: AttentionMask
+    mask: Tensor  # broadcasts to [A * H, W, S]: 0 where a hypothesis sees a key, and -inf elsewhere
     tokens: ClassVar[None] = None  # all
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
-        return _rows(kernel(_by_sentence(query, len(key)), key, value, self.mask))
+        return _softmax_attention(_by_sentence(query, len(key)), key, value, self.mask)
 
 
 class Step:
@@ -135,7 +135,7 @@ class Step:
         self.columns = columns
         self.position = torch.full((1,), length - 1, device=columns.device)
         alone = W == 1 and length == C  # every hypothesis sees every column
-        self.mask = AttentionMask(added=None if alone else columns[:, None].expand(A, heads, W, C).contiguous())
+        self.mask = columns[:1, :, :1] if alone else columns[:, None].expand(A, heads, W, C).flatten(0, 1)
 
     @cached_property
     def own(self) -> Tensor:
@@ -154,20 +154,25 @@ class Cached:
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
         A, W, C = self.step.columns.shape
-        query, key, value = _by_sentence(query, A), _by_sentence(key, A), _by_sentence(value, A)
         query, key = kernel.placed(query, self.step.position), kernel.placed(key, self.step.position)
-        torch.cat([key, value], 3, out=self.cache.narrow(2, C - W, W))
-        keys, values = self.cache.narrow(2, 0, C).tensor_split((key.size(3),), 3)
-        if kernel.any_order:
-            return _rows(kernel(query, keys, values, self.step.mask))
+        _, H, d_k = query.shape
+        self.cache[:, :, C - W : C] = _by_sentence(torch.cat([key, value], 2), A)
+        if kernel.window == -1:
+            keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
+            return _softmax_attention(_by_sentence(query, A), keys, values, self.step.mask)
         T = self.step.own.size(2)
-        index = self.step.own.view(A, 1, W * T, 1).expand(A, keys.size(1), W * T, self.cache.size(3))
-        past = (
-            self.cache.gather(2, index).view(A, -1, W, T, self.cache.size(3)).transpose(1, 2).flatten(0, 1)
-        )  # [N, H, T, d_k + d_v]
-        keys, values = past.tensor_split((key.size(3),), 3)
-        heads: Tensor = kernel(_rows(query)[:, :, None], keys, values, AttentionMask(causal=True, offset=T - 1))
+        index = self.step.own.view(A, 1, W * T, 1).expand(A, H, W * T, self.cache.size(3))
+        past = self.cache.gather(2, index).unflatten(2, (W, T)).transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
+        mask = AttentionMask(causal=True, offset=T - 1)
+        heads: Tensor = kernel(query[:, :, None], past[..., :d_k], past[..., d_k:], mask)
         return heads[:, :, 0]
+
+
+def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """Equation 1, with `mask` [A * H, W, S] of 0 and -inf: [A, H, W or S, width] -> [N, H, d_v]. The keys need no order."""
+    A, H, W, d_k = query.shape
+    scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=d_k**-0.5)
+    return _rows(torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view(A, H, W, -1))
 
 
 def _by_sentence(rows: Tensor, sentences: int) -> Tensor:

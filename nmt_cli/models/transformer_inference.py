@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from nmt_cli.interfaces import PAD
-from nmt_cli.layers.attention import AttentionMask
 from nmt_cli.layers.frozen import frozen, frozen_linear
 from nmt_cli.layers.layout import Cached, Newest, Step
 from nmt_cli.packing import Packing
@@ -106,7 +105,7 @@ class TransformerInference:
         x = model.target_embedding(tokens) + model.target_positions(state.length, 1)
         state.extend()
         step = Step(state.mask, state.length, state.source[0].size(1))
-        across = Newest(AttentionMask(added=state.source_mask))
+        across = Newest(x.new_zeros(1, 1, 1) if state.source_mask is None else state.source_mask.flatten(0, 1))
         for layer, source, cache in zip(model.decoder, state.source, state.target, strict=True):
             memory = source.tensor_split((layer.cross_attention.d_k,), 3)
             x = layer(x, memory, Cached(step, cache), across)

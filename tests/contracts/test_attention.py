@@ -98,14 +98,16 @@ def test_it_counts_its_operations(make_kernel: Callable[..., Any]) -> None:
     assert kernel.flops(lengths, 2 * (D_K + D_V)) == 2 * both
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
-def test_keys_may_have_any_order_if_it_says_so(make_kernel: Callable[..., Any]) -> None:
-    """The mask is what decoding adds to the scores."""
-    kernel, (query, key, value) = make_kernel(), drawn()
-    if not kernel.any_order:
+def test_the_window_says_what_is_computed(make_kernel: Callable[..., Any], causal: bool) -> None:
+    """Decoding and GPUs compute softmax attention of a known window by other means."""
+    mask, kernel = AttentionMask(PADDING, causal), make_kernel()
+    if kernel.window is None:
         return
-    order = torch.randperm(N, generator=torch.Generator().manual_seed(0))
-    added = torch.zeros(B, H, 1, N).masked_fill(PADDING[:, None, None], -torch.inf)
-    expected = kernel(query, key, value, AttentionMask(PADDING))
-    found = kernel(query, key[:, :, order], value[:, :, order], AttentionMask(added=added[..., order]))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    query, key, value = drawn()
+    distances = mask.distances(query, key)
+    seen = mask.allowed(query, key) & (distances.abs() <= (N if kernel.window == -1 else kernel.window))
+    weights = (query @ key.mT / D_K**0.5).masked_fill(~seen, -torch.inf).softmax(-1)
+    found, real = kernel(query, key, value, mask), ~PADDING[:, None].expand(B, H, N)
+    torch.testing.assert_close(found[real], (weights @ value)[real], rtol=1e-4, atol=1e-5)
