@@ -162,14 +162,14 @@ class Cached:
             return _softmax_attention(_by_sentence(query, A), keys, values, self.step.mask)
         T = self.step.own.size(2)
         index = self.step.own.view(A, 1, W * T, 1).expand(A, H, W * T, self.cache.size(3))
-        past = self.cache.gather(2, index).unflatten(2, (W, T)).transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
+        past = self.cache.gather(2, index).view(A, H, W, T, -1).transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
         mask = AttentionMask(causal=True, offset=T - 1)
         heads: Tensor = kernel(query[:, :, None], past[..., :d_k], past[..., d_k:], mask)
         return heads[:, :, 0]
 
 
 def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Equation 1, with `mask` [A * H, W, S] of 0 and -inf: [A, H, W or S, width] -> [N, H, d_v]. The keys need no order."""
+    """Equation 1 for keys in any order: [A, H, W or S, width] and a mask [A * H, W, S] of 0 and -inf -> [N, H, d_v]."""
     A, H, W, d_k = query.shape
     scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=d_k**-0.5)
     return _rows(torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view(A, H, W, -1))
