@@ -34,7 +34,7 @@ from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.text import read_object, write_object
-from nmt_cli.interfaces import TASK_FILE, Task
+from nmt_cli.task import TASK_FILE, Task
 
 SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"

@@ -47,6 +47,7 @@ LEVELS = {
     "config": 2,
     "files": 1,
     "interfaces": 1,
+    "task": 2,
     "packing": 0,
     "registry": 1,
     "presets": 1,

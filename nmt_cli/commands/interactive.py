@@ -15,7 +15,7 @@ from rich.text import Text
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import counted
-from nmt_cli.interfaces import Task
+from nmt_cli.task import Task
 
 
 def converse(translator: Translator) -> None:

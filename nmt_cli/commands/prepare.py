@@ -34,9 +34,9 @@ from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, components_in, values_of
-from nmt_cli.interfaces import TASK_FILE, Task
 from nmt_cli.registry import REQUIRED, option
 from nmt_cli.streams import say, warn
+from nmt_cli.task import TASK_FILE, Task
 
 TASK = "task"
 DEFAULT_TASK = "translation"

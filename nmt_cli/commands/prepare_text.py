@@ -20,7 +20,7 @@ from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes, pair_ha
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
 from nmt_cli.data.marks import Found, MarkedLines, marks_of
 from nmt_cli.errors import DataError
-from nmt_cli.interfaces import Example, Task
+from nmt_cli.task import Example, Task
 
 Mask = npt.NDArray[np.bool_]
 

@@ -19,9 +19,10 @@ from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
-from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, Task
+from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import argument, option
+from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of

@@ -26,8 +26,9 @@ from nmt_cli.config import RunConfig, resolve
 from nmt_cli.device import choose_device
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError, counted
-from nmt_cli.interfaces import CountsFlops, Schedule, Task
+from nmt_cli.interfaces import CountsFlops, Schedule
 from nmt_cli.streams import say
+from nmt_cli.task import Task
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import Length, highest_rate
 from nmt_cli.training.optimizer_state import dump

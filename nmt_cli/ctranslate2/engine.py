@@ -23,7 +23,8 @@ from nmt_cli.decoding.workers import default_workers
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.export.writing import fingerprint_of, record_of, write_export
 from nmt_cli.files.staging import alone
-from nmt_cli.interfaces import BOS, EOS, FREE, PAD, SPECIAL_SYMBOLS, Hypothesis, Model, Task
+from nmt_cli.interfaces import BOS, EOS, FREE, PAD, SPECIAL_SYMBOLS, Hypothesis, Model
+from nmt_cli.task import Task
 
 FORMAT = "ctranslate2"
 POSITIONS = 2048  # rows of an export's tables of positions: the longest source and the longest output, with EOS

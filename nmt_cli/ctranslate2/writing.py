@@ -22,9 +22,10 @@ from nmt_cli.ctranslate2.engine import POSITIONS, CTranslate2Engine, load_engine
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.export.comparison import Comparison, expressible
-from nmt_cli.interfaces import BOS, EOS, SPECIAL_SYMBOLS, UNK, Task
+from nmt_cli.interfaces import BOS, EOS, SPECIAL_SYMBOLS, UNK
 from nmt_cli.layers.sublayer import FeedForward
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
+from nmt_cli.task import Task
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
 

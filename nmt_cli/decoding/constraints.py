@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.interfaces import FREE, UNK, Constraint, Prefix, Task
+from nmt_cli.interfaces import FREE, UNK, Constraint, Prefix
+from nmt_cli.task import Task
 
 
 def constraint_of(

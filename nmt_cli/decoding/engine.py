@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.interfaces import FREE, Hypothesis, Model, Prefix, Task
+from nmt_cli.interfaces import FREE, Hypothesis, Model, Prefix
+from nmt_cli.task import Task
 
 if TYPE_CHECKING:  # `nmt translate --help` lists the engines, and needs no torch
     import torch

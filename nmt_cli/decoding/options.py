@@ -9,8 +9,8 @@ from typing import Any
 
 from nmt_cli.config import check_values, flag
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import Task
 from nmt_cli.registry import group, option
+from nmt_cli.task import Task
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 

@@ -19,7 +19,8 @@ from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.sampling import sample
 from nmt_cli.device import bound_product_cache, in_halves, is_out_of_memory
 from nmt_cli.errors import CheckpointError, NmtError, UsageError
-from nmt_cli.interfaces import EOS, FREE, Decodable, Hypothesis, Model, Task
+from nmt_cli.interfaces import EOS, FREE, Decodable, Hypothesis, Model
+from nmt_cli.task import Task
 
 
 @dataclass(frozen=True)

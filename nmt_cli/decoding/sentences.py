@@ -17,7 +17,8 @@ from itertools import chain, islice
 
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Task
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
+from nmt_cli.task import Task
 
 Advance = Callable[[Sequence[str]], None]  # called with the lines that are done since the last call
 

@@ -19,7 +19,8 @@ from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import FREE, UNK, Hypothesis, Prefix, Task
+from nmt_cli.interfaces import FREE, UNK, Hypothesis, Prefix
+from nmt_cli.task import Task
 
 LARGEST_BATCH = {"cpu": 128, "cuda": 512}
 """Hypotheses in a batch: a CPU is as fast with 128 as with more. Bounds the log-probabilities [128, V] of a step."""

@@ -13,7 +13,8 @@ import torch
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import read_lines
-from nmt_cli.interfaces import BOS, EOS, UNK, Model, ShowsAttention, Task
+from nmt_cli.interfaces import BOS, EOS, UNK, Model, ShowsAttention
+from nmt_cli.task import Task
 
 
 def read_dictionary(path: Path) -> dict[str, str]:

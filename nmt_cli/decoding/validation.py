@@ -10,7 +10,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.interfaces import Task
+from nmt_cli.task import Task
 
 
 def translation_scores(model: Any, task: Task, corpus: Corpus, device: torch.device) -> dict[str, float]:

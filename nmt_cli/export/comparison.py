@@ -15,9 +15,10 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.interfaces import EOS, Task
+from nmt_cli.interfaces import EOS
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.registry import component_of
+from nmt_cli.task import Task
 
 TOLERANCE = 1e-3  # the one for float32 products in different orders
 

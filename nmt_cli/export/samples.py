@@ -9,7 +9,8 @@ from pathlib import Path
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import SPECIAL_SYMBOLS, Task
+from nmt_cli.interfaces import SPECIAL_SYMBOLS
+from nmt_cli.task import Task
 from nmt_cli.training.run_directory import read_config
 
 LINES = 32  # maximum number of lines

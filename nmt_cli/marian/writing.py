@@ -19,10 +19,11 @@ from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.comparison import Comparison, expressible, refuse
 from nmt_cli.files.text import write_object
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, Task
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import MarianPieces
 from nmt_cli.marian.weights import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
 from nmt_cli.models.transformer import Transformer
+from nmt_cli.task import Task
 
 POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
 TOLERANCE = 1e-4  # largest difference of two log-probabilities of a token

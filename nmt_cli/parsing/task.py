@@ -12,13 +12,14 @@ from nmt_cli.data import subwords
 from nmt_cli.data.cleaning import NUL, TOO_LONG
 from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
-from nmt_cli.interfaces import SPECIAL_SYMBOLS, Example
+from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS
 from nmt_cli.parsing.linearisation import repair
 from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols
 from nmt_cli.parsing.trees import line_tree, line_words, read_clean_trees, retagged, tree_line, treebank_files
 from nmt_cli.registry import option, register
+from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
 
 if TYPE_CHECKING:

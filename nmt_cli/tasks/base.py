@@ -17,7 +17,7 @@ from nmt_cli.config import flag, restored, with_settings_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import write_object
-from nmt_cli.interfaces import TASK_FILE, Task
+from nmt_cli.task import TASK_FILE, Task
 
 SCHEMA = 1
 

@@ -19,8 +19,9 @@ from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, read_parallel
 from nmt_cli.files.text import find_file
-from nmt_cli.interfaces import Example, Prefix
+from nmt_cli.interfaces import Prefix
 from nmt_cli.registry import option, register
+from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
 
 if TYPE_CHECKING:

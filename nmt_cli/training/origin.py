@@ -16,8 +16,8 @@ from torch import Tensor
 from nmt_cli import checkpoint
 from nmt_cli.config import RunConfig, flag, flatten
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.interfaces import Task
 from nmt_cli.registry import component_of
+from nmt_cli.task import Task
 from nmt_cli.training.run_directory import CONFIG, read_config
 
 KINDS = ("model", "attention")  # the components that a run takes over from its origin

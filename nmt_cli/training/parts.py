@@ -10,7 +10,8 @@ import torch
 
 from nmt_cli.data.batching import BatchPlan, Indices
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.interfaces import Criterion, Schedule, Task
+from nmt_cli.interfaces import Criterion, Schedule
+from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.length import Length
 

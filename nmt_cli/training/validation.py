@@ -12,7 +12,8 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.device import autocast
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import Criterion, Task
+from nmt_cli.interfaces import Criterion
+from nmt_cli.task import Task
 
 LOSS = "loss"  # the measure that every task has, and the only one of which less is better
 _TOKENS = 4096  # of a batch, on each side

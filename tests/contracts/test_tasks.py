@@ -15,7 +15,8 @@ import pytest
 from nmt_cli import registry
 from nmt_cli.checkpoint import load_task
 from nmt_cli.errors import DataError
-from nmt_cli.interfaces import EOS, PAD, TASK_FILE, Task
+from nmt_cli.interfaces import EOS, PAD
+from nmt_cli.task import TASK_FILE, Task
 
 
 class Sample(NamedTuple):

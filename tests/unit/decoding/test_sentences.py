@@ -16,7 +16,8 @@ from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.sentences import splitter
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import EOS, Task
+from nmt_cli.interfaces import EOS
+from nmt_cli.task import Task
 
 PARAGRAPH = "Tom lives in Boston. He is a teacher.  Dr. Smith, e.g., is not! Is he?"
 SENTENCES = ["Tom lives in Boston. ", "He is a teacher.  ", "Dr. Smith, e.g., is not! ", "Is he?"]

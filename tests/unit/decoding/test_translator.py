@@ -17,9 +17,10 @@ from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.interfaces import EOS, UNK, Task
+from nmt_cli.interfaces import EOS, UNK
 from nmt_cli.layers.attention import FullAttentionConfig
 from nmt_cli.models.transformer import Transformer, TransformerConfig
+from nmt_cli.task import Task
 
 ALPHABET = "abcdefgh"
 

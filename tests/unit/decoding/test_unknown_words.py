@@ -17,7 +17,8 @@ from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import BOS, EOS, UNK, Example
+from nmt_cli.interfaces import BOS, EOS, UNK
+from nmt_cli.task import Example
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 CPU = torch.device("cpu")

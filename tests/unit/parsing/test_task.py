@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from toy_trees import treebank
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import EOS, UNK, Constraint, Example
+from nmt_cli.interfaces import EOS, UNK, Constraint
 from nmt_cli.parsing.symbols import LINEARISATIONS
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.parsing.trees import line_tree, line_words, parse_trees, read_clean_trees, retagged, tree_line
+from nmt_cli.task import Example
 
 TREES = treebank(60, 20, 0)
 KINDS = [

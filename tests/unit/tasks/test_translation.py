@@ -12,7 +12,8 @@ import pytest
 
 from nmt_cli.data.subwords import KINDS
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.interfaces import UNK, Example
+from nmt_cli.interfaces import UNK
+from nmt_cli.task import Example
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 

@@ -1,0 +1,201 @@
+"""Tasks: how text becomes ids, ids become text, and outputs are scored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from nmt_cli.interfaces import Constraint, Prefix, joined
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Sentences
+
+TASK_FILE = "task.json"  # the file in a task's directory that names the task and holds its settings
+
+
+class Example(NamedTuple):
+    """A pair of raw lines and its place for messages, such as `train.en:17`."""
+
+    source: str
+    target: str
+    place: str
+
+
+class Task(ABC):
+    """Text to ids and back, and the score of outputs. A task is saved in prepared data and in every checkpoint.
+
+    `nmt prepare` builds a task without vocabularies, calls the first group of methods in the order below, and copies
+    the task to worker processes, so it must be picklable. Training and decoding use the second group.
+    """
+
+    name: ClassVar[str]
+    default_beam: ClassVar[int] = 4  # section 6.1
+    default_alpha: ClassVar[float] = 0.6
+    presets: ClassVar[Sequence[str]] = ()
+    """Presets for corpora of different sizes, the largest model first."""
+    measures: ClassVar[Sequence[str]] = ()
+    """The scores of `evaluate` that can choose the best checkpoint of a run: larger is better."""
+
+    # Preparing data.
+
+    @abstractmethod
+    def files(self, prefix: str) -> list[Path]:
+        """Return the input files of `prefix`; raise a `DataError` if one is missing."""
+
+    @abstractmethod
+    def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
+        """Yield the raw pairs of `prefix`, the same at each call; pass the bytes read since last time to `consumed`."""
+
+    def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Sized]:
+        """Yield the pairs of `read` in blocks of fixed sizes, which `examples` decodes in a worker process.
+
+        The length of a block is its number of pairs. A task whose `read` takes long may override both.
+        """
+        stream = self.read(prefix, consumed)
+        while block := list(islice(stream, 1000)):
+            yield block
+
+    def examples(self, block: Any) -> list[Example]:
+        """Return the pairs of a block."""
+        return list(block)
+
+    def rejection(self, example: Example) -> str | None:
+        """Return a short reason to drop the pair from the training set, or None. Called for every pair."""
+        return None
+
+    @property
+    def sample_pairs(self) -> int:
+        """The maximum number of pairs that `learn` needs."""
+        return 1_000_000
+
+    def normalise(self, example: Example) -> tuple[str, str]:
+        """Return the pair as the vocabularies see it. Runs in worker processes."""
+        return example.source, example.target
+
+    @abstractmethod
+    def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Learn the vocabularies from normalised pairs, at least one; `pairs` may be iterated several times."""
+
+    @abstractmethod
+    def adopt(self, saved: Any, chosen: Collection[str] = ()) -> None:
+        """Take the vocabularies of `saved`, a loaded task of the same class, instead of learning them.
+
+        Raise a UsageError if they contradict the settings; `chosen` names the settings that the user gave.
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Return the task's entry in the manifest: settings, library versions, vocabulary fingerprints."""
+        return {"name": self.name}
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write everything that `load` needs to the existing directory `folder`."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: Path) -> Task:
+        """Read the task that `save` wrote."""
+
+    # Training and decoding.
+
+    @property
+    @abstractmethod
+    def source_vocabulary_size(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def target_vocabulary_size(self) -> int: ...
+
+    @property
+    def shared_vocabulary(self) -> bool:
+        """Whether source and target ids mean the same, so that one matrix serves all embeddings (section 3.4)."""
+        return False
+
+    @property
+    def source_language(self) -> str | None:
+        """The language of source text, for splitting it into sentences; None if only single sentences are tasks."""
+        return None
+
+    @abstractmethod
+    def encode_source(self, line: str) -> list[int]:
+        """Return the ids of an input line, without EOS."""
+
+    @abstractmethod
+    def encode_target(self, line: str) -> list[int]:
+        """Return the ids of a target line, without EOS."""
+
+    def encode_sources(self, lines: Sequence[str]) -> Sentences:
+        """Return what `encode_source` returns for each line. Runs in worker processes."""
+        return joined([self.encode_source(line) for line in lines])
+
+    def encode_targets(self, lines: Sequence[str]) -> Sentences:
+        """Return what `encode_target` returns for each line. Runs in worker processes."""
+        return joined([self.encode_target(line) for line in lines])
+
+    def encode_prefix(self, line: str) -> Prefix:
+        """Return how an output begins that must begin with the text `line`: by default, with all its ids."""
+        return Prefix(self.encode_target(line), "")
+
+    def continuations(self, rest: str) -> Mapping[int, str]:
+        """Return the target ids that may come next where `rest` must follow, each with what then is left of `rest`.
+
+        Needed by tasks whose `encode_prefix` returns a `rest`.
+        """
+        return {}
+
+    @abstractmethod
+    def source_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the written form of each source id."""
+
+    @abstractmethod
+    def target_tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the written form of each target id."""
+
+    def difference(self, other: Task) -> str | None:
+        """Return what gives a text other ids in `other`, such as "source vocabulary", or None."""
+        for side in ("source", "target"):
+            ours, theirs = (
+                (task.name, getattr(task, f"{side}_tokens")(range(getattr(task, f"{side}_vocabulary_size"))))
+                for task in (self, other)
+            )
+            if ours != theirs:
+                return f"{side} vocabulary"
+        return None
+
+    def source_words(self, line: str) -> list[str] | None:
+        """Return the words of an input line as written, one for each id; None if ids may be of parts of words."""
+        return None
+
+    def join_words(self, words: Sequence[str]) -> str:
+        """Return the output line of target words, for tasks that have `source_words`."""
+        return " ".join(words)
+
+    @abstractmethod
+    def decode_target(self, ids: Sequence[int], source: str) -> str:
+        """Return the output line for the ids of a hypothesis; `source` is the input line."""
+
+    def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
+        """Return the output line and the number of repairs of each kind, for tasks that correct malformed outputs."""
+        return self.decode_target(ids, source), {}
+
+    def constraint(self, sources: Sequence[str], limits: Sequence[int], device: Any) -> Constraint | None:
+        """Return the constraint of `--constrained` for these input lines, or None if the task has none.
+
+        `limits` are the maximum numbers of output tokens, without EOS.
+        """
+        return None
+
+    def drawing(self, text: str) -> Any:
+        """Return an output line as a rich renderable for terminals, or None to print the line itself."""
+        return None
+
+    def max_length(self, source_length: int) -> int:
+        """Return the maximum output length for a source of that many ids (section 6.1: input length + 50)."""
+        return source_length + 50
+
+    @abstractmethod
+    def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
+        """Return corpus scores by name, of output lines against raw reference lines."""
