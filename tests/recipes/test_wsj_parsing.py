@@ -20,9 +20,9 @@ def test_smoke_from_trees_to_the_table_and_again(recipes: Path, bash: Bash, tmp_
     assert ["test, constrained: repairs", "", "none", ""] in rows
     assert "nothing about quality" in first.stdout
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == first.stdout
-    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.ptb")}
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ptb")}
     assert bash(*flags, cwd=tmp_path).stdout == first.stdout
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.ptb")} == written
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.ptb")} == written
 
 
 def test_silver_trees_are_added_to_the_training_set(dry: Bash, calls: Callable[[], list[str]], tmp_path: Path) -> None:
