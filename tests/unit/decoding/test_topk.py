@@ -27,7 +27,8 @@ def test_the_best_values_and_their_columns_with_many_ties(width: int, k: int, le
 
 @pytest.mark.parametrize("width", [7, 1000, 37000])
 def test_equals_topk_where_no_values_are_equal(width: int) -> None:
-    scores = torch.stack([torch.randperm(width).float() / 7 - 100 for _ in range(4)])
+    rows = [torch.arange(width), *(torch.randperm(width) for _ in range(3))]  # of the first, the last columns are best
+    scores = torch.stack(rows).float() / 7 - 100
     values, columns = topk(scores, 5)
     expected = scores.topk(5, dim=1)
     assert torch.equal(values, expected.values)
