@@ -69,7 +69,7 @@ def note_doubtful_scores(
 ) -> None:
     """Print notes about scores that depend on case, of systems without upper case; and on Moses in other scripts."""
     cased = any("|case:mixed|" in score.signature for score in scores)
-    if cased and not all("".join(lines).islower() for _, lines in references):
+    if cased and any(line != line.lower() for _, lines in references for line in lines):
         for name, lines in systems:
             if "".join(lines).islower():
                 say(f"note: {name} has no upper case, but the references have: --metric bleu-lc does not count case")

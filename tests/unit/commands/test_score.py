@@ -173,6 +173,8 @@ def test_lower_case_where_the_reference_is_cased_is_noted(
     code, _, err = nmt_score("good", "--ref", "reference", "--metric", metric)
     assert code == 0
     assert ("note: good has no upper case" in err) is noted
+    write("uncased", ["漢字"] * 3)
+    assert "note: good has no upper case" not in nmt_score("good", "--ref", "uncased", "--metric", metric)[2]
 
 
 @pytest.mark.parametrize(("line", "metric", "noted"), [("漢字", "paper", 1), ("漢字", "bleu", 0), ("äß", "paper", 0)])
