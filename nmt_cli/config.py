@@ -269,9 +269,15 @@ def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collect
 
 
 def check_values(config: Any) -> None:
-    """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit."""
-    for field, hint in fields(type(config)):
-        _checked(field, hint, getattr(config, field.name), flag(field))
+    """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit.
+
+    Fields made by `group` have dataclasses that check themselves.
+    """
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        if "title" not in field.metadata:
+            place = flag(field) if "help" in field.metadata else field.name
+            _checked(field, hints[field.name], getattr(config, field.name), place)
 
 
 def fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:

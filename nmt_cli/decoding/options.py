@@ -32,8 +32,6 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if not isinstance(self.unknown, bool):
-            raise UsageError(f"unknown must be of type bool, not {self.unknown!r}")
 
 
 @dataclass(frozen=True)
