@@ -30,6 +30,7 @@ LEVELS = {
     "commands": 6,
     "parsing": 7,
     "table2": 4,
+    "positions": 4,
     "export": 5,
     "marian": 7,
     "ctranslate2": 7,
@@ -59,7 +60,7 @@ LEVELS = {
 }
 """The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
 
-ANNEXES = ("parsing", "table2", "marian", "ctranslate2", "export", "serving")
+ANNEXES = ("parsing", "table2", "positions", "marian", "ctranslate2", "export", "serving")
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 
 STRANGERS = ("models", "criteria", "optim", "tasks")

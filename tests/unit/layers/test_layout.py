@@ -11,12 +11,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.layers.alibi_attention import AlibiAttention
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
 from nmt_cli.layers.layout import VariableLength, layout_of
 from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
-from nmt_cli.layers.rotary_attention import RotaryAttention, RotaryAttentionConfig
 from nmt_cli.packing import Packing
+from nmt_cli.positions.alibi_attention import AlibiAttention
+from nmt_cli.positions.rotary_attention import RotaryAttention, RotaryAttentionConfig
 
 pytestmark = pytest.mark.usefixtures("variable_length_kernel")
 

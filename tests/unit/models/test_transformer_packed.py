@@ -17,10 +17,10 @@ from nmt_cli.commands.train_parts import compile_layers
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
 from nmt_cli.data.batching import collate
 from nmt_cli.interfaces import Batch, ComputesRows
-from nmt_cli.layers.alibi_attention import AlibiAttentionConfig
-from nmt_cli.layers.rotary_attention import RotaryAttentionConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.packing import Packing
+from nmt_cli.positions.alibi_attention import AlibiAttentionConfig
+from nmt_cli.positions.rotary_attention import RotaryAttentionConfig
 
 pytestmark = pytest.mark.usefixtures("variable_length_kernel")
 

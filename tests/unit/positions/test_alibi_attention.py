@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from nmt_cli.layers.alibi_attention import AlibiAttention, AlibiAttentionConfig, slopes
 from nmt_cli.layers.attention import AttentionMask
+from nmt_cli.positions.alibi_attention import AlibiAttention, AlibiAttentionConfig, slopes
 
 
 def test_published_slopes() -> None:
