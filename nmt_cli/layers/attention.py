@@ -179,18 +179,18 @@ class MultiHeadAttention(nn.Module):
 
     def heads(self, x: Tensor, letters: str) -> list[Tensor]:
         """Queries "q", keys "k" and values "v" of `x` [N, d_model], in one product: [N, H, d_k or d_v] each."""
-        projected = self.frozen[letters](x) if self.frozen else F.linear(x, *self._joined(letters))
+        projected = self.frozen[letters](x) if self.frozen else F.linear(x, *self._stacked(letters))
         H, widths = self.num_heads, [self.d_v if letter == "v" else self.d_k for letter in letters]
         heads = projected.split_with_sizes([H * width for width in widths], 1)
         return [each.view(-1, H, width) for each, width in zip(heads, widths, strict=True)]
 
     def frozen_parts(self, product: Callable[..., Product]) -> dict[str, Any]:
         """See `frozen`."""
-        joined = ("q", "kv") if self.cross else ("qkv",)
-        frozen = {letters: product(*self._joined(letters)) for letters in joined}
+        products = ("q", "kv") if self.cross else ("qkv",)
+        frozen = {letters: product(*self._stacked(letters)) for letters in products}
         return {"frozen": frozen, "w_o": product(self.w_o.weight, self.w_o.bias)}
 
-    def _joined(self, letters: str) -> tuple[Tensor, Tensor | None]:
+    def _stacked(self, letters: str) -> tuple[Tensor, Tensor | None]:
         """The weights of these projections, one below the other, and their biases."""
         linears = [getattr(self, f"w_{letter}") for letter in letters]
         if len(linears) == 1:
