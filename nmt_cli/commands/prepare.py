@@ -54,19 +54,19 @@ class PrepareOptions:
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
         REQUIRED,
-        "Training text; corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed. Repeat for "
+        "Training text. corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed. Repeat for "
         "more. PREFIX*3: every epoch has its sentences three times.",
         metavar="PREFIX[*WEIGHT]",
     )
-    valid: str | None = option(None, "Validation text; every line is kept.", metavar="PREFIX")
-    test: str | None = option(None, "Test text; every line is kept.", metavar="PREFIX")
+    valid: str | None = option(None, "Validation text. Every line is kept.", metavar="PREFIX")
+    test: str | None = option(None, "Test text. Every line is kept.", metavar="PREFIX")
     subwords_from: Path | None = option(
         None, "Use the vocabulary of prepared data, a checkpoint or a run instead of learning one.", metavar="PATH"
     )
     keep_duplicates: bool = option(False, "Keep repeated training pairs.")
     workers: int | None = option(
         None,
-        "Processes; the result does not depend on it. [default: number of cores, at most 8]",
+        "Processes. The result does not depend on it. [default: number of cores, at most 8]",
         minimum=1,
         maximum=parallel.MOST,
     )

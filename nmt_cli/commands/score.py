@@ -31,14 +31,14 @@ class ScoreOptions:
     """Score translations against references: BLEU, chrF2 and others."""
 
     hypotheses: tuple[str, ...] = argument(
-        "HYPOTHESES...", "Translations, plain or compressed; - is standard input. Several files are several systems."
+        "HYPOTHESES...", "Translations, plain or compressed (-: standard input). Several files are several systems."
     )
     references: tuple[str, ...] = option(
-        REQUIRED, "Reference translations; repeat for several.", metavar="FILE", names=("--ref",)
+        REQUIRED, "Reference translations. May be repeated.", metavar="FILE", names=("--ref",)
     )
     metrics: tuple[str, ...] = option(
         (),
-        "Metric; repeat for several: bleu, chrf, ter, paper (the paper's BLEU), decomposition (from sacreBLEU's BLEU "
+        "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (from sacreBLEU's BLEU "
         "to the paper's, one change a row), all, or a name from docs/score.md. [default: bleu, chrf]",
         names=("--metric",),
     )

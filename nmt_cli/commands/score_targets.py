@@ -42,7 +42,7 @@ class ScoreTargetsOptions(FileOptions, CheckpointOptions):
     batch_tokens: int = option(_DEFAULTS.batch_tokens, "Tokens in a batch on either side, with padding.", minimum=1)
     read_ahead: int = option(_DEFAULTS.read_ahead, "Lines read and sorted by length at once.", minimum=1)
     max_source_length: int = option(
-        _DEFAULTS.max_source_length, "Tokens used of a line on either side; the rest is left out.", minimum=1
+        _DEFAULTS.max_source_length, "Maximum tokens of a line on either side. Longer lines are truncated.", minimum=1
     )
 
 
@@ -88,8 +88,8 @@ def score_targets(options: ScoreTargetsOptions) -> None:
                 for cut, name in ((score.source_truncated, source.name), (score.target_truncated, target.name)):
                     if cut:
                         warn(
-                            f"{name}:{number}: longer than {options.max_source_length} tokens; the rest of the line is "
-                            "left out of the score (--max-source-length)"
+                            f"{name}:{number}: only the first {options.max_source_length} tokens of the line are "
+                            "scored (--max-source-length)"
                         )
     for line in totals.summary():
         note(line)

@@ -38,18 +38,18 @@ class TrainOptions:
     """Train a model, or resume a run."""
 
     data: Path | None = argument("DATA", "Prepared data: the --out of `nmt prepare`.", None)
-    out: Path | None = option(None, "Directory of the run; an earlier run is resumed.", metavar="RUN")
+    out: Path | None = option(None, "Directory of the run. An earlier run is resumed.", metavar="RUN")
     resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
     init_from: Path | None = option(
         None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
     )
-    preset: str | None = option(None, "A named model; see --list-presets.", choices=PRESETS, metavar="NAME")
+    preset: str | None = option(None, "A named model (--list-presets).", choices=PRESETS, metavar="NAME")
     config: Path | None = option(None, "Read settings from a TOML or JSON file.")
     list_presets: bool = option(False, "List the presets.")
-    dry_run: bool = option(False, "Show the configuration, the size and the cost; with DATA, measure the memory.")
+    dry_run: bool = option(False, "Show the configuration, the size, the cost and, with DATA, the memory.")
     vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)
     as_json: bool = option(False, "With --dry-run or --list-presets: print JSON.", names=("--json",))
-    verify_resume: bool = option(False, "Check on DATA that a killed run resumes exactly; keep nothing.")
+    verify_resume: bool = option(False, "Check on DATA that a killed run resumes exactly.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
 

@@ -40,13 +40,13 @@ class EngineOptions(CheckpointOptions):
 
     dtype: str = option(
         "auto",
-        "Arithmetic of matrix products; auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
+        "Arithmetic of matrix products. auto is float32. int8 and, on CPUs that have it, bfloat16 are faster, and "
         "change some outputs.",
         choices=DTYPES,
     )
     workers: int | None = option(
         None,
-        "Processes on a CPU; outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
+        "Processes on a CPU. Outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
         minimum=1,
         maximum=parallel.MOST,
     )
@@ -91,7 +91,7 @@ class FileOptions:
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None,
-        "Write this file instead of standard output; compressed if it ends in .gz, .xz or .bz2.",
+        "Write this file instead of standard output, compressed if it ends in .gz, .xz or .bz2.",
         names=("--output", "-o"),
     )
     quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
@@ -113,13 +113,13 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
 
     shard: str | None = option(
         None,
-        "Translate part I (from 1) of N of --input; the outputs of 1/N to N/N, joined, are the whole.",
+        "Translate part I (from 1) of N of --input. The outputs of 1/N to N/N, joined, are the whole.",
         metavar="I/N",
     )
     format: str | None = option(
         None,
         "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an object for each line "
-        "of input. [default: text; tsv with --nbest]",
+        "of input. [default: text, or tsv with --nbest]",
         choices=tuple(FORMATS),
     )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")

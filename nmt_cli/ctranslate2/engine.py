@@ -51,7 +51,7 @@ def load(loading: Loading) -> CTranslate2Engine:
         # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers no other order.
         loading.say(
             "CTranslate2's beam search ranks by length^alpha, and without the probability of the unknown word, so a "
-            "few outputs may differ from those of nmt, and many where the vocabulary lacks words of the text"
+            "few outputs may differ from nmt's own, and many where the vocabulary lacks words of the text"
         )
     return engine
 

@@ -20,7 +20,7 @@ class SearchOptions:
     """Options of beam search. None is the task's default."""
 
     beam: int | None = option(
-        None, "Beam size; 1 means greedy search. [default: the task's, 4 for translation]", minimum=1, maximum=10_000
+        None, "Beam size. 1 means greedy search. [default: the task's, 4 for translation]", minimum=1, maximum=10_000
     )
     alpha: float | None = option(
         None, "Exponent of the length penalty. [default: the task's, 0.6 for translation]", minimum=0.0
@@ -46,7 +46,7 @@ class SearchSettings(SearchOptions):
 class SamplingOptions:
     """Options of sampling."""
 
-    sample: bool = option(False, "Draw outputs at random, by their probability; --nbest N draws N for each line.")
+    sample: bool = option(False, "Draw outputs at random, by their probability. --nbest N draws N for each line.")
     temperature: float | None = option(None, "Divide log-probabilities by X. [default: 1]", minimum=0.001)
     top_k: int | None = option(None, "Draw each token from the N most probable ones.", minimum=1)
     top_p: float | None = option(
@@ -69,7 +69,7 @@ class TranslateOptions:
     sampling: SamplingOptions = group("sampling", SamplingOptions)
     batch_tokens: int = option(4096, "Source tokens in a batch, padding included.", minimum=1)
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
-    max_source_length: int = option(1024, "Maximum source tokens per line; longer lines are truncated.", minimum=1)
+    max_source_length: int = option(1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1)
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )

@@ -19,9 +19,7 @@ class ExportOptions:
     checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
     to: str = option(REQUIRED, "The program: CTranslate2, or Hugging Face Transformers.", choices=sorted(FORMATS.names))
     out: Path = option(REQUIRED, "The directory to write.", metavar="DIR")
-    quantization: str = option(
-        "float32", "Type of the weights in a CTranslate2 model; int8 is smallest.", choices=QUANTIZATIONS
-    )
+    quantization: str = option("float32", "Type of the weights in a CTranslate2 model.", choices=QUANTIZATIONS)
     overwrite: bool = option(False, "Replace an earlier export.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 

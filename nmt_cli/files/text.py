@@ -124,7 +124,7 @@ def decoded_line(line: bytes, place: str, limit: int = LONGEST_LINE, warn: Calla
     if len(line) > limit:
         if warn is None:
             raise too_long(place)
-        warn(f"{place}: longer than {limit} bytes; the rest is left out")
+        warn(f"{place}: longer than {limit} bytes; the rest is ignored")
         # The incremental decoder leaves out a last character that was cut in two.
         return codecs.getincrementaldecoder("utf-8")("replace").decode(line[:limit])
     try:

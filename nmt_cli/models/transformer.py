@@ -62,7 +62,7 @@ class TransformerConfig:
     max_positions: int = option(1024, "Rows of learned positional embeddings.", minimum=1)
     activation: str = option("relu", "Activation of feed-forward layers (paper: ReLU).", choices=tuple(ACTIVATIONS))
     gated_feed_forward: bool = option(False, "Multiply activations by another projection, without biases.")
-    experts: int = option(0, "Experts in each feed-forward layer (Shazeer et al. 2017); 0: none.", minimum=0)
+    experts: int = option(0, "Experts in each feed-forward layer (Shazeer et al. 2017). 0 means none.", minimum=0)
     experts_per_token: int = option(2, "Experts that a token is sent to.", minimum=2)
     importance_loss: float = option(0.01, "Weight of the loss that balances the gates of experts.", minimum=0.0)
     load_loss: float = option(0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0)

@@ -32,7 +32,7 @@ _FIGURES = (
 class ScoreTreesOptions:
     """Score parse trees against gold trees, as EVALB does."""
 
-    test: str = argument("TREES", "Parsed sentences, one tree a line; - is stdin.")
+    test: str = argument("TREES", "Parsed sentences, one tree a line (-: standard input).")
     gold: str = option(REQUIRED, "Gold trees, one a line, in the same order.", metavar="FILE", names=("--ref",))
     parameters: Path | None = option(
         None, "EVALB parameter file. [default: the settings of COLLINS.prm]", names=("--evalb-parameters",)

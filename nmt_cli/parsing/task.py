@@ -35,7 +35,7 @@ class ParsingConfig:
     """Settings of `nmt prepare --task parsing`."""
 
     linearisation: str = option("vinyals", "Form of the trees: (NP XX )NP or NP NN /NP.", choices=LINEARISATIONS)
-    subwords: str = option("bpe", "Kind of vocabulary of the words; none: whole words.", choices=subwords.KINDS)
+    subwords: str = option("bpe", "Kind of vocabulary of the words (none: whole words).", choices=subwords.KINDS)
     vocab_size: int = option(
         16000, "Size of the words' vocabulary, the 4 special symbols included.", minimum=5, maximum=LARGEST
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class RelativeAttentionConfig:
     """The k of section 3.2; the paper's base model has 16, its big model 8."""
 
-    clipping_distance: int = option(16, "Maximum relative distance k; larger distances are clipped.", minimum=0)
+    clipping_distance: int = option(16, "Maximum relative distance k. Larger distances are clipped.", minimum=0)
 
 
 @register("attention", "relative", RelativeAttentionConfig)

@@ -45,8 +45,8 @@ class ServedOptions(TranslateOptions):
 class ServeOptions(EngineOptions):
     """Translate over HTTP: JSON in, JSON out, and a page to type into."""
 
-    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 is every network.", metavar="ADDRESS")
-    port: int = option(8000, "Port to listen on; 0 is a free one.", minimum=0, maximum=65535)
+    host: str = option("127.0.0.1", "Address to listen on. 0.0.0.0 is every network.", metavar="ADDRESS")
+    port: int = option(8000, "Port to listen on. 0 is a free one.", minimum=0, maximum=65535)
     quiet: bool = option(False, "No line on stderr for each request.", names=("--quiet", "-q"))
     limits: Limits = group("limits", Limits)
     translation: ServedOptions = group("batches and limits", ServedOptions)

@@ -51,7 +51,7 @@ class DeepAttConfig:
     d_model: int = option(512, "Width of the LSTM layers.", minimum=2)
     d_embedding: int = option(256, "Width of the embeddings.", minimum=1)
     dropout: float = option(0.1, "p_d, on the outputs of the LSTM layers.", minimum=0.0, maximum=0.99)
-    tie_embeddings: bool = option(False, "One matrix for embeddings and output layer; needs equal widths.")
+    tie_embeddings: bool = option(False, "One matrix for embeddings and output layer. Needs equal widths.")
 
     @property
     def d_context(self) -> int:

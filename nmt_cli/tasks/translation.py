@@ -42,7 +42,7 @@ class TranslationConfig:
         "", "Source language: the ending of its files, and the rules for --moses.", metavar="LANG"
     )
     target_lang: str = option("", "Target language.", metavar="LANG")
-    subwords: str = option("bpe", "Kind of vocabulary; none: whole tokens between spaces.", choices=subwords.kinds())
+    subwords: str = option("bpe", "Kind of vocabulary (none: whole tokens between spaces).", choices=subwords.kinds())
     vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5, maximum=LARGEST)
     separate_vocabularies: bool = option(False, "One vocabulary for each language instead of a joint one.")
     byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
@@ -52,10 +52,10 @@ class TranslationConfig:
     sample_pairs: int = option(1_000_000, "Maximum number of pairs to learn subwords from, evenly spaced.", minimum=1)
     normalization: str = option(
         "nmt_nfkc",
-        "Unicode normalisation of source and target, in training and translation; nmt_nfkc: SentencePiece's default.",
+        "Unicode normalisation of source and target, in training and translation. nmt_nfkc is SentencePiece's default.",
         choices=unicode.RULES,
     )
-    moses: bool = option(False, "Normalise punctuation and tokenise as Moses does; outputs are detokenised.")
+    moses: bool = option(False, "Normalise punctuation and tokenise as Moses does. Outputs are detokenised.")
     moses_escape: bool = option(False, "With --moses: escape characters (&apos;) as Moses' own scripts do.")
     lowercase: bool = option(False, "Lower-case source and target.")
     max_words: int = option(250, "Drop training pairs with more words on a side (0: no limit).", minimum=0)
@@ -64,7 +64,7 @@ class TranslationConfig:
         5.0, "Drop training pairs if one side is more than X times as long as the other (0: no limit).", minimum=0
     )
     ratio_unit: str = option("characters", "Unit of --max-ratio.", choices=("characters", "words"))
-    drop_identical: bool = option(False, "Drop training pairs whose source equals the target.")
+    drop_identical: bool = option(False, "Drop training pairs with equal source and target.")
 
 
 @register("task", "translation", TranslationConfig)

@@ -85,7 +85,7 @@ def load(path: Path, config: RunConfig, task: Task) -> Origin:
     difference = task.difference(checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", "")))
     if difference is not None:
         raise CheckpointError(
-            f"--init-from {folder}: its {difference} is not that of the data. Prepare them with its vocabularies: "
+            f"--init-from {folder}: the data have another {difference}. Prepare them with its vocabularies: "
             f"nmt prepare --subwords-from {folder}"
         )
     for kind in KINDS:

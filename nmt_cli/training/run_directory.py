@@ -198,7 +198,7 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
     first, data = recorded["data"], description["data"]
     if first.get("fingerprint") != data["fingerprint"]:
         changed = first["path"] == data["path"]
-        what = "whose content has changed" if changed else f"and {data['path']} holds other data"
+        what = "which has changed since" if changed else f"and {data['path']} holds other data"
         raise UsageError(f"{run}: this run was started on {first['path']}, {what}; give its data, or another --out")
     old, new = (
         flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))

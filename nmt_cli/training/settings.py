@@ -37,10 +37,10 @@ class TrainingConfig:
     )
     reduce_in: str = option(
         "float32",
-        "Precision of the gradients' sum over processes; bfloat16 halves what they send.",
+        "Precision of the gradients' sum over processes. bfloat16 halves the traffic.",
         choices=("float32", "bfloat16"),
     )
-    clip_norm: float = option(0.0, "Largest gradient norm; 0 means no clipping, as in the paper.", minimum=0.0)
+    clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
     keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)
     validate_every: str | int | None = option(
@@ -49,7 +49,7 @@ class TrainingConfig:
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
     best_by: str = option(
         "loss",
-        "Metric that selects the best checkpoint and resets --patience; bleu and f1 are of greedy outputs.",
+        "Metric that selects the best checkpoint and resets --patience. bleu and f1 are of greedy outputs.",
         metavar="loss|bleu|f1",
     )
     patience: int | None = option(

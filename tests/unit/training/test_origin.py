@@ -156,5 +156,5 @@ def test_other_vocabularies_are_refused(train: Train, origin: Path, tiny_data: P
     options = PrepareOptions(out=tmp_path / "data", train=(prefix,), workers=1)
     prepare(options, {"source_lang": "en", "target_lang": "de", "vocab_size": 100})
     code, err = train(tmp_path / "data", "--init-from", origin, *SHORT, "--out", tmp_path / "run")
-    assert (code, "its source vocabulary is not that of the data" in err) == (1, True), err
+    assert (code, "source vocabulary" in err) == (1, True), err
     assert f"nmt prepare --subwords-from {checkpoint.locate(origin)}" in err
