@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,10 +54,8 @@ class ServeOptions(EngineOptions):
 def serve(options: ServeOptions) -> None:
     """Serve until a signal stops it.
 
-    Raises:
+    Raises: as `load_translator` and `nmt_cli.serving.server.serve`, and
         UsageError: flags that do not fit together; starlette, uvicorn or prometheus-client is not installed.
-        CheckpointError, DataError: as `load_translator`.
-        NmtError: as `nmt_cli.serving.server.serve`.
     """
     try:
         from nmt_cli.serving import server
@@ -68,18 +65,15 @@ def serve(options: ServeOptions) -> None:
 
     translator = options.translator(options.translation, say=say)
     if options.translation.split_sentences is None:
-        translator = split_if_possible(translator, say)
-    log: Callable[[str], None] = (lambda line: None) if options.quiet else say
+        translator = split_if_possible(translator)
     address = options.host, options.port
     with translation_workers(translator, options.workers) as workers:
-        server.serve(translator, workers, options.limits, address, about(options, translator), say, log)
+        server.serve(translator, workers, options.limits, address, about(options, translator), not options.quiet)
 
 
-def split_if_possible(translator: Translator, say: Callable[[str], None]) -> Translator:
-    """Return the translator with `split_sentences`; as it is, with a message, if it cannot split this language.
-
-    People paste paragraphs, of which a model of sentences omits a part.
-    """
+def split_if_possible(translator: Translator) -> Translator:
+    """Return the translator with `split_sentences`; as it is, with a message, if it cannot split this language."""
+    # People paste paragraphs, and a model of sentences omits a part of them.
     if translator.task.source_language is None:
         return translator
     try:

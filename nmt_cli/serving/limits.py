@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt_cli.config import check_values
 from nmt_cli.registry import option
 
 
@@ -19,6 +18,3 @@ class Limits:
     max_texts: int = option(256, "Maximum texts of a request.", minimum=1)
     max_characters: int = option(5000, "Maximum characters of a text.", minimum=1)
     max_queue: int = option(1024, "Refuse requests (429) while N texts or more wait.", minimum=1)
-
-    def __post_init__(self) -> None:
-        check_values(self)

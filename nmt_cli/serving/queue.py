@@ -6,13 +6,10 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Generic, TypeVar
 
 Answer = TypeVar("Answer")
-
-
-class QueueFull(Exception):
-    """As many texts wait as the queue holds."""
 
 
 class TranslationQueue(Generic[Answer]):
@@ -25,7 +22,6 @@ class TranslationQueue(Generic[Answer]):
         translate: returns an answer for each text, in order. It is called in a thread.
         parallel: the number of batches at a time.
         largest: the number of texts in a batch, at most.
-        size: the number of waiting texts from which the queue is full.
         started: called with the number of texts of each batch.
     """
 
@@ -35,28 +31,19 @@ class TranslationQueue(Generic[Answer]):
         *,
         parallel: int,
         largest: int,
-        size: int,
-        started: Callable[[int], None] = lambda texts: None,
+        started: Callable[[int], object] = lambda texts: None,
     ) -> None:
-        self._translate, self._largest, self._size, self._started = translate, largest, size, started
+        self._translate, self._largest, self._started = translate, largest, started
         self._free = parallel
         self._threads = ThreadPoolExecutor(parallel)
         self._waiting: dict[asyncio.Future[Answer], str] = {}  # in order of arrival
-        self._batches: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to its tasks
 
     def __len__(self) -> int:
         """Return the number of texts that wait; those being translated do not."""
         return len(self._waiting)
 
     async def translate(self, texts: Sequence[str]) -> list[Answer]:
-        """Return the answer to each text, in order.
-
-        Raises:
-            QueueFull: nothing was put into the queue.
-            Exception: the error of `translate`, for all texts of its batch.
-        """
-        if len(self) >= self._size:
-            raise QueueFull
+        """Return the answer to each text, in order; raise the error of `translate`, for all texts of its batch."""
         answers: list[asyncio.Future[Answer]] = [asyncio.get_running_loop().create_future() for _ in texts]
         self._waiting.update(zip(answers, texts, strict=True))
         self._start()
@@ -73,20 +60,16 @@ class TranslationQueue(Generic[Answer]):
             batch = {answer: self._waiting.pop(answer) for answer in [*itertools.islice(self._waiting, count)]}
             self._free -= 1
             self._started(count)
-            task = asyncio.create_task(self._run(batch))
-            self._batches.add(task)
-            task.add_done_callback(self._batches.discard)
+            work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, [*batch.values()])
+            work.add_done_callback(partial(self._finish, [*batch]))
 
-    async def _run(self, batch: dict[asyncio.Future[Answer], str]) -> None:
-        work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, [*batch.values()])
-        (results,) = await asyncio.gather(work, return_exceptions=True)
+    def _finish(self, answers: list[asyncio.Future[Answer]], work: asyncio.Future[Sequence[Answer]]) -> None:
         self._free += 1
         self._start()
-        if isinstance(results, BaseException):
-            for answer in batch:
-                if not answer.done():
-                    answer.set_exception(results)
-            return
-        for answer, result in zip(batch, results, strict=True):
-            if not answer.done():
-                answer.set_result(result)
+        error = work.exception()
+        for number, answer in enumerate(answers):
+            if not answer.done():  # its request may have been cancelled
+                if error:
+                    answer.set_exception(error)
+                else:
+                    answer.set_result(work.result()[number])

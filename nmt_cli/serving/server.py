@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -23,6 +21,7 @@ from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
 from nmt_cli.errors import NmtError
 from nmt_cli.serving.app import application
 from nmt_cli.serving.limits import Limits
+from nmt_cli.streams import say
 
 
 def serve(
@@ -31,19 +30,16 @@ def serve(
     limits: Limits,
     address: tuple[str, int],
     about: Mapping[str, Any],
-    say: Callable[[str], None],
-    log: Callable[[str], None],
+    access_log: bool,
 ) -> None:
     """Answer requests until SIGINT or SIGTERM; then return when those that have come are answered.
-
-    A second signal ends the process at once.
 
     Args:
         workers: processes whose state is `translator`; each translates a batch. None is one thread of this process, or
             as many as the translator's engine has.
         address: host and port; 0 is a free port.
-        about, log: as for `application`.
-        say: called with the address when requests are accepted.
+        about: as for `application`.
+        access_log: write a line about each request to standard error.
 
     Raises:
         NmtError: the address cannot be listened on, or a worker process died.
@@ -51,40 +47,31 @@ def serve(
     work = translator.translate_window if workers is None else partial(_translated_by, workers)
     work([""])  # starts the processes: before there are threads and sockets, which they would share
 
-    @contextmanager
-    def stopped_by_deaths() -> Iterator[None]:
-        try:
-            yield
-        except WorkerDied as error:
-            server.stop(error)
-            raise
-
-    @stopped_by_deaths()
-    def translate(texts: list[str]) -> list[Translation]:
-        return work(texts)
-
-    @stopped_by_deaths()
-    def check() -> None:
-        if workers:
-            workers.check()
+    def stop(error: WorkerDied) -> None:
+        server.error, server.should_exit = error, True
 
     parallel = workers.processes if workers else translator.engine.parallel or 1
     largest = max(1, LARGEST_BATCH[translator.engine.device.type] // translator.search.beam)
-    app = application(translate, limits, parallel=parallel, largest=largest, check=check, about=about, log=log)
-    server = _Server(app, limits.timeout)
+    check = workers.check if workers else lambda: None
+    app = application(work, limits, parallel=parallel, largest=largest, about=about, check=check, died=stop)
+    server = _Server(app, limits.timeout, access_log)
     with _listener(*address) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
-        say(f"listening on {_url(listener)}; Ctrl-C stops")
+        host, port = listener.getsockname()[:2]
+        say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}; Ctrl-C stops")
         server.run([listener])
     if server.error:
         raise server.error
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, stopped by a signal or by an error."""
+    """uvicorn, which after a signal returns instead of raising it again, and keeps the error that stopped it."""
 
-    def __init__(self, app: ASGIApp, timeout: float) -> None:
+    def __init__(self, app: ASGIApp, timeout: float, access_log: bool) -> None:
+        logging.basicConfig(format="%(asctime)s %(message)s")  # to standard error
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a warning for each wrong request
+        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
         config = uvicorn.Config(
             app,
             http="h11",
@@ -92,11 +79,10 @@ class _Server(uvicorn.Server):
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            access_log=False,
+            access_log=access_log,
             server_header=False,
-            timeout_graceful_shutdown=math.ceil(timeout) + 1,  # a client that does not read its answer
+            timeout_graceful_shutdown=math.ceil(2 * timeout) + 1,  # a client that does not read its answer
         )
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a warning for each wrong request
         super().__init__(config)
         self.error: NmtError | None = None
 
@@ -105,11 +91,6 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
-        self.should_exit = True
-
-    def stop(self, error: NmtError) -> None:
-        """Stop because of `error`."""
-        self.error = error
         self.should_exit = True
 
 
@@ -124,19 +105,8 @@ def _translate_in_worker(translator: Translator, texts: list[str]) -> list[Trans
 
 
 def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError) as error:
-        raise NmtError(f"--host {host}: there is no such address") from error
-    try:
-        return socket.create_server(address[:2], family=family)
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise NmtError(
-            f"cannot listen on {host}, port {port}: {reason}; choose another with --host or --port"
-        ) from error
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
+        raise NmtError(f"cannot listen: {error}; choose another address with --host or --port") from error

@@ -31,7 +31,6 @@ class Server:
     port: int
 
     def post(self, path: str, content: Any) -> tuple[int, Any]:
-        """Return the code and the content of the answer."""
         return self.ask("POST", path, json.dumps(content))
 
     def ask(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
@@ -78,7 +77,7 @@ class Server:
 def serving(checkpoint: Path, *flags: object) -> Iterator[Server]:
     """A server, from when it listens; it is killed at the end unless it has ended."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "nmt_cli", "serve", checkpoint, "--port", "0", "--quiet", *map(str, flags)],
+        [sys.executable, "-m", "nmt_cli", "serve", checkpoint, "--port", "0", *map(str, flags)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -106,7 +105,7 @@ def checkpoint(nmt: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def server(checkpoint: Path) -> Iterator[Server]:
     """A server for several tests; the last one stops it."""
-    with serving(checkpoint, "--workers", 2, "--beam", 2) as server:
+    with serving(checkpoint, "--workers", 2, "--beam", 2, "--quiet") as server:
         yield server
 
 
@@ -173,4 +172,5 @@ def test_the_server_ends_with_its_workers(checkpoint: Path, request_: tuple[str,
         code, err = server.end()
         assert code == 1
         assert "worker process died" in err
+        assert '"GET /health HTTP/1.1" 200' in err
         assert "Traceback" not in err

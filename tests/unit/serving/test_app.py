@@ -43,26 +43,24 @@ async def metric(client: Any, name: str, **labels: str) -> float | None:
     return next((sample.value for sample in samples if sample.name == name and sample.labels == labels), None)
 
 
-def test_a_text(served: Callable[..., None]) -> None:
+ONE, SEVERAL = "/translate", "/translate/batch"
+
+
+def test_answers_and_their_metrics(served: Callable[..., None]) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
-        answer = await new().post("/translate", {"text": " Größe\n"})
+        answer = await new().post(ONE, {"text": " Größe\n"})
         assert (answer.code, answer.headers["content-type"]) == (200, "application/json")
         assert answer.json == {"translation": "\neßörG ", "score": -2.3333}
+        for texts in ([], ["ab", "", "cd"]):
+            answer = await new().post(SEVERAL, {"texts": texts})
+            expected = [{"translation": text[::-1], "score": round(-len(text) / 3, 4)} for text in texts]
+            assert (answer.code, answer.json) == (200, {"translations": expected})
+        assert await metric(new(), "nmt_requests_total", route=ONE, code="200") == 1
+        assert await metric(new(), "nmt_request_seconds_count", route=SEVERAL) == 2
+        assert await metric(new(), "nmt_batch_texts_count") == 2
+        assert await metric(new(), "nmt_batch_texts_sum") == 4
 
     served(scenario)
-
-
-@pytest.mark.parametrize("texts", [[], ["ab"], ["ab", "", "cd"]])
-def test_texts(served: Callable[..., None], texts: list[str]) -> None:
-    async def scenario(new: Callable[[], Any]) -> None:
-        answer = await new().post("/translate/batch", {"texts": texts})
-        expected = [{"translation": text[::-1], "score": round(-len(text) / 3, 4)} for text in texts]
-        assert (answer.code, answer.json) == (200, {"translations": expected})
-
-    served(scenario)
-
-
-ONE, SEVERAL = "/translate", "/translate/batch"
 
 
 def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) -> None:
@@ -79,23 +77,16 @@ def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) ->
     ("path", "body", "code", "named"),
     [
         (ONE, b"", 400, "JSON"),
-        (ONE, b"text=hello", 400, "JSON"),
         (ONE, b'{"text": "\xff"}', 400, "UTF-8"),
-        (ONE, b"[" * 150, 400, "JSON"),
-        (ONE, b'{"text": "a\\ud800"}', 400, "surrogate"),
-        (ONE, b'{"text": 1' + b"0" * 150 + b"}", 400, "string"),
-        (ONE, b'"hello"', 400, '"text"'),
-        (ONE, b"{}", 400, '"text"'),
+        (ONE, b'"text"', 400, '"text"'),
         (ONE, b'{"texts": ["a"]}', 400, '"text"'),
         (ONE, b'{"text": "a", "beam": 4}', 400, "'beam'"),
         (ONE, b'{"text": "a", "\\ud800": 4}', 400, "\\ud800"),
         (ONE, b'{"text": null}', 400, '"text"'),
-        (ONE, b'{"text": ["a"]}', 400, '"text"'),
         (ONE, b'{"text": "a\\nb"}', 400, "/translate/batch"),
         (ONE, b'{"text": "123456789012345678901"}', 413, "at most 20"),
         (ONE, b'{"text": "too long"}', 413, "--max-source-length"),
         (ONE, b'{"text": "' + b"a" * 200 + b'"}', 413, "200 bytes"),
-        (SEVERAL, b'{"text": "a"}', 400, '"texts"'),
         (SEVERAL, b'{"texts": "a"}', 400, "list"),
         (SEVERAL, b'{"texts": ["a", 1]}', 400, "texts[1]"),
         (SEVERAL, b'{"texts": ["a", "too long"]}', 413, "texts[1]"),
@@ -115,14 +106,12 @@ def test_wrong_requests(served: Callable[..., None], path: str, body: bytes, cod
 
 def test_other_paths_and_methods(served: Callable[..., None]) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
-        for path in ("/translations", "/translate/"):
-            answer = await new().ask("GET", path)
-            assert (answer.code, list(answer.json)) == (404, ["error"])
-        for method, path, allowed in (("GET", ONE, "POST"), ("POST", "/health", "GET, HEAD")):
-            answer = await new().ask(method, path)
-            assert (answer.code, list(answer.json)) == (405, ["error"])
-            assert set(answer.headers["allow"].split(", ")) == set(allowed.split(", "))
-        assert await metric(new(), "nmt_requests_total", route="other", code="404") == 2
+        answer = await new().ask("GET", "/translations")
+        assert (answer.code, list(answer.json)) == (404, ["error"])
+        assert await metric(new(), "nmt_requests_total", route="other", code="404") == 1
+        answer = await new().ask("GET", ONE)
+        assert (answer.code, list(answer.json), answer.headers["allow"]) == (405, ["error"], "POST")
+        assert (await new().ask("POST", "/info")).code == 405
 
     served(scenario)
 
@@ -197,29 +186,6 @@ def test_an_error_of_the_translator_is_500(served: Callable[..., None], backward
     served(scenario)
 
 
-def test_metrics(served: Callable[..., None], backwards: Any) -> None:
-    async def scenario(new: Callable[[], Any]) -> None:
-        await new().post(ONE, {"text": "ab"})
-        await new().post(SEVERAL, {"texts": ["ab", "cd"]})
-        assert await metric(new(), "nmt_requests_total", route=ONE, code="200") == 1
-        assert await metric(new(), "nmt_request_seconds_count", route=SEVERAL) == 1
-        assert await metric(new(), "nmt_batch_texts_count") == 2
-        assert await metric(new(), "nmt_batch_texts_sum") == 3
-
-    served(scenario)
-
-
-def test_a_body_that_breaks_the_parser_is_400_in_plain_words(served: Callable[..., None]) -> None:
-    async def scenario(new: Callable[[], Any]) -> None:
-        for body in (b"[" * 200_000, b'{"text": 1' + b"0" * 5000 + b"}", b'{"text": ' + b'{"a":' * 100_000):
-            answer = await new().ask("POST", ONE, [body])
-            assert answer.code == 400
-            assert "recursion" not in answer.json["error"]
-            assert "sys." not in answer.json["error"]
-
-    served(scenario, Limits())
-
-
 def test_a_body_that_does_not_arrive_is_408(served: Callable[..., None]) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         client = new()
@@ -230,33 +196,30 @@ def test_a_body_that_does_not_arrive_is_408(served: Callable[..., None]) -> None
     served(scenario, Limits(timeout=0.01))
 
 
-def test_a_line_about_each_request_is_logged(backwards: Any, client: Any) -> None:
-    lines: list[str] = []
-    app = application(backwards, LIMITS, parallel=1, largest=8, log=lines.append)
-    asyncio.run(client(app).post(ONE, {"text": "ab"}))
-    asyncio.run(client(app).ask("GET", "/no\nwhere" + "a" * 1000))
-    patterns = (
-        r'[-\d]+ [\d:]+ 127\.0\.0\.1 "POST /translate" 200 \d+\.\d{3} s',
-        r'.* "GET /no%0Awherea{9,199}" 404 .* s',
-    )
-    for line, pattern in zip(lines, patterns, strict=True):
-        assert re.fullmatch(pattern, line)
+def test_half_a_character_is_replaced(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        for body in (b'{"text": "a\\ud800"}', b'{"text": "a\xed\xa0\x80"}'):
+            assert (await new().ask("POST", ONE, [body])).code == 200
+
+    served(scenario)
+    assert backwards.batches == [["a?"], ["a?"]]
 
 
-def test_what_the_server_is(backwards: Any, client: Any) -> None:
+def test_json_that_python_refuses_is_400(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        for body in (b"[" * 200_000, b'{"text": 1' + b"0" * 5000 + b"}"):
+            assert (await new().ask("POST", ONE, [body])).code == 400
+
+    served(scenario, Limits())
+
+
+def test_routes_about_the_server(backwards: Any, client: Any) -> None:
     about = {"models": ["run/averaged"], "split_sentences": True}
     app = application(backwards, LIMITS, parallel=1, largest=8, about=about)
     assert asyncio.run(client(app).ask("GET", "/info")).json == about
-
-
-def test_health_and_the_page(served: Callable[..., None]) -> None:
-    async def scenario(new: Callable[[], Any]) -> None:
-        assert json.loads((await new().ask("GET", "/health")).body) == {"status": "ok"}
-        page = await new().ask("GET", "/")
-        assert (page.code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert page.body.decode() == PAGE
-
-    served(scenario)
+    assert asyncio.run(client(app).ask("GET", "/health")).json == {"status": "ok"}
+    page = asyncio.run(client(app).ask("GET", "/"))
+    assert (page.headers["content-type"], page.body.decode()) == ("text/html; charset=utf-8", PAGE)
 
 
 def test_the_page_needs_nothing_but_its_server() -> None:

@@ -7,17 +7,15 @@ import contextlib
 import random
 from typing import Any
 
-import pytest
-
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import NmtError
-from nmt_cli.serving.queue import QueueFull, TranslationQueue
+from nmt_cli.serving.queue import TranslationQueue
 
 Queue = TranslationQueue[Translation]
 
 
-def queue_of(backwards: Any, parallel: int = 1, largest: int = 8, size: int = 100) -> Queue:
-    return TranslationQueue(backwards, parallel=parallel, largest=largest, size=size)
+def queue_of(backwards: Any, parallel: int = 1, largest: int = 8) -> Queue:
+    return TranslationQueue(backwards, parallel=parallel, largest=largest)
 
 
 def asked(queue: Queue, *texts: str) -> asyncio.Task[list[Translation]]:
@@ -58,24 +56,6 @@ def test_a_batch_has_at_most_the_largest_number_of_texts(backwards: Any) -> None
     assert backwards.batches == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_a_full_queue_takes_nothing(backwards: Any) -> None:
-    async def run() -> None:
-        queue = queue_of(backwards, size=2)
-        backwards.go.clear()
-        requests = [asked(queue, "a"), asked(queue, "b"), asked(queue, "c", "d")]  # a is no longer waiting
-        await until_idle()
-        with pytest.raises(QueueFull):
-            await queue.translate(["e"])
-        assert len(queue) == 3
-        backwards.go.set()
-        await asyncio.gather(*requests)
-        assert len(queue) == 0
-        await queue.translate(["f"])
-
-    asyncio.run(run())
-    assert backwards.batches == [["a"], ["b", "c", "d"], ["f"]]
-
-
 def test_a_cancelled_request_leaves_the_queue(backwards: Any) -> None:
     async def run() -> None:
         queue = queue_of(backwards)
@@ -90,20 +70,6 @@ def test_a_cancelled_request_leaves_the_queue(backwards: Any) -> None:
 
     asyncio.run(run())
     assert backwards.batches == [["a"], ["d"]]
-
-
-def test_a_request_cancelled_during_its_batch_leaves_the_others_their_answers(backwards: Any) -> None:
-    async def run() -> None:
-        queue = queue_of(backwards)
-        backwards.go.clear()
-        blocked, gone, stays = asked(queue, "a"), asked(queue, "bc"), asked(queue, "de")
-        await until_idle()
-        backwards.go.set()
-        await blocked
-        gone.cancel()
-        assert [answer.text for answer in await stays] == ["ed"]
-
-    asyncio.run(run())
 
 
 def test_an_error_is_that_of_its_batch_alone(backwards: Any) -> None:
@@ -124,7 +90,7 @@ def test_every_text_gets_its_own_answer(backwards: Any) -> None:
     requests = [[f"{request}-{n}" for n in range(draw.randrange(6))] for request in range(300)]
 
     async def run() -> None:
-        queue = queue_of(backwards, parallel=3, size=10_000)
+        queue = queue_of(backwards, parallel=3)
         tasks = [asked(queue, *texts) for texts in requests]
         for task in draw.sample(tasks, 40):
             await asyncio.sleep(0)
