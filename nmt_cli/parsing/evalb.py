@@ -17,11 +17,13 @@ brackets are not limited.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
 
 from nmt_cli.parsing.evalb_parameters import Parameters
-from nmt_cli.parsing.evalb_scores import ERROR, SKIPPED, VALID, BracketReport, Problem, Row, Scores
+from nmt_cli.parsing.evalb_scores import ERROR, SKIPPED, VALID, WRONG, BracketReport, Problem, Row, figures
 
 _SPACE = " \t\n\v\f\r"
 _TOKEN = re.compile(rf"(?:\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)\))?|\))[{_SPACE}]*")
@@ -29,41 +31,49 @@ _QUOTES = ("'", '"', "/")
 
 
 @dataclass
+class _Leaf:
+    tag: str
+    word: str
+    deleted: bool  # by its tag
+    count: int  # among the words that are compared: 1 unless deleted; EVALB may restore a quote, even twice
+
+
+@dataclass
 class _Bracket:
+    """A bracket. The span is in leaves."""
+
     label: str
     start: int
     end: int = -1  # never closed
 
 
 @dataclass
-class _Quote:
-    """A word that may be a quotation mark, deleted or not, and the position where it would be restored."""
-
-    word: str
-    tag: str
-    index: int  # of this word, or of the next one if this one is deleted
-    bracket: int  # the number of brackets opened before it
-    around: list[int]  # the open brackets
-
-
-@dataclass
 class _Sentence:
-    """One line: words and brackets after deletion. Spans are in words."""
+    """One line as EVALB reads it."""
 
-    words: list[str] = field(default_factory=list)
-    tags: list[str] = field(default_factory=list)
+    leaves: list[_Leaf] = field(default_factory=list)
     brackets: list[_Bracket] = field(default_factory=list)
-    quotes: list[_Quote] = field(default_factory=list)
-    length: int = 0
     errors: list[str] = field(default_factory=list)
     readable: bool = True
+
+    @property
+    def kept(self) -> list[_Leaf]:
+        return [leaf for leaf in self.leaves for _ in range(leaf.count)]
+
+
+class _Span(NamedTuple):
+    """A bracket that counts, without functional tags. Start and end are in kept words."""
+
+    label: str
+    start: int
+    end: int
 
 
 def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Parameters) -> BracketReport:
     """Compare two equally long files of trees, one tree a line, as EVALB does."""
     rows: list[Row] = []
+    strict_rows: list[Row] = []
     problems: list[Problem] = []
-    lost_gold = lost_test = lost_words = 0
     stopped_at = None
     for number, (gold_line, test_line) in enumerate(zip(gold, test, strict=True), start=1):
         gold_tree, test_tree = _read(gold_line, parameters), _read(test_line, parameters)
@@ -74,24 +84,15 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
             break
         rows.append(row)
         if row.status != VALID:
-            lost_gold += len(_counting(gold_tree, parameters))
-            lost_test += len(_counting(test_tree, parameters))
-            lost_words += len(gold_tree.words)
-    total = Scores.of(rows)
-    strict = replace(
-        total,
-        error_sentences=0,
-        skipped_sentences=0,
-        gold_brackets=total.gold_brackets + lost_gold,
-        test_brackets=total.test_brackets + lost_test,
-        words=total.words + lost_words,
-    )
+            brackets, others = (len(_counting(tree, parameters)) for tree in (gold_tree, test_tree))
+            row = Row(number, row.length, WRONG, gold=brackets, test=others, words=len(gold_tree.kept))
+        strict_rows.append(row)
     return BracketReport(
         rows,
         problems,
-        everything=total,
-        short=Scores.of([row for row in rows if row.length <= parameters.cutoff_length]),
-        strict=strict,
+        everything=figures(rows),
+        short=figures([row for row in rows if row.length <= parameters.cutoff_length]),
+        strict=figures(strict_rows),
         cutoff_length=parameters.cutoff_length,
         stopped_at=stopped_at,
     )
@@ -100,7 +101,7 @@ def score_brackets(test: Iterable[str], gold: Iterable[str], parameters: Paramet
 def _read(line: str, parameters: Parameters) -> _Sentence:
     """Read a line of brackets without recursion. Errors are recorded, not raised."""
     sentence = _Sentence()
-    open_brackets: list[int] = []
+    open_brackets: list[_Bracket] = []
     depth = 0  # negative after surplus closing brackets
     line = line.lstrip(_SPACE)
     position = 0
@@ -111,19 +112,21 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
             sentence.errors.append(f"text outside brackets: {text!r}; write words as (NN cat)")
             sentence.readable = False
             return sentence
-        if token["word"] is not None:
-            _add_word(sentence, token["label"], token["word"], open_brackets, parameters)
-        elif token["label"] is not None:
-            open_brackets.append(len(sentence.brackets))
-            sentence.brackets.append(_Bracket(token["label"], len(sentence.words)))
+        position = token.end()
+        label, word = token["label"], token["word"]
+        if word is not None:
+            deleted = label in parameters.deleted_labels
+            sentence.leaves.append(_Leaf(label, word, deleted, int(not deleted)))
+        elif label is not None:
+            open_brackets.append(_Bracket(label, len(sentence.leaves)))
+            sentence.brackets.append(open_brackets[-1])
             depth += 1
         else:
             if depth < 0:
                 sentence.errors.append("a surplus closing bracket; remove it")
             depth -= 1
             if open_brackets:
-                sentence.brackets[open_brackets.pop()].end = len(sentence.words)
-        position = token.end()
+                open_brackets.pop().end = len(sentence.leaves)
     if depth > 0:
         sentence.errors.append(f"unbalanced: {depth} closing brackets are missing; add them")
     if depth < 0:
@@ -131,101 +134,90 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
     return sentence
 
 
-def _add_word(sentence: _Sentence, tag: str, word: str, open_brackets: list[int], parameters: Parameters) -> None:
-    sentence.length += tag not in parameters.deleted_for_length
-    if tag in parameters.quote_labels and word in _QUOTES:
-        quote = _Quote(word, tag, len(sentence.words), len(sentence.brackets), list(open_brackets))
-        sentence.quotes.append(quote)
-    if tag not in parameters.deleted_labels:
-        sentence.words.append(word)
-        sentence.tags.append(tag)
-
-
 def _compare(gold: _Sentence, test: _Sentence, number: int, parameters: Parameters) -> tuple[Row, list[Problem]]:
     """Return one row of the table and the errors, in EVALB's order."""
     errors = [Problem(number, error, name) for name, tree in (("gold", gold), ("test", test)) for error in tree.errors]
+    length = sum(leaf.tag not in parameters.deleted_for_length for leaf in gold.leaves)
     if not (gold.readable and test.readable):
-        return Row(number, gold.length, ERROR), errors
-    if not test.words:
-        return Row(number, gold.length, SKIPPED), errors
-    if len(gold.words) != len(test.words):
+        return Row(number, length, ERROR), errors
+    if not test.kept:
+        return Row(number, length, SKIPPED), errors
+    if len(gold.kept) != len(test.kept):
         _restore_quotes(gold, test, parameters)
-    if len(gold.words) != len(test.words):
-        message = (
-            f"length unmatch: gold has {len(gold.words)} words, test has {len(test.words)}, without words of deleted "
-            "tags; both need the same words, and the same tags over punctuation"
-        )
-        return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
-    for one, other in zip(gold.words, test.words, strict=True):
-        if not parameters.same_word(one, other):
-            message = f"words unmatch: gold has {one}, test has {other}"
-            return Row(number, gold.length, ERROR), [*errors, Problem(number, message, "test")]
-    gold_brackets, test_brackets = _counting(gold, parameters), _counting(test, parameters)
+    if mismatch := _mismatch(gold.kept, test.kept, parameters):
+        return Row(number, length, ERROR), [*errors, Problem(number, mismatch, "test")]
+    gold_spans, test_spans = _counting(gold, parameters), _counting(test, parameters)
     row = Row(
-        number=number,
-        length=gold.length,
+        number,
+        length,
         status=ERROR if errors else VALID,
-        matched=_matches(gold_brackets, test_brackets, parameters),
-        gold=len(gold_brackets),
-        test=len(test_brackets),
-        crossing=_crossings(gold_brackets, test_brackets),
-        words=len(gold.words),
-        correct_tags=sum(map(parameters.same_label, gold.tags, test.tags)),
+        matched=_matches(gold_spans, test_spans, parameters),
+        gold=len(gold_spans),
+        test=len(test_spans),
+        crossing=_crossings(gold_spans, test_spans),
+        words=len(gold.kept),
+        correct_tags=sum(parameters.same_label(g.tag, t.tag) for g, t in zip(gold.kept, test.kept, strict=True)),
     )
     return row, errors
 
 
-def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Bracket]:
-    """Return the brackets that count, without functional tags: not empty, and without a deleted label."""
-    not_empty = (b for b in sentence.brackets if b.start != b.end)
-    cut = (_Bracket(re.split("[-=]", b.label, maxsplit=1)[0], b.start, b.end) for b in not_empty)
-    return [b for b in cut if not parameters.deletes_bracket(b.label)]
+def _mismatch(gold: list[_Leaf], test: list[_Leaf], parameters: Parameters) -> str | None:
+    if len(gold) != len(test):
+        return (
+            f"length unmatch: gold has {len(gold)} words, test has {len(test)}, without words of deleted "
+            "tags; both need the same words, and the same tags over punctuation"
+        )
+    for one, other in zip(gold, test, strict=True):
+        if not parameters.same_word(one.word, other.word):
+            return f"words unmatch: gold has {one.word}, test has {other.word}"
+    return None
 
 
-def _matches(gold: list[_Bracket], test: list[_Bracket], parameters: Parameters) -> int:
+def _counting(sentence: _Sentence, parameters: Parameters) -> list[_Span]:
+    """Return the brackets that count: not empty, and without a deleted label."""
+    restored = sum(leaf.count for leaf in sentence.leaves if leaf.deleted)
+    place = [0, *accumulate(leaf.count for leaf in sentence.leaves), restored - 1]  # the last: a bracket not closed
+    spans = (
+        _Span(re.split("[-=]", bracket.label, maxsplit=1)[0], place[bracket.start], place[bracket.end])
+        for bracket in sentence.brackets
+    )
+    return [span for span in spans if span.start != span.end and not parameters.deletes_bracket(span.label)]
+
+
+def _matches(gold: list[_Span], test: list[_Span], parameters: Parameters) -> int:
     """Count the gold brackets with a matching test bracket. Each test bracket matches once; the first one is taken."""
     unmatched: dict[tuple[int, int], list[str]] = {}
-    for bracket in test:
-        unmatched.setdefault((bracket.start, bracket.end), []).append(bracket.label)
+    for span in test:
+        unmatched.setdefault(span[1:], []).append(span.label)
     matched = 0
-    for bracket in gold:
-        candidates = unmatched.get((bracket.start, bracket.end), [])
+    for span in gold:
+        candidates = unmatched.get(span[1:], [])
         for i, label in enumerate(candidates):
-            if not parameters.labeled or parameters.same_label(bracket.label, label):
+            if not parameters.labeled or parameters.same_label(span.label, label):
                 del candidates[i]
                 matched += 1
                 break
     return matched
 
 
-def _crossings(gold: list[_Bracket], test: list[_Bracket]) -> int:
+def _crossings(gold: list[_Span], test: list[_Span]) -> int:
     """Count the test brackets that overlap a gold bracket while neither contains the other."""
-    spans = {(b.start, b.end) for b in gold}
+    spans = {span[1:] for span in gold}
     return sum(any(a < t.start < b < t.end or t.start < a < t.end < b for a, b in spans) for t in test)
 
 
 def _restore_quotes(gold: _Sentence, test: _Sentence, parameters: Parameters) -> None:
-    """Restore deleted quotes whose partner in the other tree is not deleted (QUOTE_LABEL), in place."""
-    for i, quote in enumerate(test.quotes):
-        index = quote.index
-        for j, partner in enumerate(gold.quotes):
-            if partner.index != index or partner.tag == quote.tag:
-                continue
-            gold_deleted, test_deleted = (q.tag in parameters.deleted_labels for q in (partner, quote))
-            if gold_deleted and not test_deleted:
-                _restore_quote(gold, j)
-            elif test_deleted and not gold_deleted:
-                _restore_quote(test, i)
+    """Restore deleted quotes whose partner, at the same word in the other tree, is not deleted (QUOTE_LABEL)."""
+    for one, place in _quotes(test, parameters):
+        for other, other_place in _quotes(gold, parameters):
+            if one.deleted != other.deleted and place == other_place:
+                (one if one.deleted else other).count += 1
 
 
-def _restore_quote(sentence: _Sentence, which: int) -> None:
-    quote = sentence.quotes[which]
-    sentence.words.insert(quote.index, quote.word)
-    sentence.tags.insert(quote.index, quote.tag)
-    for bracket in sentence.brackets[quote.bracket :]:
-        bracket.start += 1
-        bracket.end += 1
-    for around in quote.around:
-        sentence.brackets[around].end += 1
-    for later in sentence.quotes[which:]:
-        later.index += 1
+def _quotes(sentence: _Sentence, parameters: Parameters) -> Iterator[tuple[_Leaf, int]]:
+    """Yield the leaves that may be quotation marks, each with the place where it is or would be restored."""
+    place = 0
+    for leaf in sentence.leaves:
+        if leaf.tag in parameters.quote_labels and leaf.word in _QUOTES:
+            yield leaf, place + leaf.count * leaf.deleted
+        place += leaf.count

@@ -1,30 +1,29 @@
 """The parameter files of EVALB, such as `COLLINS.prm`: deleted labels, equal labels, when to stop.
 
-One setting a line, name and value. A line that begins with `#` or has fewer than three characters is a comment.
+One setting a line, name and value. Empty lines and lines that begin with `#` are comments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from nmt_cli.errors import DataError, nearest
+from nmt_cli.errors import DataError, counted, nearest
 from nmt_cli.files.text import read_lines
 
-_NUMBERS = {"MAX_ERROR": "max_error", "CUTOFF_LEN": "cutoff_length", "LABELED": "labeled", "DEBUG": ""}
-_LABELS = {
+_ATTRIBUTES = {
+    "MAX_ERROR": "max_error",
+    "CUTOFF_LEN": "cutoff_length",
+    "LABELED": "labeled",
     "DELETE_LABEL": "deleted_labels",
     "DELETE_LABEL_FOR_LENGTH": "deleted_for_length",
     "QUOTE_LABEL": "quote_labels",
+    "EQ_LABEL": "equal_labels",
+    "EQ_WORD": "equal_words",
 }
-_PAIRS = {"EQ_LABEL": "equal_labels", "EQ_WORD": "equal_words"}
-_KNOWN = _NUMBERS | _LABELS | _PAIRS
-
-_SPACE = " \t\v\f\r"
-_GAP = re.compile(f"[{_SPACE}]+")
-_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
+_IGNORED = "DEBUG"  # prints more, but changes no score
 
 
 @dataclass(frozen=True)
@@ -60,47 +59,33 @@ COLLINS = Parameters(
 """The settings of `COLLINS.prm`, the parameter file of published scores."""
 
 
-def read_parameters(path: Path, note: Callable[[str], None] = lambda remark: None) -> Parameters:
+def read_parameters(path: Path) -> Parameters:
     """Read a parameter file.
 
-    Args:
-        note: called with a remark about each setting that is ignored, as in EVALB: DEBUG, text after a number, a pair
-            without exactly two values.
-
     Raises:
-        DataError: the file cannot be read or is not UTF-8, or a line has an unknown name or an invalid value. (EVALB
-            ignores such lines, so that a misspelt name silently changes the score.)
+        DataError: the file cannot be read, or a line has an unknown name or an invalid value. (EVALB ignores such
+            lines, so that a misspelt name silently changes the score.)
     """
     parameters = Parameters()
-    for number, raw in enumerate(read_lines(path), start=1):
-        line = raw.rstrip(_SPACE)
-        if len(line) >= 3 and not line.startswith("#"):
-            parameters = _with_setting(parameters, line, f"{path}:{number}", note)
+    for number, line in enumerate(read_lines(path), start=1):
+        setting = re.findall(r"\S+", line, re.ASCII)
+        if setting and not line.startswith("#") and setting[0] != _IGNORED:
+            parameters = _with_setting(parameters, *setting, place=f"{path}:{number}")
     return parameters
 
 
-def _with_setting(parameters: Parameters, line: str, place: str, note: Callable[[str], None]) -> Parameters:
-    name, value = (*_GAP.split(line, maxsplit=1), "")[:2]
-    if name not in _KNOWN:
-        raise DataError(f"{place}: {name or line!r} is not a parameter of EVALB. {nearest(name, _KNOWN)}")
-    if not value:
-        raise DataError(f"{place}: {name} has no value")
-    attribute = _KNOWN[name]
-    if name in _LABELS:
-        return replace(parameters, **{attribute: getattr(parameters, attribute) | {value}})
-    if name in _PAIRS:
-        pair = tuple(_GAP.split(value))
-        if len(pair) != 2:
-            note(f"{place}: {name} takes two values, not {len(pair)}: the line is ignored")
-            return parameters
-        return replace(parameters, **{attribute: getattr(parameters, attribute) | {pair}})
-    number = _NUMBER.match(value)  # as C's atoi
-    if number is None:
-        raise DataError(f"{place}: {name} takes a whole number, not {value!r}")
-    if rest := value[number.end() :].strip(_SPACE):
-        note(f"{place}: {name} is {number[0]}; the text after it is ignored: {rest}")
-    if attribute:
-        return replace(parameters, **{attribute: int(number[0])})  # type: ignore[arg-type]
-    if int(number[0]):
-        note(f"{place}: {name} {value} is ignored")
-    return parameters
+def _with_setting(parameters: Parameters, name: str, *values: str, place: str) -> Parameters:
+    if name not in _ATTRIBUTES:
+        raise DataError(f"{place}: {name!r} is not a parameter of EVALB. {nearest(name, [*_ATTRIBUTES, _IGNORED])}")
+    takes = 2 if name.startswith("EQ_") else 1
+    if len(values) != takes:
+        raise DataError(f"{place}: {name} takes {counted(takes, 'value')}, not {len(values)}")
+    attribute = _ATTRIBUTES[name]
+    value: Any = getattr(parameters, attribute)
+    if isinstance(value, frozenset):
+        value = value | {values[0] if takes == 1 else values}
+    elif re.fullmatch(r"[+-]?[0-9]{1,9}", values[0]):
+        value = int(values[0])
+    else:
+        raise DataError(f"{place}: {name} takes a whole number, not {values[0]!r}")
+    return replace(parameters, **{attribute: value})

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-VALID, ERROR, SKIPPED = 0, 1, 2  # the status of a sentence, as printed in the table
+VALID, ERROR, SKIPPED, WRONG = range(4)
+"""The status of a sentence. EVALB prints the first three. WRONG is for excluded sentences in the strict scores."""
 
-
-_RULE = "=" * 76
-_HEAD = (  # the misspellings are EVALB's
-    "  Sent.                        Matched  Bracket   Cross        Correct Tag",
-    " ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy",
-    _RULE,
+# The misspellings are EVALB's.
+_HEAD = """\
+  Sent.                        Matched  Bracket   Cross        Correct Tag
+ ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy
+"""
+_RULE = "=" * 76 + "\n"
+_BRACKETS = (
+    "                {recall:6.2f} {precision:6.2f} "
+    "{matched_brackets:6d} {gold_brackets:5d} {test_brackets:5d}  {crossing_brackets:5d}"
 )
+_TAGS = "  {words:5d} {correct_tags:5d}   {tagging_accuracy:6.2f}\n"
+_SUMMARY = """\
+Number of sentence        = {sentences:6d}
+Number of Error sentence  = {error_sentences:6d}
+Number of Skip  sentence  = {skipped_sentences:6d}
+Number of Valid sentence  = {valid_sentences:6d}
+Bracketing Recall         = {recall:6.2f}
+Bracketing Precision      = {precision:6.2f}
+Bracketing FMeasure       = {fmeasure}
+Complete match            = {complete_match:6.2f}
+Average crossing          = {average_crossing:6.2f}
+No crossing               = {no_crossing:6.2f}
+2 or less crossing        = {two_or_less_crossing:6.2f}
+Tagging accuracy          = {tagging_accuracy:6.2f}
+"""
 
 
 @dataclass(frozen=True)
@@ -30,78 +50,35 @@ class Row:
     correct_tags: int = 0
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Totals over sentences and the figures computed from them. A percentage of nothing is 0."""
-
-    sentences: int = 0
-    error_sentences: int = 0
-    skipped_sentences: int = 0
-    matched_brackets: int = 0
-    gold_brackets: int = 0
-    test_brackets: int = 0
-    complete: int = 0
-    crossing_brackets: int = 0
-    without_crossing: int = 0
-    at_most_two_crossing: int = 0
-    words: int = 0
-    correct_tags: int = 0
-
-    @classmethod
-    def of(cls, rows: list[Row]) -> Scores:
-        """Add up the rows."""
-        valid = [row for row in rows if row.status == VALID]
-        return cls(
-            sentences=len(rows),
-            error_sentences=sum(row.status == ERROR for row in rows),
-            skipped_sentences=sum(row.status == SKIPPED for row in rows),
-            matched_brackets=sum(row.matched for row in valid),
-            gold_brackets=sum(row.gold for row in valid),
-            test_brackets=sum(row.test for row in valid),
-            complete=sum(row.matched == row.gold == row.test for row in valid),
-            crossing_brackets=sum(row.crossing for row in valid),
-            without_crossing=sum(row.crossing == 0 for row in valid),
-            at_most_two_crossing=sum(row.crossing <= 2 for row in valid),
-            words=sum(row.words for row in valid),
-            correct_tags=sum(row.correct_tags for row in valid),
-        )
-
-    @property
-    def valid_sentences(self) -> int:
-        return self.sentences - self.error_sentences - self.skipped_sentences
-
-    @property
-    def recall(self) -> float:
-        return percentage(self.matched_brackets, self.gold_brackets)
-
-    @property
-    def precision(self) -> float:
-        return percentage(self.matched_brackets, self.test_brackets)
-
-    @property
-    def f1(self) -> float:
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
-
-    @property
-    def complete_match(self) -> float:
-        return percentage(self.complete, self.valid_sentences)
-
-    @property
-    def average_crossing(self) -> float:
-        return self.crossing_brackets / self.valid_sentences if self.valid_sentences else 0.0
-
-    @property
-    def no_crossing(self) -> float:
-        return percentage(self.without_crossing, self.valid_sentences)
-
-    @property
-    def two_or_less_crossing(self) -> float:
-        return percentage(self.at_most_two_crossing, self.valid_sentences)
-
-    @property
-    def tagging_accuracy(self) -> float:
-        return percentage(self.correct_tags, self.words)
+def figures(rows: list[Row]) -> dict[str, float]:
+    """Return totals over sentences and the figures computed from them. A percentage of nothing is 0."""
+    counted = [row for row in rows if row.status in (VALID, WRONG)]
+    matched = sum(row.matched for row in counted)
+    gold, test = sum(row.gold for row in counted), sum(row.test for row in counted)
+    words, correct_tags = sum(row.words for row in counted), sum(row.correct_tags for row in counted)
+    recall, precision = percentage(matched, gold), percentage(matched, test)
+    complete = sum(row.status == VALID and row.matched == row.gold == row.test for row in counted)
+    crossing = sum(row.crossing for row in counted)
+    return {
+        "recall": recall,
+        "precision": precision,
+        "f1": 2 * precision * recall / (precision + recall) if matched else 0.0,
+        "complete_match": percentage(complete, len(counted)),
+        "average_crossing": crossing / len(counted) if counted else 0.0,
+        "no_crossing": percentage(sum(row.crossing == 0 for row in counted), len(counted)),
+        "two_or_less_crossing": percentage(sum(row.crossing <= 2 for row in counted), len(counted)),
+        "crossing_brackets": crossing,
+        "tagging_accuracy": percentage(correct_tags, words),
+        "sentences": len(rows),
+        "error_sentences": sum(row.status == ERROR for row in rows),
+        "skipped_sentences": sum(row.status == SKIPPED for row in rows),
+        "valid_sentences": len(counted),
+        "matched_brackets": matched,
+        "gold_brackets": gold,
+        "test_brackets": test,
+        "words": words,
+        "correct_tags": correct_tags,
+    }
 
 
 @dataclass(frozen=True)
@@ -118,14 +95,14 @@ class BracketReport:
     """All figures that EVALB prints, and the strict scores.
 
     In `strict`, sentences in error and skipped sentences count as entirely wrong: their brackets and words are added to
-    the totals, with no match. Their crossing brackets are unknown, so `strict.average_crossing` is meaningless.
+    the totals, with no match. Their crossing brackets are unknown.
     """
 
     rows: list[Row]
     problems: list[Problem]
-    everything: Scores
-    short: Scores  # sentences of at most `cutoff_length` words
-    strict: Scores
+    everything: Mapping[str, float]
+    short: Mapping[str, float]  # sentences of at most `cutoff_length` words
+    strict: Mapping[str, float]
     cutoff_length: int
     stopped_at: int | None  # the line at which there were more errors than the parameters allow
 
@@ -137,16 +114,12 @@ def percentage(part: int, whole: int) -> float:
 
 def evalb_output(report: BracketReport) -> str:
     """Return EVALB's whole output, without totals if it stopped at too many errors."""
-    lines = [*_HEAD, *map(table_row, report.rows)]
-    if report.stopped_at is None:
-        s = report.everything
-        brackets = (
-            f"                {s.recall:6.2f} {s.precision:6.2f} "
-            f"{s.matched_brackets:6d} {s.gold_brackets:5d} {s.test_brackets:5d}  {s.crossing_brackets:5d}"
-        )
-        tags = f"  {s.words:5d} {s.correct_tags:5d}   {s.tagging_accuracy:6.2f}"
-        lines += [_RULE, (brackets if s.gold_brackets and s.test_brackets else "") + tags, *summary(report)]
-    return "\n".join(lines) + "\n"
+    table = _HEAD + _RULE + "".join(f"{table_row(row)}\n" for row in report.rows)
+    if report.stopped_at is not None:
+        return table
+    divisible = report.everything["gold_brackets"] and report.everything["test_brackets"]
+    totals = f"{_BRACKETS if divisible else ''}{_TAGS}".format_map(report.everything)
+    return table + _RULE + totals + summary(report)
 
 
 def table_row(row: Row) -> str:
@@ -159,32 +132,12 @@ def table_row(row: Row) -> str:
     )
 
 
-def summary(report: BracketReport) -> list[str]:
+def summary(report: BracketReport) -> str:
     """Return the summary of all sentences and of those up to the cut-off length."""
-    return [
-        "=== Summary ===",
-        "",
-        "-- All --",
-        *_summary_lines(report.everything),
-        "",
-        f"-- len<={report.cutoff_length} --",
-        *_summary_lines(report.short),
-    ]
+    everything, short = _summary_of(report.everything), _summary_of(report.short)
+    return f"=== Summary ===\n\n-- All --\n{everything}\n-- len<={report.cutoff_length} --\n{short}"
 
 
-def _summary_lines(scores: Scores) -> list[str]:
-    f1 = f"{scores.f1:6.2f}" if scores.matched_brackets else "  -nan"  # EVALB divides 0 by 0 if nothing matches
-    return [
-        f"Number of sentence        = {scores.sentences:6d}",
-        f"Number of Error sentence  = {scores.error_sentences:6d}",
-        f"Number of Skip  sentence  = {scores.skipped_sentences:6d}",
-        f"Number of Valid sentence  = {scores.valid_sentences:6d}",
-        f"Bracketing Recall         = {scores.recall:6.2f}",
-        f"Bracketing Precision      = {scores.precision:6.2f}",
-        f"Bracketing FMeasure       = {f1}",
-        f"Complete match            = {scores.complete_match:6.2f}",
-        f"Average crossing          = {scores.average_crossing:6.2f}",
-        f"No crossing               = {scores.no_crossing:6.2f}",
-        f"2 or less crossing        = {scores.two_or_less_crossing:6.2f}",
-        f"Tagging accuracy          = {scores.tagging_accuracy:6.2f}",
-    ]
+def _summary_of(found: Mapping[str, float]) -> str:
+    f1 = f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"  # EVALB divides 0 by 0 if nothing matches
+    return _SUMMARY.format(**found, fmeasure=f1)

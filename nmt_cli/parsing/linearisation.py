@@ -22,7 +22,7 @@ from nmt_cli.parsing.trees import ROOT_LABEL, Close, Event, Leaf, Open, Tree
 UNKNOWN_TAG = "XX"  # the tag of a word whose part of speech is not in the sequence
 FLAT_LABEL = "S"  # the label of the only constituent if a sequence has no leaf
 
-_NAME = re.compile(r"[^ \t\n\v\f\r()]+")
+_NAME = re.compile(r"[^\s()]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ class Linearisation(ABC):
         return [self.symbol(event) for event in tree.events[1:-1]]
 
     @abstractmethod
-    def symbol(self, event: Event) -> str:
-        """Return the symbol of an event."""
+    def symbol(self, event: Event) -> str: ...
 
     @abstractmethod
     def meaning(self, symbol: str) -> Meaning | None:
@@ -132,7 +131,6 @@ class _Builder:
         self.used = 0
         self.events: list[Event] = []
         self.stack: list[str] = []  # labels of the open constituents
-        self.open_labels: Counter[str] = Counter()
         self.repairs: Counter[str] = Counter()
 
     def add(self, meaning: Meaning | None) -> None:
@@ -142,7 +140,6 @@ class _Builder:
             case Open(label):
                 self.events.append(meaning)
                 self.stack.append(label)
-                self.open_labels[label] += 1
             case Tag(tag):
                 if self.used == len(self.words):
                     self.repairs["surplus words"] += 1
@@ -156,7 +153,7 @@ class _Builder:
         if not self.stack:
             self.repairs["unopened"] += 1
             return
-        if self.open_labels[label]:
+        if label in self.stack:
             while self.stack[-1] != label:
                 self.repairs["unclosed"] += 1
                 self._close()
@@ -167,7 +164,6 @@ class _Builder:
     def _close(self) -> None:
         """End the innermost constituent; remove it if it is empty."""
         label = self.stack.pop()
-        self.open_labels[label] -= 1
         if isinstance(self.events[-1], Open):
             self.events.pop()
             self.repairs["empty"] += 1

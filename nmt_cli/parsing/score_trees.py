@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, UsageError, counted
+from nmt_cli.errors import DataError, counted
 from nmt_cli.files.text import read_lines
 from nmt_cli.flags import Command
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS, read_parameters
-from nmt_cli.parsing.evalb_scores import BracketReport, Scores, evalb_output, summary
+from nmt_cli.parsing.evalb_scores import BracketReport, evalb_output, summary
 from nmt_cli.parsing.trees import retagged
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say, warn
@@ -21,11 +21,6 @@ from nmt_cli.streams import say, warn
 _SHOWN_PROBLEMS = 10
 _UNLABELLED = re.compile(r"\(\s*\((?!\s*\))")
 _CROSSING = ("average_crossing", "no_crossing", "two_or_less_crossing", "crossing_brackets")
-_FIGURES = (
-    *("recall", "precision", "f1", "complete_match", *_CROSSING, "tagging_accuracy"),
-    *("sentences", "error_sentences", "skipped_sentences", "valid_sentences"),
-    *("matched_brackets", "gold_brackets", "test_brackets", "words", "correct_tags"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +44,10 @@ def run(options: ScoreTreesOptions) -> None:
         DataError: a file cannot be read, the numbers of lines differ, or there are more errors than the parameters
             allow (EVALB stops there, too).
     """
-    if options.test == options.gold == "-":
-        raise UsageError("standard input, '-', can be read only once: name a file for the other")
-    parameters = read_parameters(options.parameters, _note) if options.parameters else COLLINS
+    parameters = read_parameters(options.parameters) if options.parameters else COLLINS
     parameter_name = str(options.parameters or "COLLINS, built in")
-    test, gold = (list(read_lines(None if name == "-" else Path(name))) for name in (options.test, options.gold))
     test_name, gold_name = ("standard input" if name == "-" else name for name in (options.test, options.gold))
+    test, gold = (list(read_lines(None if name == "-" else Path(name))) for name in (options.test, options.gold))
     if not test:
         raise DataError(f"{test_name}: empty; there are no trees to score")
     if len(test) != len(gold):
@@ -63,9 +56,10 @@ def run(options: ScoreTreesOptions) -> None:
             "line, in the same order, and an empty line for a sentence without a parse"
         )
     if options.gold_tags:
-        test = _with_gold_tags(test, gold, test_name, gold_name)
-    _note_unlabelled(test, test_name)
-    _note_unlabelled(gold, gold_name)
+        test = _with_gold_tags(test, gold, test_name)
+    for name, lines in ((test_name, test), (gold_name, gold)):
+        if any(map(_UNLABELLED.search, lines)):
+            say(f"note: {name}: unlabelled brackets count, as in EVALB; write (TOP (S ...))")
     report = score_brackets(test, gold, parameters)
     _print_problems(report, test_name, gold_name)
     if report.stopped_at is not None:
@@ -81,22 +75,25 @@ def run(options: ScoreTreesOptions) -> None:
     elif options.per_sentence:
         print(evalb_output(report), end="")
     else:
-        print("\n".join(summary(report)))
+        print(summary(report), end="")
     _warn_if_exclusion_raises(report)
 
 
 def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name: str) -> dict[str, Any]:
     """Return the report as `--json` prints it; percentages are rounded to two digits, as in EVALB."""
-    strict = {name: value for name, value in _figures(report.strict).items() if name not in _CROSSING}
+    everything, short, strict = (
+        {name: round(value, 2) for name, value in found.items()}
+        for found in (report.everything, report.short, report.strict)
+    )
     found: dict[str, Any] = {
         "test": options.test,
         "reference": options.gold,
         "parameters": parameter_name,
         "gold_tags": options.gold_tags,
-        **_figures(report.everything),
+        **everything,
         "cutoff_length": report.cutoff_length,
-        "short": _figures(report.short),
-        "strict": strict,
+        "short": short,
+        "strict": {name: value for name, value in strict.items() if name not in _CROSSING},
         "errors": [asdict(problem) for problem in report.problems],
     }
     if options.per_sentence:
@@ -104,52 +101,34 @@ def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name:
     return found
 
 
-def _figures(scores: Scores) -> dict[str, float]:
-    return {name: round(getattr(scores, name), 2) for name in _FIGURES}
-
-
-def _with_gold_tags(test: list[str], gold: list[str], test_name: str, gold_name: str) -> list[str]:
+def _with_gold_tags(test: list[str], gold: list[str], test_name: str) -> list[str]:
     tagged = [retagged(*pair) for pair in zip(test, gold, strict=True)]
     untagged = [n for n, (line, new) in enumerate(zip(test, tagged, strict=True), 1) if new is None and line.strip()]
     if untagged:
-        _note(
-            f"--gold-tags: {counted(len(untagged), 'sentence')} of {test_name} kept the tags, first in line "
-            f"{untagged[0]}: the trees are malformed, there or in {gold_name}, or their words differ"
+        say(
+            f"note: --gold-tags: {counted(len(untagged), 'sentence')} of {test_name} kept the tags, first in line "
+            f"{untagged[0]}: a tree is malformed, or its words differ from the gold tree's"
         )
     return [line if new is None else new for line, new in zip(test, tagged, strict=True)]
 
 
-def _note_unlabelled(lines: list[str], name: str) -> None:
-    if count := sum(_UNLABELLED.search(line) is not None for line in lines):
-        _note(f"{name}: {counted(count, 'line')} with an unlabelled bracket, counted as in EVALB; write (TOP (S ...))")
-
-
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:
-    """Print the first errors, one that both files share on one line, and how many others there are."""
-    names = {"gold": gold_name, "test": test_name}
-    places: dict[tuple[int, str], dict[str, None]] = {}
-    for problem in report.problems:
-        places.setdefault((problem.line, problem.message), {})[f"{names[problem.tree]}:{problem.line}"] = None
-    lines = [f"{' and '.join(found)}: {message}" for (_, message), found in places.items()]
-    hidden = len(lines) - _SHOWN_PROBLEMS
-    for line in [*lines[:_SHOWN_PROBLEMS], *([f"... and {counted(hidden, 'more error')}"] if hidden > 0 else [])]:
-        say(line)
+    """Print the first errors and how many others there are."""
+    for problem in report.problems[:_SHOWN_PROBLEMS]:
+        say(f"{gold_name if problem.tree == 'gold' else test_name}:{problem.line}: {problem.message}")
+    if (hidden := len(report.problems) - _SHOWN_PROBLEMS) > 0:
+        say(f"... and {counted(hidden, 'more error')}")
 
 
 def _warn_if_exclusion_raises(report: BracketReport) -> None:
     """Warn if the excluded sentences raise the score."""
     everything, strict = report.everything, report.strict
-    pairs = ((everything.f1, strict.f1), (everything.complete_match, strict.complete_match))
-    if any(round(other, 2) < round(one, 2) for one, other in pairs):
-        excluded = counted(everything.sentences - everything.valid_sentences, "sentence")
+    if any(round(strict[name], 2) < round(everything[name], 2) for name in ("f1", "complete_match")):
+        excluded = counted(len(report.rows) - int(everything["valid_sentences"]), "sentence")
         warn(
-            f"EVALB excludes {excluded}; counted as entirely wrong, F1 is {strict.f1:.2f} and "
-            f"complete match {strict.complete_match:.2f}"
+            f"EVALB excludes {excluded}; counted as entirely wrong, F1 is {strict['f1']:.2f} and "
+            f"complete match {strict['complete_match']:.2f}"
         )
-
-
-def _note(remark: str) -> None:
-    say(f"note: {remark}")
 
 
 command = Command(

@@ -8,12 +8,29 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from nmt_cli.parsing.grammar import TreeLimits
 from nmt_cli.parsing.linearisation import Authors, Linearisation, Vinyals
-from nmt_cli.parsing.trees import Event, Leaf, Open, Tree
+from nmt_cli.parsing.trees import Close, Event, Leaf, Open, Tree
 
 LINEARISATIONS = ("vinyals", "authors")
 _SPARE_DEPTH, _SPARE_OPENS = 10, 2  # new sentences may have deeper trees than the treebank
+
+
+@dataclass(frozen=True)
+class TreeLimits:
+    """The maximum number of constituents around a word (without the root), and of constituents opened in a row."""
+
+    depth: int
+    opens_in_row: int
+
+    def including(self, tree: Tree) -> TreeLimits:
+        """Return the limits extended to allow `tree`."""
+        deepest, longest = self.depth, self.opens_in_row
+        depth = in_row = 0
+        for event in tree.events[1:-1]:
+            depth += isinstance(event, Open) - isinstance(event, Close)
+            in_row = in_row + 1 if isinstance(event, Open) else 0
+            deepest, longest = max(deepest, depth), max(longest, in_row)
+        return TreeLimits(deepest, longest)
 
 
 @dataclass(frozen=True)
@@ -56,8 +73,4 @@ class TreeSymbols:
     def from_json(cls, content: Mapping[str, Any]) -> TreeSymbols:
         """Restore what `to_json` returned; raise KeyError, TypeError or ValueError if it is damaged."""
         limits = TreeLimits(**content["limits"])
-        if any(type(value) is not int or not 0 < value < 1 << 20 for value in vars(limits).values()):
-            raise ValueError(f"limits of trees: {limits}")
-        if not all(isinstance(name, str) for name in [*content["labels"], *content["symbols"]]):
-            raise ValueError("labels and symbols must be strings")
         return cls(content["form"], frozenset(content["labels"]), tuple(content["symbols"]), limits)

@@ -64,15 +64,10 @@ class ParsingTask(VocabularyTask):
     trees: TreeSymbols
 
     def files(self, prefix: str) -> list[Path]:
-        """Return the file PREFIX, plain or compressed, or all treebank files in the directory PREFIX."""
         return treebank_files(prefix)
 
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
-        """Yield the words and the cleaned tree of each tree, on one line each.
-
-        Raises:
-            DataError: a file cannot be read, has unbalanced brackets, or holds a tree without words.
-        """
+        """Yield the words and the cleaned tree of each tree, on one line each."""
         for path in self.files(prefix):
             for tree, place in read_clean_trees(path, consumed):
                 yield Example(" ".join(tree.words), tree_line(tree), place)
@@ -84,10 +79,9 @@ class ParsingTask(VocabularyTask):
         return TOO_LONG if longest and len(line_words(example.source)) > longest else None
 
     def normalise(self, example: Example) -> tuple[str, str]:
-        return self._sentence(example.source), example.target
+        return _sentence(example.source), example.target
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Learn the vocabulary of the words and collect the symbols of the trees."""
         c = self.config
         options = LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage)
         self._set(
@@ -120,15 +114,12 @@ class ParsingTask(VocabularyTask):
 
     @property
     def shared_vocabulary(self) -> bool:
-        """Whether one vocabulary holds the words and, after them, the symbols."""
         return bool(self.config.joint_vocabulary)
 
     def encode_source(self, line: str) -> list[int]:
-        """Return the ids of a sentence, without EOS; round brackets are read as -LRB- and -RRB-."""
-        return self.words.encode(self._sentence(line))
+        return self.words.encode(_sentence(line))
 
     def encode_target(self, line: str) -> list[int]:
-        """Return the ids of a cleaned tree's line, without EOS."""
         ids = self._symbols.encode(" ".join(self.trees.linearisation.symbols(line_tree(line))))
         return [i + self._offset if i >= len(SPECIAL_SYMBOLS) else i for i in ids]
 
@@ -139,11 +130,10 @@ class ParsingTask(VocabularyTask):
         return [self._pieces[i] for i in ids]
 
     def decode_target(self, ids: Sequence[int], source: str) -> str:
-        """Return a tree over exactly the words of the line `source`, whatever the ids are."""
         return self.repaired(ids, source)[0]
 
     def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
-        """Return the tree and the number of repairs of each kind. A line without words gives an empty line."""
+        """Return a tree over exactly the words of the line `source`, whatever the ids are, and its repairs."""
         words = line_words(source)
         if not words:
             return "", {}
@@ -152,19 +142,15 @@ class ParsingTask(VocabularyTask):
         return tree_line(tree), repairs
 
     def constraint(self, sources: Sequence[str], limits: Sequence[int], device: torch.device) -> TreeConstraint:
-        """Return a constraint that allows exactly the sequences that are trees over the words of the lines `sources`.
-
-        A sentence with more words than its limit gets a constraint that allows nothing.
-        """
-        from nmt_cli.parsing.constraint import SymbolMasks, TreeConstraint
-        from nmt_cli.parsing.grammar import GrammarState
+        """Allow exactly the trees over the words of each line; nothing if they are more than its limit."""
+        from nmt_cli.parsing.constraint import GrammarState, SymbolMasks, TreeConstraint
 
         meanings = map(self.trees.linearisation.meaning, self.trees.symbols)
         masks = SymbolMasks.of([None] * (len(SPECIAL_SYMBOLS) + self._offset) + [*meanings], device)
-        words = [len(line_words(line)) for line in sources]
+        counts = [len(line_words(line)) for line in sources]
         states = [
             GrammarState(count, limit, self.trees.limits) if count <= limit else None
-            for count, limit in zip(words, limits, strict=True)
+            for count, limit in zip(counts, limits, strict=True)
         ]
         return TreeConstraint(masks, states)
 
@@ -178,23 +164,19 @@ class ParsingTask(VocabularyTask):
         return source_length + 300
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return labelled bracketing under COLLINS.prm with gold tags; F1 first.
-
-        A sentence that EVALB would exclude counts as entirely wrong.
-        """
+        """Return labelled bracketing under COLLINS.prm with gold tags; sentences that EVALB excludes are wrong."""
         parameters = dataclasses.replace(COLLINS, max_error=len(references))
         tagged = (retagged(test, gold) or test for test, gold in zip(hypotheses, references, strict=True))
         scores = score_brackets(tagged, references, parameters).strict
-        return {name: getattr(scores, name) for name in ("f1", "precision", "recall", "complete_match")}
+        return {name: scores[name] for name in ("f1", "precision", "recall", "complete_match")}
 
     def _set(self, words: Vocabulary, trees: TreeSymbols) -> None:
         self.words, self.trees = words, trees
         self._symbols = subwords.WholeTokens([*SPECIAL_SYMBOLS, *trees.symbols])
-        self._offset = 0  # the difference between the target id of a symbol and its id in `_symbols`
-        self._pieces = [*SPECIAL_SYMBOLS, *trees.symbols]  # the written form of each target id
-        if self.shared_vocabulary:
-            self._offset = len(words) - len(SPECIAL_SYMBOLS)
-            self._pieces = [*words.pieces(range(len(words))), *trees.symbols]
+        before = words.pieces(range(len(words))) if self.shared_vocabulary else SPECIAL_SYMBOLS
+        self._pieces = [*before, *trees.symbols]  # the written form of each target id
+        self._offset = len(before) - len(SPECIAL_SYMBOLS)  # of a symbol's target id from its id in `_symbols`
 
-    def _sentence(self, line: str) -> str:
-        return " ".join(line_words(line))
+
+def _sentence(line: str) -> str:
+    return " ".join(line_words(line))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ WRAPPERS = frozenset(("", "TOP", "ROOT", "S1"))  # labels of outermost constitue
 
 TRACE_TAG = "-NONE-"
 _NO_BREAK_SPACE = "\u00a0"
-_TOKEN = re.compile(r"[()]|[^ \t\v\f\r()]+")
+_TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 _FUNCTION = re.compile(r"[-=|]")
 
 
@@ -75,9 +75,8 @@ class Tree:
 
     def with_tags(self, tags: Iterable[str]) -> Tree:
         """Return the tree with other tags, one for each word."""
-        pairs = zip(self.leaves, tags, strict=True)
-        leaves = iter([Leaf(tag, leaf.word) for leaf, tag in pairs])
-        return Tree(tuple(next(leaves) if isinstance(event, Leaf) else event for event in self.events))
+        tag = iter(tags)
+        return Tree(tuple(Leaf(next(tag), e.word) if isinstance(e, Leaf) else e for e in self.events))
 
 
 class PlacedTree(NamedTuple):
@@ -114,19 +113,73 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
         DataError: unbalanced brackets, text outside brackets, a word without a tag, or an empty bracket. The message
             names the file and the line.
     """
-    reader = _TreeReader(name)
+    reader = _TreeReader()
+    start = 0  # the line of the tree's first bracket
     for number, line in enumerate(lines, start=1):
-        yield from reader.read(line, number)
-    if reader.stack:
-        raise reader.not_closed("the end of the file")
+        for token in _TOKEN.findall(line):
+            if not reader.events and reader.texts is None:
+                start = number
+            try:
+                complete = reader.read(token)
+            except ValueError as error:
+                raise DataError(f"{name}:{number}: {error}") from error
+            if complete:
+                yield PlacedTree(Tree(tuple(reader.events)), f"{name}:{start}")
+                reader.events.clear()
+    if reader.events or reader.texts is not None:
+        raise DataError(f"{name}:{start}: unbalanced: closing brackets of the tree that begins here are missing")
+
+
+class _TreeReader:
+    """Reads tokens of trees. Errors are ValueErrors."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.labels: list[str] = []  # of the open constituents
+        self.texts: list[str] | None = None  # tag and words of the innermost bracket, while it may be a leaf
+
+    def read(self, token: str) -> bool:
+        """Read one token; return whether it completes a tree."""
+        if token == "(":
+            self._open()
+        elif token == ")":
+            self._close()
+            return not self.labels
+        elif self.texts is not None:
+            self.texts.append(token)
+        elif self.labels:
+            raise _untagged(token)
+        else:
+            raise ValueError(f"text outside all brackets: {token!r}; write trees as (S (NP (DT the) (NN cat)) ...)")
+        return False
+
+    def _open(self) -> None:
+        if self.texts is not None:
+            label, *words = self.texts or [""]
+            if words:
+                raise _untagged(words[0])
+            self.labels.append(label)
+            self.events.append(Open(label))
+        self.texts = []
+
+    def _close(self) -> None:
+        if self.texts is not None:
+            if len(self.texts) < 2:
+                raise ValueError(f"the bracket ({''.join(self.texts)}) is empty; write leaves as (NN cat)")
+            self.events.append(Leaf(self.texts[0], " ".join(self.texts[1:])))
+            self.texts = None
+        elif self.labels:
+            self.events.append(Close(self.labels.pop()))
+        else:
+            raise ValueError("unbalanced: a closing bracket without an opening one; remove it")
+
+
+def _untagged(word: str) -> ValueError:
+    return ValueError(f"the word {word!r} has no tag; write (NN {word})")
 
 
 def line_tree(line: str) -> Tree:
-    """Return the one tree of a line that `tree_line` wrote.
-
-    Raises:
-        DataError: as `parse_trees`; or the line has no tree, or several.
-    """
+    """Return the one tree of a line; raise DataError as `parse_trees`, or if there is no tree or are several."""
     placed = list(parse_trees([line], "tree"))
     if len(placed) != 1:
         raise DataError(f"expected one tree on the line, found {len(placed)}")
@@ -142,37 +195,27 @@ def clean(tree: Tree) -> Tree | None:
     Returns:
         None if no word is left.
     """
-    kept: list[Event] = []
-    open_labels: list[str] = []  # of all open constituents, "" for those that are removed
-    depth = 0  # of those that are kept
-    waiting: list[Open] = []  # opened, but still without a word
+    kept: list[Event] = [Open(ROOT_LABEL)]
+    open_labels: list[str] = []  # "" for constituents that are removed
     for event in tree.events:
-        if isinstance(event, Open):
-            label = _FUNCTION.split(event.label, maxsplit=1)[0] or event.label  # -LRB- stays
-            label = "" if depth == 0 and label in WRAPPERS else label
-            open_labels.append(label)
-            if label:
-                depth += 1
-                waiting.append(Open(label))
-        elif isinstance(event, Leaf):
-            if event.tag != TRACE_TAG:
-                kept += waiting
-                waiting.clear()
-                kept.append(Leaf(event.tag, event.word.replace(" ", _NO_BREAK_SPACE)))
-        elif label := open_labels.pop():
-            depth -= 1
-            if waiting:
-                waiting.pop()
-            else:
-                kept.append(Close(label))
-    return Tree((Open(ROOT_LABEL), *kept, Close(ROOT_LABEL))) if kept else None
+        match event:
+            case Open(label):
+                label = _FUNCTION.split(label, maxsplit=1)[0] or label  # -LRB- stays
+                open_labels.append("" if label in WRAPPERS and not any(open_labels) else label)
+                if open_labels[-1]:
+                    kept.append(Open(label))
+            case Leaf(tag, word) if tag != TRACE_TAG:
+                kept.append(Leaf(tag, word.replace(" ", _NO_BREAK_SPACE)))
+            case Close() if label := open_labels.pop():
+                if isinstance(kept[-1], Open):
+                    kept.pop()  # it is empty
+                else:
+                    kept.append(Close(label))
+    return Tree((*kept, Close(ROOT_LABEL))) if len(kept) > 1 else None
 
 
 def read_clean_trees(path: Path, consumed: Callable[[int], None] | None = None) -> Iterator[PlacedTree]:
     """Yield the cleaned trees of a file, plain or compressed.
-
-    Args:
-        consumed: as in `read_lines`.
 
     Raises:
         DataError: as `read_lines` and `parse_trees`, and for a tree that has only traces.
@@ -193,7 +236,7 @@ def tree_line(tree: Tree) -> str:
                 parts.append(f" ({label}")
             case Leaf(tag, word):
                 parts.append(f" ({tag} {word})")
-            case _:
+            case Close():
                 parts.append(")")
     return "".join(parts).removeprefix(" ")
 
@@ -213,104 +256,8 @@ def retagged(test: str, gold: str) -> str | None:
         tested, right = (line_tree(line) for line in (test, gold))
     except DataError:
         return None
-    if tested.words == right.words:
-        return tree_line(tested.with_tags(right.tags))
     leaves, gold_leaves = ([leaf for leaf in tree.leaves if leaf.tag != TRACE_TAG] for tree in (tested, right))
     if [leaf.word for leaf in leaves] != [leaf.word for leaf in gold_leaves]:
         return None
     tags = iter([leaf.tag for leaf in gold_leaves])
-    return tree_line(tested.with_tags([TRACE_TAG if leaf.tag == TRACE_TAG else next(tags) for leaf in tested.leaves]))
-
-
-@dataclass(slots=True)
-class _Bracket:
-    """An open bracket: a constituent if a bracket follows in it, a leaf if text follows the label."""
-
-    label: str | None = None
-    words: list[str] = field(default_factory=list)
-    is_constituent: bool = False
-
-
-class _TreeReader:
-    """Reads tokens with an explicit stack of open brackets."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.stack: list[_Bracket] = []
-        self.events: list[Event] = []
-        self.start = 0  # line of the tree's first bracket
-        self.line = 0
-
-    def read(self, line: str, number: int) -> Iterator[PlacedTree]:
-        if self.stack:
-            self._check_not_next_tree(line, number)
-        self.line = number
-        for token in _TOKEN.findall(line):
-            if token == "(":
-                self._open()
-            elif token != ")":
-                self._text(token)
-            else:
-                self._close()
-                if not self.stack:
-                    yield PlacedTree(Tree(tuple(self.events)), f"{self.name}:{self.start}")
-                    self.events.clear()
-
-    def not_closed(self, where: str) -> DataError:
-        return DataError(
-            f"{self.name}:{self.start}: unbalanced brackets: {len(self.stack)} brackets of the tree that begins here "
-            f"are still open at {where}; add the missing closing brackets"
-        )
-
-    def _check_not_next_tree(self, line: str, number: int) -> None:
-        """Raise if a tree is still open where the next one begins, which would become a part of it."""
-        if not line.strip(" \t\v\f\r"):
-            raise self.not_closed(f"the empty line {number}")
-        first = _TOKEN.findall(line[:16])[:2]
-        root = self.stack[0].label or ""
-        label = first[1] if len(first) > 1 and first[1] not in "()" else ""
-        if line.startswith("(") and root in WRAPPERS and label == root:
-            raise self.not_closed(f"the next tree, which begins in line {number}")
-
-    def _open(self) -> None:
-        if not self.stack:
-            self.start = self.line
-        else:
-            around = self.stack[-1]
-            if around.words:
-                raise self._untagged(around.words[0])
-            if not around.is_constituent:
-                around.is_constituent = True
-                self.events.append(Open(around.label or ""))
-        self.stack.append(_Bracket())
-
-    def _text(self, token: str) -> None:
-        if not self.stack:
-            raise self._error(f"text outside all brackets: {token!r}; write trees as (S (NP (DT the) (NN cat)) ...)")
-        around = self.stack[-1]
-        if around.is_constituent:
-            raise self._untagged(token)
-        if around.label is None:
-            around.label = token
-        else:
-            around.words.append(token)
-
-    def _close(self) -> None:
-        if not self.stack:
-            raise self._error("unbalanced brackets: a closing bracket without an opening one; remove it")
-        bracket = self.stack.pop()
-        label = bracket.label or ""
-        if bracket.is_constituent:
-            self.events.append(Close(label))
-        elif bracket.words:
-            self.events.append(Leaf(label, " ".join(bracket.words)))
-        elif self.stack:
-            raise self._error(f"the bracket ({label}) is empty; write leaves as (NN cat)")
-        else:
-            raise self._error(f"a tree without words: ({label})")
-
-    def _untagged(self, word: str) -> DataError:
-        return self._error(f"the word {word!r} has no tag; write (NN {word})")
-
-    def _error(self, message: str) -> DataError:
-        return DataError(f"{self.name}:{self.line}: {message}")
+    return tree_line(tested.with_tags(TRACE_TAG if leaf.tag == TRACE_TAG else next(tags) for leaf in tested.leaves))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS, Parameters, read_parameters
-from nmt_cli.parsing.evalb_scores import BracketReport, Scores, evalb_output, table_row
+from nmt_cli.parsing.evalb_scores import BracketReport, evalb_output, table_row
 
 BARE = Parameters()
 NEW = replace(
@@ -91,7 +91,7 @@ def test_odd_lines(test: str, gold: str, expected: str) -> None:
 def test_output_without_brackets_to_divide_by() -> None:
     report = score_brackets(["(X (A a))"], ["(S (A a))"], COLLINS)
     assert evalb_output(report).count("Bracketing FMeasure       =   -nan\n") == 2
-    assert report.everything.f1 == 0.0
+    assert report.everything["f1"] == 0
     assert evalb_output(score_brackets([""], [""], COLLINS)).split("\n")[5] == "      0     0     0.00"
 
 
@@ -113,12 +113,7 @@ def test_brackets_that_count(test: str, gold: str, matched: str) -> None:
 
 
 def test_without_labels_each_bracket_matches_one_of_the_same_span() -> None:
-    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2. TOP is deleted by its label even if labels
-    are not compared.
-
-    With labels, S at 0-3 alone matches: 1 of 3 either way. Without them 0-3 and 0-2 do, and the second 0-2 of gold
-    finds no other: 2 of 3. No bracket crosses another.
-    """
+    """Gold has brackets at 0-3, 0-2 and 0-2 again, test at 0-3, 0-2 and 1-2. TOP is deleted either way."""
     gold = "(TOP (S (NP (NP (A a) (B b))) (C c)))"
     test = "(TOP (S (VP (A a) (X (B b))) (C c)))"
     assert row(test, gold, COLLINS) == "3 0 33.33 33.33 1 3 3 0 3 3 100.00"
@@ -142,6 +137,8 @@ TWO = "(S1 (S ({} ') (NP (DT the) (NNS dogs) ({} ')) (VP (VBP bark)) ('' ')))"
         (ONE.format("''"), ONE.format("POS"), NEW, "4 0 100.00 100.00 3 3 3 0 4 3 75.00"),
         (TWO.format("POS", "POS"), TWO.format("''", "''"), NEW, "6 0 100.00 100.00 3 3 3 0 5 3 60.00"),
         (TWO.format("''", "''"), TWO.format("POS", "POS"), NEW, "6 0 100.00 100.00 3 3 3 0 5 3 60.00"),
+        # EVALB restores one of two neighbouring quotes twice
+        ("(S (POS ') (POS \") (X a))", "(S ('' ') (POS \") (X a))", NEW, "3 1 0.00 0.00 0 0 0 0 0 0 0.00"),
         # deleted for the length, too: the length is that of gold without the restored quote
         (ONE.format("POS"), ONE.format("''"), QUOTES, "3 0 100.00 100.00 4 4 4 0 4 3 75.00"),
         (ONE.format("''"), ONE.format("POS"), QUOTES, "4 0 100.00 100.00 4 4 4 0 4 3 75.00"),
@@ -153,49 +150,32 @@ def test_quotes_are_restored(test: str, gold: str, parameters: Parameters, expec
 
 
 def test_the_cut_off_is_by_gold_words_that_count_for_the_length() -> None:
-    """The first and third sentence are short: 2 words, as the trace is not counted.
-
-    The full stop of the second is deleted from the comparison, but not from its length. Short: 3 of 4 gold brackets
-    found by 3 in the tests. All: 5 of 6 found by 5.
-    """
+    """A trace is not counted. The full stop is, although it is deleted from the comparison."""
     gold = ["(S (NP (A a)) (B b))", "(S (NP (A a) (B b)) (. .))", "(S (NP (A a) (-NONE- *)) (B b))"]
     test = ["(S (NP (A a)) (B b))", "(S (NP (A a) (B b)) (. .))", "(S (A a) (B b))"]
     report = score_brackets(test, gold, replace(COLLINS, cutoff_length=2))
     assert [r.length for r in report.rows] == [2, 3, 2]
     short, everything = report.short, report.everything
-    assert (short.sentences, short.recall, short.precision, short.complete_match) == (2, 75, 100, 50)
-    assert (everything.sentences, everything.precision) == (3, 100)
-    assert everything.recall == pytest.approx(500 / 6)
-    assert short.f1 == pytest.approx(15000 / 175)
-    assert everything.f1 == pytest.approx(2 * (500 / 6) * 100 / (500 / 6 + 100))
+    assert (short["sentences"], short["recall"], short["precision"], short["complete_match"]) == (2, 75, 100, 50)
+    assert (everything["sentences"], everything["precision"]) == (3, 100)
+    assert everything["f1"] == pytest.approx(2 * (500 / 6) * 100 / (500 / 6 + 100))
 
 
 def test_strict_scores_count_what_is_excluded() -> None:
     gold = ["(S (NP (A a)) (B b))", "(S (NP (A a)) (B b))", "(S (NP (A a)) (B b))"]
     report = score_brackets([gold[0], "", "(S (A a))"], gold, COLLINS)
     everything, strict = report.everything, report.strict
-    assert (everything.recall, everything.precision, everything.valid_sentences) == (100.0, 100.0, 1)
-    assert (everything.error_sentences, everything.skipped_sentences) == (1, 1)
-    assert (strict.matched_brackets, strict.gold_brackets, strict.test_brackets) == (2, 6, 3)
-    assert (strict.complete, strict.valid_sentences, strict.without_crossing) == (1, 3, 1)
-    assert strict.f1 == pytest.approx(400 / 9)
+    assert (everything["recall"], everything["precision"], everything["valid_sentences"]) == (100, 100, 1)
+    assert (everything["error_sentences"], everything["skipped_sentences"]) == (1, 1)
+    assert (strict["matched_brackets"], strict["gold_brackets"], strict["test_brackets"]) == (2, 6, 3)
+    assert (strict["complete_match"], strict["valid_sentences"]) == (pytest.approx(100 / 3), 3)
+    assert strict["f1"] == pytest.approx(400 / 9)
 
 
 def test_an_excluded_sentence_is_no_complete_match() -> None:
     """Also if no bracket counts in either tree, so that 0 of 0 match."""
     report = score_brackets(["(TOP (A b))", "(S (A a))"], ["(TOP (A a))", "(S (A a))"], COLLINS)
-    assert report.everything.complete_match == 100.0
-    assert report.strict == Scores(
-        sentences=2,
-        matched_brackets=1,
-        gold_brackets=1,
-        test_brackets=1,
-        complete=1,
-        without_crossing=1,
-        at_most_two_crossing=1,
-        words=2,
-        correct_tags=1,
-    )
+    assert (report.everything["complete_match"], report.strict["complete_match"]) == (100, 50)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +203,7 @@ def test_sentences_without_any_limit() -> None:
     long = "(S " + "(A a)" * words + ")"
     report = score_brackets([deep, long], [deep, long], COLLINS)
     assert [r.matched for r in report.rows] == [words, 1]
-    assert report.everything.valid_sentences == 2
+    assert report.everything["valid_sentences"] == 2
 
 
 def random_tree(source: random.Random, words: range) -> str:
@@ -257,4 +237,4 @@ def test_crossing_brackets_by_definition(words: int, seed: int) -> None:
     gold, test = spans(one), spans(other)
     crossing = sum(any(a < s < b < e or s < a < e < b for a, b in gold) for s, e in test)
     assert score_brackets([other], [one], BARE).rows[0].crossing == crossing
-    assert score_brackets([one], [one], BARE).everything.complete_match == 100.0
+    assert score_brackets([one], [one], BARE).everything["complete_match"] == 100

@@ -10,19 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.parsing.grammar import GrammarState, TreeLimits
+from nmt_cli.parsing.constraint import END, GrammarState
 from nmt_cli.parsing.linearisation import Authors, Linearisation, Meaning, Tag, Vinyals, repair
-from nmt_cli.parsing.trees import (
-    Close,
-    Event,
-    Leaf,
-    Open,
-    Tree,
-    clean,
-    parse_trees,
-    read_clean_trees,
-    tree_line,
-)
+from nmt_cli.parsing.symbols import TreeLimits
+from nmt_cli.parsing.trees import Close, Event, Leaf, Open, Tree, clean, line_tree, read_clean_trees, tree_line
 
 VINYALS = Vinyals()
 AUTHORS = Authors(frozenset(("S", "NP", "VP", "PP")))
@@ -55,12 +46,6 @@ TREES = st.lists(NODES, min_size=1, max_size=3).map(lambda nodes: Tree(tuple(eve
 SYMBOLS = st.sampled_from(["(S", ")S", "(NP", ")NP", "XX", "S", "/S", "NP", "/NP", "NN", "<unk>", "", "(", "/", "a b"])
 
 
-def tree_of(text: str) -> Tree:
-    tree = clean(next(iter(parse_trees([text], "test"))).tree)
-    assert tree is not None
-    return tree
-
-
 @pytest.mark.parametrize(
     ("form", "symbols"),
     [
@@ -70,7 +55,7 @@ def tree_of(text: str) -> Tree:
     ],
 )
 def test_the_two_forms(form: Linearisation, symbols: str) -> None:
-    assert form.symbols(tree_of(CAT)) == symbols.split()
+    assert form.symbols(line_tree(CAT)) == symbols.split()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +110,7 @@ def test_every_tree_of_the_treebanks_round_trips(shared_data: Path, name: str, c
             assert state is not None
             state = state.advance(VINYALS.meaning(symbol))
         assert state is not None
-        assert state.allowed() == (False, False, True, None)
+        assert state.allowed() == (END, None)
 
 
 @given(TREES, st.frozensets(NAMES))
@@ -143,7 +128,7 @@ def test_repair_gives_a_tree_over_the_words_from_anything(
     tree, repairs = repair(symbols, words, form)
     assert tree.words == words
     if words:
-        assert clean(next(iter(parse_trees([tree_line(tree)], "test"))).tree) == tree
+        assert clean(line_tree(tree_line(tree))) == tree
     else:
         assert tree_line(tree) == "(TOP)"
     again, none = repair(form.symbols(tree), words, form)

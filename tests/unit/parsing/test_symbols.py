@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from nmt_cli.parsing.grammar import TreeLimits
-from nmt_cli.parsing.symbols import LINEARISATIONS, TreeSymbols
+from nmt_cli.parsing.symbols import LINEARISATIONS, TreeLimits, TreeSymbols
 from nmt_cli.parsing.trees import line_tree
 
 TREES = ["(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NN dog)))))", "(TOP (NP (NP (NN NP))))"]
@@ -25,6 +24,12 @@ def test_symbols_are_ranked_by_frequency_and_none_is_missing(symbols: TreeSymbol
 
 def test_limits_leave_room_beyond_the_treebank(symbols: TreeSymbols) -> None:
     assert symbols.limits == TreeLimits(3 + 10, 2 + 2)
+
+
+def test_the_limits_of_trees() -> None:
+    tree = line_tree("(TOP (S (A a) (X (Y (Z (B b))))) (C c))")
+    assert TreeLimits(1, 1).including(tree) == TreeLimits(depth=4, opens_in_row=3)
+    assert TreeLimits(5, 1).including(tree) == TreeLimits(5, 3)
 
 
 def test_json_round_trip(symbols: TreeSymbols) -> None:
