@@ -25,8 +25,7 @@ from typing import NamedTuple
 from nmt_cli.parsing.evalb_parameters import Parameters
 from nmt_cli.parsing.evalb_scores import ERROR, SKIPPED, VALID, WRONG, BracketReport, Problem, Row, figures
 
-_SPACE = " \t\n\v\f\r"
-_TOKEN = re.compile(rf"(?:\((?P<label>[^{_SPACE}()]*)(?:[{_SPACE}]+(?P<word>[^{_SPACE}()]*)\))?|\))[{_SPACE}]*")
+_TOKEN = re.compile(r"(?:\((?P<label>[^\s()]*)(?:\s+(?P<word>[^\s()]*)\))?|\))\s*", re.ASCII)
 _QUOTES = ("'", '"', "/")
 
 
@@ -103,7 +102,7 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
     sentence = _Sentence()
     open_brackets: list[_Bracket] = []
     depth = 0  # negative after surplus closing brackets
-    line = line.lstrip(_SPACE)
+    line = line.lstrip(" \t\v\f\r")
     position = 0
     while position < len(line):
         token = _TOKEN.match(line, position)

@@ -42,10 +42,6 @@ class TreeSymbols:
     symbols: tuple[str, ...]  # all of the treebank, the most frequent first
     limits: TreeLimits  # of trees in a constrained search
 
-    def __post_init__(self) -> None:
-        if self.form not in LINEARISATIONS:
-            raise ValueError(f"unknown linearisation {self.form!r}; known: {', '.join(LINEARISATIONS)}")
-
     @classmethod
     def of(cls, trees: Iterable[Tree], form: str) -> TreeSymbols:
         """Collect the symbols of cleaned trees; `trees` is iterated once."""
@@ -71,6 +67,6 @@ class TreeSymbols:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TreeSymbols:
-        """Restore what `to_json` returned; raise KeyError, TypeError or ValueError if it is damaged."""
+        """Restore what `to_json` returned; raise KeyError or TypeError if it is damaged."""
         limits = TreeLimits(**content["limits"])
         return cls(content["form"], frozenset(content["labels"]), tuple(content["symbols"]), limits)

@@ -69,10 +69,6 @@ class Tree:
     def words(self) -> list[str]:
         return [leaf.word for leaf in self.leaves]
 
-    @property
-    def tags(self) -> list[str]:
-        return [leaf.tag for leaf in self.leaves]
-
     def with_tags(self, tags: Iterable[str]) -> Tree:
         """Return the tree with other tags, one for each word."""
         tag = iter(tags)

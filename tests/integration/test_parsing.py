@@ -97,18 +97,3 @@ def test_a_terminal_gets_drawings_and_a_pipe_brackets(run: Path) -> None:
     assert drawn.startswith("TOP\r\n")
     assert "── " in drawn
     assert "(" not in drawn
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("(TOP (NN a))\n(TOP (S (NN b))\n", "trees.ptb:2: unbalanced"),
-        ("(S (NP (-NONE- *)))\n", "trees.ptb:1: a tree without"),
-    ],
-)
-def test_bad_treebanks_are_errors_without_output(nmt: Nmt, content: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "trees.ptb").write_text(content)
-    out = tmp_path / "data"
-    done = nmt("prepare", "--task", "parsing", "--train", tmp_path / "trees.ptb", "--out", out, code=1)
-    assert message in done.stderr
-    assert not out.exists()

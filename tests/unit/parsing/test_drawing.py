@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from rich.console import Console
 
 from nmt_cli.parsing.drawing import drawn
@@ -21,11 +20,3 @@ def test_words_stand_in_order_below_their_constituents() -> None:
     assert [line.strip(_LINES) for line in lines] == ["TOP", "S", "NP", "DT the", "NN [bold]", "VP", "VBZ runs"]
     depths = [len(line) - len(line.lstrip(_LINES)) for line in lines]
     assert depths == [0, 4, 8, 12, 12, 8, 12]
-
-
-@pytest.mark.parametrize("depth", [1, 9, 40])
-def test_no_word_of_a_deep_tree_is_lost(depth: int) -> None:
-    words = [f"word{number}" for number in range(depth)]
-    line = "".join(f"(S (NN {word}) " for word in words) + "(VBZ\u00a0Z sleeps\u2009long)" + ")" * depth
-    expected = ["TOP", *(part for word in words for part in ("S", f"NN {word}")), "VBZ\u00a0Z sleeps\u2009long"]
-    assert [line.strip(_LINES) for line in drawing(f"(TOP {line})")] == expected

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS, Parameters, read_parameters
 from nmt_cli.parsing.evalb_scores import BracketReport, evalb_output, table_row
 
-BARE = Parameters()
 NEW = replace(
     COLLINS,
     deleted_labels=COLLINS.deleted_labels | {"S1", "?", "!"},
@@ -204,37 +199,3 @@ def test_sentences_without_any_limit() -> None:
     report = score_brackets([deep, long], [deep, long], COLLINS)
     assert [r.matched for r in report.rows] == [words, 1]
     assert report.everything["valid_sentences"] == 2
-
-
-def random_tree(source: random.Random, words: range) -> str:
-    if len(words) == 1:
-        return source.choice(["(A w{})", "(X (A w{}))", "(Y (X (A w{})))"]).format(words[0])
-    cuts = sorted(source.sample(words[1:], source.randint(1, min(3, len(words) - 1))))
-    edges = [words.start, *cuts, words.stop]
-    parts = " ".join(random_tree(source, range(*pair)) for pair in pairwise(edges))
-    return source.choice(["(X {})", "(Y (Z {}))"]).format(parts)
-
-
-def spans(tree: str) -> list[tuple[int, int]]:
-    """The spans of the brackets, read independently of the subject."""
-    found, stack, words = [], [], 0
-    for token in tree.replace("(", " ( ").replace(")", " ) ").split():
-        if token == "(":
-            stack.append(words)
-        elif token == ")":
-            found.append((stack.pop(), words))
-        elif token.startswith("w"):
-            words += 1
-            stack[-1] = -1  # a word's own bracket
-    return [span for span in found if span[0] >= 0]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 12), st.integers(0, 10**6))
-def test_crossing_brackets_by_definition(words: int, seed: int) -> None:
-    source = random.Random(seed)
-    one, other = (f"(TOP {random_tree(source, range(words))})" for _ in range(2))
-    gold, test = spans(one), spans(other)
-    crossing = sum(any(a < s < b < e or s < a < e < b for a, b in gold) for s, e in test)
-    assert score_brackets([other], [one], BARE).rows[0].crossing == crossing
-    assert score_brackets([one], [one], BARE).everything["complete_match"] == 100

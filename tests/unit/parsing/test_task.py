@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toy_trees import treebank
 
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError
 from nmt_cli.interfaces import EOS, UNK, Constraint
-from nmt_cli.parsing.symbols import LINEARISATIONS
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.parsing.trees import line_tree, line_words, parse_trees, read_clean_trees, retagged, tree_line
+from nmt_cli.parsing.trees import line_tree, retagged
 from nmt_cli.task import Example
 
 TREES = treebank(60, 20, 0)
@@ -74,15 +69,6 @@ def test_ids_are_of_their_own_side(task: ParsingTask) -> None:
         assert task.source_vocabulary_size == task.target_vocabulary_size == len(task.words) + len(task.trees.symbols)
     else:
         assert task.source_vocabulary_size == len(task.words)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(TASKS), st.data(), st.text(max_size=30))
-def test_any_ids_give_a_tree_over_exactly_the_words(task: ParsingTask, data: st.DataObject, source: str) -> None:
-    source = source.replace("\n", " ")
-    ids = data.draw(st.lists(st.integers(0, task.target_vocabulary_size - 1), max_size=40))
-    text, words = task.decode_target(ids, source), line_words(source)
-    assert [placed.tree.words for placed in parse_trees([text], "output")] == ([words] if words else [])
 
 
 def test_repairs_are_counted_by_kind() -> None:
@@ -169,24 +155,3 @@ def test_damaged_symbols_are_an_error(damage: dict[str, Any], tmp_path: Path) ->
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
     with pytest.raises(DataError, match=str(path)):
         ParsingTask.load(tmp_path)
-
-
-def test_vocabularies_are_adopted_with_their_settings() -> None:
-    task = ParsingTask(replace(ParsingConfig(), max_words=9))
-    task.adopt(TASKS[1])
-    assert task.config == replace(TASKS[1].config, max_words=9)
-    with pytest.raises(UsageError, match="--subwords unigram contradicts --subwords-from"):
-        ParsingTask(replace(ParsingConfig(), subwords="unigram")).adopt(TASKS[1])
-
-
-@pytest.mark.parametrize("form", LINEARISATIONS)
-def test_real_treebanks_round_trip_through_ids(form: str, shared_data: Path) -> None:
-    task = ParsingTask(ParsingConfig(linearisation=form, subwords="none", vocab_size=100))
-    path = shared_data / "trees" / "craft.dev.mrg.gz"
-    trees = [placed.tree for placed in itertools.islice(read_clean_trees(path), 400)]
-    pairs = [(" ".join(tree.words), tree_line(tree)) for tree in trees]
-    task.learn(pairs)
-    for source, line in pairs:
-        text, repairs = task.repaired(task.encode_target(line), source)
-        assert not repairs
-        assert retagged(text, line) == line
