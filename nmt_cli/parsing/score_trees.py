@@ -56,7 +56,7 @@ def run(options: ScoreTreesOptions) -> None:
             "line, in the same order, and an empty line for a sentence without a parse"
         )
     if options.gold_tags:
-        test = _with_gold_tags(test, gold, test_name)
+        test = [retagged(*pair) or pair[0] for pair in zip(test, gold, strict=True)]
     for name, lines in ((test_name, test), (gold_name, gold)):
         if any(map(_UNLABELLED.search, lines)):
             say(f"note: {name}: unlabelled brackets count, as in EVALB; write (TOP (S ...))")
@@ -99,17 +99,6 @@ def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name:
     if options.per_sentence:
         found["rows"] = [asdict(row) for row in report.rows]
     return found
-
-
-def _with_gold_tags(test: list[str], gold: list[str], test_name: str) -> list[str]:
-    tagged = [retagged(*pair) for pair in zip(test, gold, strict=True)]
-    untagged = [n for n, (line, new) in enumerate(zip(test, tagged, strict=True), 1) if new is None and line.strip()]
-    if untagged:
-        say(
-            f"note: --gold-tags: {counted(len(untagged), 'sentence')} of {test_name} kept the tags, first in line "
-            f"{untagged[0]}: a tree is malformed, or its words differ from the gold tree's"
-        )
-    return [line if new is None else new for line, new in zip(test, tagged, strict=True)]
 
 
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:

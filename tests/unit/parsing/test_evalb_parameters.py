@@ -20,13 +20,6 @@ def test_the_built_in_settings_are_those_of_the_real_file(shared_data: Path) -> 
     assert read_parameters(shared_data / "evalb" / "COLLINS.prm") == COLLINS
 
 
-def test_the_sample_file(shared_data: Path) -> None:
-    parameters = read_parameters(shared_data / "evalb" / "sample" / "sample.prm")
-    assert parameters.deleted_labels == COLLINS.deleted_labels - {"."}
-    assert parameters.equal_labels == {("T", "TT")}
-    assert parameters.equal_words == {("This", "this")}
-
-
 def test_every_parameter(tmp_path: Path) -> None:
     text = (
         "# comment\n\nDEBUG 1\nMAX_ERROR\t3  \nCUTOFF_LEN -1\r\nLABELED 0\nDELETE_LABEL TOP\nDELETE_LABEL S1\n"

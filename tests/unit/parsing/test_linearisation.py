@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.parsing.constraint import END, GrammarState
-from nmt_cli.parsing.linearisation import Authors, Linearisation, Meaning, Tag, Vinyals, repair
+from nmt_cli.parsing.linearisation import Authors, Linearisation, Vinyals, repair
 from nmt_cli.parsing.symbols import TreeLimits
 from nmt_cli.parsing.trees import Close, Event, Leaf, Open, Tree, clean, line_tree, read_clean_trees, tree_line
 
@@ -56,25 +56,6 @@ SYMBOLS = st.sampled_from(["(S", ")S", "(NP", ")NP", "XX", "S", "/S", "NP", "/NP
 )
 def test_the_two_forms(form: Linearisation, symbols: str) -> None:
     assert form.symbols(line_tree(CAT)) == symbols.split()
-
-
-@pytest.mark.parametrize(
-    ("symbol", "meaning"),
-    [
-        ("NP", Open("NP")),
-        ("/NP", Close("NP")),
-        ("NN", Tag("NN")),
-        ("~NP", Tag("NP")),
-        ("~(WHNP", Open("WHNP")),
-        ("~<unk>", Tag("<unk>")),
-        ("<unk>", None),
-        ("/", None),
-        ("a b", None),
-        ("(NP", None),
-    ],
-)
-def test_meanings_of_the_authors_symbols(symbol: str, meaning: Meaning | None) -> None:
-    assert AUTHORS.meaning(symbol) == meaning
 
 
 def read_back(symbols: list[str], words: list[str], form: Linearisation) -> Tree:

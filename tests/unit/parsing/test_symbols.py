@@ -34,9 +34,3 @@ def test_the_limits_of_trees() -> None:
 
 def test_json_round_trip(symbols: TreeSymbols) -> None:
     assert TreeSymbols.from_json(json.loads(json.dumps(symbols.to_json()))) == symbols
-
-
-@pytest.mark.parametrize("wrong", [{"limits": {"depth": 3}}, {"labels": None}])
-def test_damaged_json(symbols: TreeSymbols, wrong: dict[str, object]) -> None:
-    with pytest.raises(TypeError):
-        TreeSymbols.from_json({**symbols.to_json(), **wrong})

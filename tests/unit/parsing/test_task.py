@@ -56,21 +56,6 @@ def test_trees_round_trip_through_ids(task: ParsingTask) -> None:
         assert text == line or task.config.linearisation == "vinyals"
 
 
-@EVERY_TASK
-def test_ids_are_of_their_own_side(task: ParsingTask) -> None:
-    source, target = task.encode_source("the cat sees the dog ."), task.encode_target(TREES["dev"][0])
-    assert max(source) < len(task.words)
-    assert max(target) < task.target_vocabulary_size
-    assert UNK not in source + target
-    assert "".join(task.source_tokens(source)).replace("\u2581", "") == "thecatseesthedog."
-    assert task.target_tokens(target) == task.trees.linearisation.symbols(line_tree(TREES["dev"][0]))
-    if task.shared_vocabulary:
-        assert min(target) >= len(task.words)
-        assert task.source_vocabulary_size == task.target_vocabulary_size == len(task.words) + len(task.trees.symbols)
-    else:
-        assert task.source_vocabulary_size == len(task.words)
-
-
 def test_repairs_are_counted_by_kind() -> None:
     task = TASKS[0]
     ids = task.vocabularies()[1].encode("(S (NP XX )NP")

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError
 from nmt_cli.files.text import read_lines
@@ -136,22 +134,9 @@ def test_a_tree_of_traces_alone(tmp_path: Path) -> None:
         list(read_clean_trees(path))
 
 
-def test_no_tree_is_too_deep_or_too_long() -> None:
-    size = 100_000
-    deep = "(NP " * size + "(NN x)" + ")" * size
-    assert cleaned(deep) == f"(TOP {deep})"
-    assert cleaned(f"(S {'(A a) ' * size})").count("(A a)") == size
-
-
 def test_words_of_an_input_line() -> None:
     assert line_words(" a (b)\tc\u2009d  \u00a0 ") == ["a", "-LRB-b-RRB-", "c\u2009d", "\u00a0"]
     assert line_words("") == []
-
-
-@given(st.lists(st.text(st.characters(exclude_characters=" \t\n\v\f\r()", exclude_categories=["Cs"]), min_size=1)))
-def test_words_survive_the_line(words: list[str]) -> None:
-    tree = parsed(f"(S {' '.join(f'(NN {word})' for word in words)} (. .))")[0]
-    assert line_words(" ".join(tree.words)) == [*words, "."]
 
 
 @pytest.mark.parametrize(
