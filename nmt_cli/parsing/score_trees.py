@@ -20,7 +20,6 @@ from nmt_cli.streams import say, warn
 
 _SHOWN_PROBLEMS = 10
 _UNLABELLED = re.compile(r"\(\s*\((?!\s*\))")
-_CROSSING = ("average_crossing", "no_crossing", "two_or_less_crossing", "crossing_brackets")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,7 @@ def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name:
         **everything,
         "cutoff_length": report.cutoff_length,
         "short": short,
-        "strict": {name: value for name, value in strict.items() if name not in _CROSSING},
+        "strict": {name: value for name, value in strict.items() if "crossing" not in name},
         "errors": [asdict(problem) for problem in report.problems],
     }
     if options.per_sentence:
