@@ -110,11 +110,14 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
             names the file and the line.
     """
     reader = _TreeReader()
-    start = 0  # the line of the tree's first bracket
+    start, beginning = 0, ""  # of the tree: the line of its first bracket, and the label or bracket after it
     for number, line in enumerate(lines, start=1):
-        for token in _TOKEN.findall(line):
-            if not reader.events and reader.texts is None:
-                start = number
+        tokens = _TOKEN.findall(line)
+        if reader.inside and (not tokens or (_begins_tree(line, tokens) and tokens[1] == beginning)):
+            raise _not_closed(name, start, f"at line {number}")
+        for position, token in enumerate(tokens):
+            if not reader.inside:
+                start, beginning = number, "".join(tokens[position + 1 : position + 2])
             try:
                 complete = reader.read(token)
             except ValueError as error:
@@ -122,8 +125,17 @@ def parse_trees(lines: Iterable[str], name: str) -> Iterator[PlacedTree]:
             if complete:
                 yield PlacedTree(Tree(tuple(reader.events)), f"{name}:{start}")
                 reader.events.clear()
-    if reader.events or reader.texts is not None:
-        raise DataError(f"{name}:{start}: unbalanced: closing brackets of the tree that begins here are missing")
+    if reader.inside:
+        raise _not_closed(name, start, "at the end of the file")
+
+
+def _begins_tree(line: str, tokens: list[str]) -> bool:
+    """Whether the line begins as the outermost bracket of a treebank's trees, which are not indented."""
+    return line.startswith("(") and tokens[1:2] != [] and tokens[1] in WRAPPERS | {"("}
+
+
+def _not_closed(name: str, start: int, where: str) -> DataError:
+    return DataError(f"{name}:{start}: unbalanced: closing brackets of the tree that begins here are missing {where}")
 
 
 class _TreeReader:
@@ -133,6 +145,11 @@ class _TreeReader:
         self.events: list[Event] = []
         self.labels: list[str] = []  # of the open constituents
         self.texts: list[str] | None = None  # tag and words of the innermost bracket, while it may be a leaf
+
+    @property
+    def inside(self) -> bool:
+        """Whether a tree is open."""
+        return bool(self.events) or self.texts is not None
 
     def read(self, token: str) -> bool:
         """Read one token; return whether it completes a tree."""

@@ -111,7 +111,9 @@ def test_several_trees_on_a_line_and_their_places() -> None:
     ("text", "complaint"),
     [
         ("(S (A a))\n(S (B b)", "2: unbalanced"),
-        ("(A a)\n(TOP (S (A a))\n(TOP (S (B b)))", "2: unbalanced"),
+        ("(A a)\n(TOP (S (A a))\n(TOP (S (B b))))", "2: unbalanced"),  # not one tree of two
+        ("((S (A a))\n((S (B b))))", "1: unbalanced"),
+        ("(S (A a)\n\n(B b))", "1: unbalanced"),
         ("(S (A a))\n(S (B b)))", "2: unbalanced"),
         ("(S (A a))\nstray (S (B b))", "2: text outside all brackets: 'stray'"),
         ("(S (NP (A a)) stray)", "1: the word 'stray'"),
