@@ -17,6 +17,7 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.cli import main
 from nmt_cli.commands.train import check_shares
 from nmt_cli.errors import UsageError
+from nmt_cli.files.text import fingerprint
 from nmt_cli.presets import PRESETS
 
 Run = Callable[..., tuple[int, str, str]]
@@ -185,14 +186,14 @@ def test_other_data_are_refused_by_their_paths(run: Path, train: Run, tiny_data:
     given = (data, *TINY, "--preset", "table3_E", "--out", run)
     assert train(*given)[0] == 0
     ids, manifest = data / "train.source.ids", data / "manifest.json"
-    before = checkpoint._sha256(ids)
+    before = fingerprint(ids)
     content = bytearray(ids.read_bytes())
     content[0] ^= 1
     ids.write_bytes(content)
     code, _, err = train(*given)
     assert code == 1
     assert f"{ids}: " in err
-    manifest.write_text(manifest.read_text().replace(before, checkpoint._sha256(ids)))
+    manifest.write_text(manifest.read_text().replace(before, fingerprint(ids)))
     code, _, err = train(*given)
     assert code == 2
     assert f"started on {data}" in err  # the copy was the last data that the run was given
