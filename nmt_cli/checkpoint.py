@@ -41,7 +41,6 @@ TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
 EXPORT = "export.json"  # in a directory that another program reads
 VOCABULARY = ("source_vocabulary_size", "target_vocabulary_size", "shared_vocabulary")
-"""Attributes of a task, fields of `Contents` and keywords of a model."""
 _ANOTHER = "Use another checkpoint, or copy this one again."
 
 
@@ -179,10 +178,10 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
     contents = read_contents(folder)
     weights = load_weights(folder)
     task = load_task(folder / TASK, contents.modules.get("task", ""))
-    for name in VOCABULARY:
-        ours, theirs = getattr(contents, name), getattr(task, name)
-        if ours != theirs:
-            raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs}")
+    theirs = vocabulary_of(task)
+    for name, ours in vocabulary_of(contents).items():
+        if ours != theirs[name]:
+            raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs[name]}")
     with WithoutInitialisation():
         with torch.device("meta"):  # allocates nothing, whatever the configured sizes
             assign_weights(build_model(contents, str(folder)), weights, str(folder))
@@ -206,15 +205,19 @@ class WithoutInitialisation(TorchFunctionMode):
 def build_model(contents: Contents, place: str) -> nn.Module:
     """Build the configured model, with fresh weights."""
     registry.discover()
-    sizes = {name: getattr(contents, name) for name in VOCABULARY}
     try:
         config, attention = (component_config(contents, kind, place) for kind in ("model", "attention"))
-        model: nn.Module = registry.build(config, attention=attention, **sizes)
+        model: nn.Module = registry.build(config, attention=attention, **vocabulary_of(contents))
     except UsageError as error:
         raise CheckpointError(f"{place}: {error}") from error
     except (RuntimeError, OverflowError, ZeroDivisionError) as error:
         raise CheckpointError(f"{place}: no model can be built from its configuration: {error}") from error
     return model
+
+
+def vocabulary_of(described: Contents | Task) -> dict[str, Any]:
+    """Return the sizes of the vocabularies, and whether they are shared, as keywords of a model."""
+    return {name: getattr(described, name) for name in VOCABULARY}
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -14,8 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, describe, open_data
-from nmt_cli.commands.train_plan import dry_run, parameters_of, plan_lines, show
+from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
+from nmt_cli.commands.train_setup import (
+    TrainOptions,
+    build_setup,
+    configuration,
+    describe,
+    open_data,
+    with_precision,
+)
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag, layers_of, placed, select
 from nmt_cli.device import prepare_cpu
@@ -35,10 +42,8 @@ from nmt_cli.training.validation import LOSS
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Train, or list presets, make a dry run or verify resuming."""
     if options.vocab_size is not None and (options.data is not None or not options.dry_run):
-        given = f", here {str(options.data)!r}" if options.data else ""
-        raise UsageError(f"--vocab-size is for --dry-run without DATA{given}")
+        raise UsageError("--vocab-size is for --dry-run without DATA")
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
     if options.resume is not None:
@@ -93,16 +98,16 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
         try:
             # First, so that an error leaves no directory behind.
             origin = origin_of(out, options.init_from, config, task)
-            parts = build_parts(config, task, corpus, valid, world, out, origin)
+            setup = build_setup(config, task, corpus, valid, world, origin)
             check_validation(settings, flags, valid is not None, data)
-            check_shares(parts.micro_batches, world.size, reporter.note)
-            config = replace(config, training=replace(settings, precision=parts.precision))
+            check_shares(setup.micro_batches, world.size, reporter.note)
+            config = with_precision(config, setup.precision)
             if world.is_main:
                 recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
                 directory.claim({**config.to_json(), **about})
             world.barrier()
-            run = Run(parts, settings, world, directory, reporter, describe(config, task, corpus, origin))
+            run = Run(setup, settings, world, directory, reporter, describe(config, task, corpus, origin))
             if origin is not None and origin.weights is not None:
                 reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
             train_run(run, settings)
@@ -117,15 +122,16 @@ def train_run(run: Run, settings: TrainingConfig) -> None:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif not resumed:
-        run.reporter.note(plan_lines(run.parts, run.world, run.contents["origin"] is not None))
-        if run.contents["origin"] is not None:
-            run.begin_with_validation()
-    Trainer(run.parts, settings, run.world).fit(run)
+        adapts = run.contents["origin"] is not None
+        run.reporter.note(opening_lines(run.setup, run.world, adapts))
+        if adapts and run.setup.validate is not None:  # step 0 may be the best
+            run.state.pending = ["validate", "log"]
+    Trainer(run.setup, settings, run.world).fit(run)
     figures = summary(run)
     if run.world.is_main:
         run.directory.write_summary(figures)
     run.reporter.summarise(figures)
-    run.reporter.note(closing_line(run))
+    run.reporter.note(closing_lines(run))
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possible: bool, data: Path) -> None:
@@ -139,9 +145,9 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possibl
         "--validation-bleu": settings.validation_bleu,
         "--validate-every": flags.get("validate_every") is not None,
     }
-    found = [flag for flag, given in wanted.items() if given]
-    if found and not possible:
-        raise UsageError(f"{' and '.join(found)}: {data} has no validation set; run nmt prepare with --valid PREFIX")
+    if not possible and any(wanted.values()):
+        given = " and ".join(name for name in wanted if wanted[name])
+        raise UsageError(f"{given}: {data} has no validation set; run nmt prepare with --valid PREFIX")
 
 
 def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]) -> None:
@@ -164,18 +170,18 @@ def summary(run: Run) -> dict[str, Any]:
     state, total = run.state, run.state.total
     return {
         "steps": state.step,
-        "parameters": parameters_of(run.parts.model)[0],
+        "parameters": parameters_of(run.setup.model)[0],
         "target_tokens": total.target_tokens,
         "training_hours": total.seconds / 3600,
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
-        "peak_learning_rate": highest_rate(run.parts.schedule, state.step),
+        "peak_learning_rate": highest_rate(run.setup.schedule, state.step),
         f"best_validation_{run.config.best_by}": state.best,
         "best_step": state.best_step,
         "skipped_updates": state.skipped,
         "flops": total.flops or None,
         "flops_as_table2": total.flops_as_table2,
         "model_flop_utilisation": utilisation(total),
-        **run.parts.costs.describe(total),
+        **run.setup.costs.describe(total),
     }
 
 
@@ -188,18 +194,17 @@ def ending(run: Run) -> str:
     return f"finished at step {state.step:,}{epochs}"
 
 
-def closing_line(run: Run) -> str:
+def closing_lines(run: Run) -> str:
     """Return a summary of the run, and the next command."""
-    state, path = run.state, run.directory.path
-    best = ""
+    state, best = run.state, run.directory.path / "best"
+    lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
     if state.best is not None:
-        figure = f"{run.config.best_by} {state.best:.3f}"
-        best = f"\nbest validation {figure} at step {state.best_step:,} ({path / 'best'})"
-    return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {next_command(run)}"
+        lines.append(f"best validation {run.config.best_by} {state.best:.3f} at step {state.best_step:,} ({best})")
+    return "\n".join([*lines, f"next: nmt {next_command(run)}"])
 
 
 def next_command(run: Run) -> str:
-    """Return the command that averages the checkpoints of the last tenth of the run, or those for the best one.
+    """Return the command that averages the checkpoints of the last tenth of the run, or translates with the best one.
 
     The mean with earlier ones is worse than the last; after --patience, the last ones are past the best.
     """
@@ -208,10 +213,7 @@ def next_command(run: Run) -> str:
     settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
     if len(settled) > 1 and not run.out_of_patience:
         return f"average {path} --last {len(settled)} --out {path / 'averaged'}"
-    chosen, one = (path, " --last 1") if state.best is None else (path / "best", "")
-    return (
-        f"translate {chosen}\nto copy it elsewhere, without its training state: nmt average {chosen}{one} --out MODEL"
-    )
+    return f"translate {path if state.best is None else path / 'best'}"
 
 
 def show_presets(as_json: bool) -> None:
@@ -233,9 +235,11 @@ def _component_flags(words: Sequence[str]) -> MoreFlags:
     given = components_in(words, DEFAULT_COMPONENTS)
     layers = layers_of(TrainingConfig, given, preset=preset, file=Path(file) if file else None)
     selected = select(layers, DEFAULT_COMPONENTS)
-    classes: dict[str, type[Any]] = {kind: component.config for kind, component in selected.items()}
-    values, _ = placed(layers, {"training": TrainingConfig, **classes})
-    return MoreFlags([Panel("training", TrainingConfig, "training")], selected, values)
+    classes: dict[str, type[Any]] = {
+        "training": TrainingConfig,
+        **{kind: component.config for kind, component in selected.items()},
+    }
+    return MoreFlags([Panel("training", TrainingConfig, "training")], selected, placed(layers, classes)[0])
 
 
 command = Command(

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_parts import model_without_weights
+from nmt_cli.commands.train_setup import model_without_weights
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.config import resolve
 from nmt_cli.errors import UsageError

@@ -14,9 +14,9 @@ import torch
 from nmt_cli import checkpoint
 from nmt_cli.cli import main
 from nmt_cli.commands.prepare import PrepareOptions, prepare
-from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
+from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, open_data
 from nmt_cli.distributed import World
-from nmt_cli.training.origin import load
+from nmt_cli.training.origin import read_origin
 
 Train = Callable[..., tuple[int, str]]
 SIZES = "--num-layers 1 --d-model 16 --d-ff 24 --num-heads 2 --dropout 0".split()
@@ -43,17 +43,17 @@ def weights_of(run: Path) -> dict[str, torch.Tensor]:
     return checkpoint.load_weights(checkpoint.locate(run))
 
 
-def parts_of(data: Path, origin: Path) -> Any:
+def setup_of(data: Path, origin: Path) -> Any:
     options = TrainOptions(data=data, init_from=origin)
     config = configuration(options, {"batch_tokens": 500, "warmup_steps": 1, "learning_rate_scale": 0.04})
     task, corpus, valid = open_data(data)
     world = World(0, 1, torch.device("cpu"))
-    return build_parts(config, task, corpus, valid, world, origin=load(origin, config, task))
+    return build_setup(config, task, corpus, valid, world, origin=read_origin(origin, config, task))
 
 
 def test_it_begins_with_the_loss_of_its_origin(origin: Path, tiny_data: Path) -> None:
     last = json.loads((origin / "metrics.jsonl").read_text().splitlines()[-1])
-    assert parts_of(tiny_data, origin).validate()["validation_loss"] == last["validation_loss"]
+    assert setup_of(tiny_data, origin).validate()["validation_loss"] == last["validation_loss"]
 
 
 def test_the_origin_is_validated_first(train: Train, origin: Path, tiny_data: Path, tmp_path: Path) -> None:
@@ -128,7 +128,6 @@ def test_without_a_checkpoint_it_starts_again(train: Train, origin: Path, tiny_d
     ("arguments", "code", "message"),
     [
         (["--init-from", "{origin}", "--d-model", "32"], 2, "--d-model is 16 there, and 32 here"),
-        (["--init-from", "{origin}", "--preset", "multi30k"], 2, "--num-layers is 1 there, and 4 here"),
         (["--init-from", "{origin}", "--attention", "restricted"], 2, "--attention is full there, and restricted here"),
         (["--init-from", "{tmp}/absent"], 1, "absent: no such directory"),
         (["--init-from", "{data}"], 1, "not a checkpoint"),

@@ -17,7 +17,7 @@ from nmt_cli.training.length import Length
 
 
 @dataclass(frozen=True)
-class Parts:
+class Setup:
     """The model, the data and everything else that training needs."""
 
     model: Any
@@ -28,7 +28,7 @@ class Parts:
     task: Task
     corpus: Corpus
     plan: BatchPlan
-    micro_batches: int  # the pieces of an update, which the ranks share
+    micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length
     validate: Callable[[], dict[str, float]] | None  # scores of the task on the main rank only

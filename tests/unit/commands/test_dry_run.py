@@ -14,8 +14,8 @@ import torch
 from tiny_run import SIZES
 
 from nmt_cli import registry
-from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
-from nmt_cli.commands.train_plan import plan_lines
+from nmt_cli.commands.dry_run import opening_lines
+from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, open_data
 from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
 from nmt_cli.training import length
@@ -32,11 +32,11 @@ def parts(tiny_data: Path) -> Any:
     registry.discover()
     config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "warmup_steps": 1, "device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
-    return build_parts(config, task, corpus, valid, WORLD)
+    return build_setup(config, task, corpus, valid, WORLD)
 
 
 def test_size_steps_and_epochs(parts: Any) -> None:
-    lines = plan_lines(parts, WORLD, adapts=False).split("\n")
+    lines = opening_lines(parts, WORLD, adapts=False).split("\n")
     count = sum(parameter.numel() for parameter in parts.model.parameters())
     steps = 3 * len(list(parts.plan.epoch(0)))
     assert len(lines) == 2
@@ -59,15 +59,15 @@ def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None
             return iter([torch.empty(60_000_000, device="meta")])
 
     long = Length(1, tokens, 2000)
-    lines = plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=False).split("\n")
+    lines = opening_lines(replace(parts, model=Large(), length=long), WORLD, adapts=False).split("\n")
     assert f"--preset {advice} " in lines[2]
-    assert len(plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=True).split("\n")) == 2
+    assert len(opening_lines(replace(parts, model=Large(), length=long), WORLD, adapts=True).split("\n")) == 2
     few = replace(long, steps=500)
-    assert len(plan_lines(replace(parts, model=Large(), length=few), WORLD, adapts=False).split("\n")) == 2
+    assert len(opening_lines(replace(parts, model=Large(), length=few), WORLD, adapts=False).split("\n")) == 2
 
 
 def test_no_preset_is_smaller(parts: Any) -> None:
-    lines = plan_lines(replace(parts, length=Length(1, 10, 2000)), WORLD, adapts=False).split("\n")
+    lines = opening_lines(replace(parts, length=Length(1, 10, 2000)), WORLD, adapts=False).split("\n")
     assert "--preset" not in lines[2]
 
 
@@ -107,9 +107,9 @@ def test_settings_that_do_not_suit_the_run(
     assert err.count("warning") == len(words)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
-    lines = plan_lines(build_parts(config, task, corpus, valid, WORLD), WORLD, adapts=False)
+    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), WORLD, adapts=False)
     assert all(word in err and word in lines for word in words)
-    adapted = plan_lines(build_parts(config, task, corpus, valid, WORLD), WORLD, adapts=True)
+    adapted = opening_lines(build_setup(config, task, corpus, valid, WORLD), WORLD, adapts=True)
     assert "--init-from" not in adapted
 
 
