@@ -109,7 +109,6 @@ def _new(folder: Path) -> Iterator[Path]:
 
 
 def read_contents(folder: Path) -> Contents:
-    """Return the content of a checkpoint's config.json."""
     path = folder / CONFIG
     if not path.is_file():
         found = f"not a checkpoint: it has no {CONFIG}" if folder.is_dir() else "no such directory"
@@ -203,7 +202,6 @@ class WithoutInitialisation(TorchFunctionMode):
 
 
 def build_model(contents: Contents, place: str) -> nn.Module:
-    """Build the configured model, with fresh weights."""
     registry.discover()
     try:
         config, attention = (component_config(contents, kind, place) for kind in ("model", "attention"))
@@ -289,7 +287,6 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def component_config(contents: Contents, kind: str, place: str) -> Any:
-    """Return the configuration of a checkpoint's component."""
     section = contents.sections.get(kind)
     if not isinstance(section, Mapping) or "name" not in section:
         raise CheckpointError(f"{place}: its configuration has no section {kind!r}")

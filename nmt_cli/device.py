@@ -48,6 +48,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
+def bfloat16_in_hardware() -> bool:
+    """Return whether the CPU multiplies bfloat16 matrices faster than by converting them."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def product_dtype(tensor: Tensor) -> torch.dtype:
     """Return the type of a matrix product with `tensor`, which autocast may have lowered."""
     device = tensor.device.type

@@ -169,7 +169,6 @@ def peak_memory(device: torch.device) -> int:
 
 
 def show(figures: Mapping[str, Any], as_json: bool) -> None:
-    """Print the figures: one JSON object, or tables."""
     if as_json:
         print(json.dumps(figures, indent=2))
         return

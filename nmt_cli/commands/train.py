@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,7 @@ from rich.table import Table
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
-from nmt_cli.commands.train_setup import (
-    TrainOptions,
-    build_setup,
-    configuration,
-    describe,
-    open_data,
-    with_precision,
-)
+from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, describe, open_data, with_precision
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag, layers_of, placed, select
 from nmt_cli.device import prepare_cpu
@@ -60,7 +53,7 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 
 
 def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
-    """Return the options that resume `run`: its data unless others are given, its configuration, its imports."""
+    """Return the options that resume `run`: its data unless another path is given, its configuration, its imports."""
     for name in ("out", "preset", "config", "init_from"):
         if getattr(options, name) is not None:
             raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
@@ -74,11 +67,7 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
 
 
 def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Train on `options.data` into the run `options.out`, or resume it.
-
-    Args:
-        flags: the settings given on the command line, by field name.
-    """
+    """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by field name."""
     data, out = options.data, options.out
     if data is None or out is None:
         raise UsageError(f"{'DATA' if data is None else '--out RUN'} is missing: nmt train DATA --out RUN")
@@ -99,8 +88,9 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             # First, so that an error leaves no directory behind.
             origin = origin_of(out, options.init_from, config, task)
             setup = build_setup(config, task, corpus, valid, world, origin)
-            check_validation(settings, flags, valid is not None, data)
-            check_shares(setup.micro_batches, world.size, reporter.note)
+            if valid is None:
+                check_validation(settings, data)
+            check_shares(setup.micro_batches, world.size)
             config = with_precision(config, setup.precision)
             if world.is_main:
                 recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
@@ -116,7 +106,6 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 
 
 def train_run(run: Run, settings: TrainingConfig) -> None:
-    """Train from the run's newest checkpoint to its end, and write the summary."""
     resumed = run.resume()
     if run.finished and not run.state.pending:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
@@ -134,39 +123,28 @@ def train_run(run: Run, settings: TrainingConfig) -> None:
     run.reporter.note(closing_lines(run))
 
 
-def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possible: bool, data: Path) -> None:
-    """Raise UsageError if validation flags were given, but there is no validation set.
-
-    A preset's --validate-every is not an error.
-    """
+def check_validation(settings: TrainingConfig, data: Path) -> None:
+    """Raise UsageError: there is no validation set, and a setting needs one."""
     wanted = {
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
-        "--validate-every": flags.get("validate_every") is not None,
     }
-    if not possible and any(wanted.values()):
+    if any(wanted.values()):
         given = " and ".join(name for name in wanted if wanted[name])
         raise UsageError(f"{given}: {data} has no validation set; run nmt prepare with --valid PREFIX")
 
 
-def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]) -> None:
-    """Raise UsageError if some processes would have no micro-batch; warn if the shares are unequal."""
-    fitting = -(-micro_batches // processes) * processes
+def check_shares(micro_batches: int, processes: int) -> None:
+    """Raise UsageError if some processes would have no micro-batch."""
     if processes > micro_batches:
         raise UsageError(
             f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "
-            f"new run with --micro-batches {fitting} (or another multiple of {processes})"
-        )
-    if micro_batches % processes:
-        note(
-            f"warning: {processes} processes share the {micro_batches} micro-batches of an update unequally; "
-            f"a new run with --micro-batches {fitting} would be faster"
+            f"new run with --micro-batches {processes} (or a multiple of it)"
         )
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Return the figures of the whole run."""
     state, total = run.state, run.state.total
     return {
         "steps": state.step,
@@ -186,7 +164,6 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def ending(run: Run) -> str:
-    """Return the reason for the end of the run."""
     state = run.state
     if run.out_of_patience:
         return f"stopped at step {state.step:,}: no improvement in {counted(state.stale_validations, 'validation')}"
@@ -195,7 +172,6 @@ def ending(run: Run) -> str:
 
 
 def closing_lines(run: Run) -> str:
-    """Return a summary of the run, and the next command."""
     state, best = run.state, run.directory.path / "best"
     lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
     if state.best is not None:
@@ -217,7 +193,6 @@ def next_command(run: Run) -> str:
 
 
 def show_presets(as_json: bool) -> None:
-    """Print the presets, with the fields that differ from the base model."""
     if as_json:
         presets = {name: {"about": preset.about, "differs": preset.differs} for name, preset in PRESETS.items()}
         print(json.dumps(presets, indent=2))

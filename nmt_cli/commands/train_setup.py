@@ -16,6 +16,7 @@ from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_pieces
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
+from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
@@ -27,11 +28,12 @@ from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.origin import Origin, model_settings
-from nmt_cli.training.precision import choose_precision
 from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
+
+SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,19 @@ def build_setup(
         flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
         validate=None if valid is None else validate,
     )
+
+
+def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:
+    """Return `bfloat16` or `float32`, by the device of the main rank: bfloat16 where it has its arithmetic.
+
+    On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`).
+    """
+    if world.device.type == "cuda":
+        low = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_IN_BFLOAT16
+        low = bfloat16_in_hardware() and large and not deterministic
+    return "bfloat16" if world.start_any([world.is_main and low])()[0] else "float32"
 
 
 def packed_layers(model: Any, device: torch.device, precision: str) -> Sequence[torch.nn.Module] | None:

@@ -87,7 +87,6 @@ class CostMeter:
 
 
 def utilisation(totals: Totals) -> float | None:
-    """Return the model-FLOP utilisation, or None where model FLOPs are not counted."""
     return totals.flops / totals.possible_flops if totals.flops and totals.possible_flops else None
 
 

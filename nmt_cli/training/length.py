@@ -28,12 +28,10 @@ class Length:
 
     @property
     def epochs(self) -> float:
-        """Times through the data."""
         return self.steps / self.updates_per_epoch
 
     @property
     def target_tokens(self) -> float:
-        """Target tokens of an epoch."""
         return self.target_tokens_per_update * self.updates_per_epoch
 
     def is_too_long_for(self, parameters: float) -> bool:

@@ -121,7 +121,6 @@ def explain_out_of_memory(batches: Sequence[Batch], micro_batches: int) -> Itera
 
 
 def out_of_memory(batches: Sequence[Batch], micro_batches: int) -> TrainingError:
-    """Return the error that names the largest of `batches`."""
     batch = max(batches, key=lambda batch: batch.source.numel() + batch.target_in.numel())
     source, target = batch.source.shape[1], batch.target_in.shape[1]
     return TrainingError(

@@ -117,7 +117,6 @@ class Reporter:
             self.note(" ".join(["  validation:", *(f"{name} {readable(value)}" for name, value in shown.items())]))
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
-        """Print the run's main figures as a table."""
         best = [name for name in summary if name.startswith("best_validation_") and summary[name] is not None]
         shown = {name: summary[name] for name in [*SUMMARY, *best] if summary[name] or name in best}
         shown["training_time"] = duration(summary["training_hours"] * 3600)
@@ -125,7 +124,6 @@ class Reporter:
 
 
 def figures_table(title: str, figures: Mapping[str, Any]) -> Table:
-    """Return a table of figures by name."""
     table = Table("figure", "value", title=title, show_header=False)
     for name, value in figures.items():
         label = name.replace("as_table2", "as in Table 2").replace("flop", "FLOP").replace("_", " ")

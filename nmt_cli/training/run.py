@@ -249,7 +249,6 @@ class Run:
         return values
 
     def log(self, values: Mapping[str, float]) -> None:
-        """Write a line of metrics: the updates since the last line, and the figures of a validation."""
         rate = self.setup.schedule(self.state.step) if self.state.step else 0.0
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:

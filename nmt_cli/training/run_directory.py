@@ -61,7 +61,6 @@ class RunDirectory:
         durable.recover_all(self.checkpoints)
 
     def release(self) -> None:
-        """Wait until nothing is being written, and unlock the directory."""
         self._writer.shutdown()
         if self._lock is not None:
             self._lock.close()
@@ -73,7 +72,6 @@ class RunDirectory:
         self._writing = self._writer.submit(job)
 
     def wait(self) -> None:
-        """Wait until nothing is being written."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -210,7 +208,6 @@ def _step_of(line: str) -> int:
 
 
 def _damage(folder: Path) -> str:
-    """Return what is wrong with a checkpoint, or nothing."""
     try:
         checkpoint.verify(folder)
     except CheckpointError as error:

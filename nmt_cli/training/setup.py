@@ -18,8 +18,6 @@ from nmt_cli.training.length import Length
 
 @dataclass(frozen=True)
 class Setup:
-    """The model, the data and everything else that training needs."""
-
     model: Any
     criterion: Criterion
     precision: str  # of matrix products: float32 or bfloat16

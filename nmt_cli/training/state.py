@@ -32,7 +32,6 @@ class Totals:
     waiting: float = _count(0.0)  # seconds of `seconds` in which the next batch was not there yet
 
     def add(self, other: Totals) -> None:
-        """Add `other` in place."""
         for f in fields(self):
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 

@@ -61,7 +61,6 @@ class Trainer:
             run.save(run.directory.place("step", run.state.step))
 
     def set_learning_rate(self, step: int) -> None:
-        """Set the learning rate, which depends only on the step."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.setup.schedule(step)
 

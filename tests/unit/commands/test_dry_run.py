@@ -1,4 +1,4 @@
-"""What `nmt train` shows before the first step."""
+"""The lines of `nmt train` before the first step, and dry runs."""
 
 from __future__ import annotations
 
@@ -27,48 +27,36 @@ WORLD = World(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
-def parts(tiny_data: Path) -> Any:
-    """Those of a tiny model."""
+def setup(tiny_data: Path) -> Any:
+    """Of a tiny model."""
     registry.discover()
     config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "warmup_steps": 1, "device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
     return build_setup(config, task, corpus, valid, WORLD)
 
 
-def test_size_steps_and_epochs(parts: Any) -> None:
-    lines = opening_lines(parts, WORLD, adapts=False).split("\n")
-    count = sum(parameter.numel() for parameter in parts.model.parameters())
-    steps = 3 * len(list(parts.plan.epoch(0)))
+def test_size_steps_and_epochs(setup: Any) -> None:
+    lines = opening_lines(setup, WORLD, adapts=False).split("\n")
+    count = sum(parameter.numel() for parameter in setup.model.parameters())
+    steps = 3 * len(list(setup.plan.epoch(0)))
     assert len(lines) == 2
     numbers = [int(number.replace(",", "")) for number in re.findall(r"\d+(?:,\d+)*", lines[0])]
     assert numbers == [count, 900, steps, 3]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "advice"),
-    [
-        (40_000, "quickstart"),  # suits
-        (100, "quickstart"),  # the smallest
-        (100_000, "multi30k"),  # the largest that suits
-        (2_000_000, "pairs_100k"),
-    ],
-)
-def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None:
+def test_a_model_that_is_too_large(setup: Any) -> None:
+    """It is warned of, with the presets, unless the run is short, or starts from a trained model."""
+
     class Large(torch.nn.Module):
         def parameters(self, recurse: bool = True) -> Any:
             return iter([torch.empty(60_000_000, device="meta")])
 
-    long = Length(1, tokens, 2000)
-    lines = opening_lines(replace(parts, model=Large(), length=long), WORLD, adapts=False).split("\n")
-    assert f"--preset {advice} " in lines[2]
-    assert len(opening_lines(replace(parts, model=Large(), length=long), WORLD, adapts=True).split("\n")) == 2
-    few = replace(long, steps=500)
-    assert len(opening_lines(replace(parts, model=Large(), length=few), WORLD, adapts=False).split("\n")) == 2
+    def lines(steps: int, adapts: bool) -> list[str]:
+        training = replace(setup, model=Large(), length=Length(1, 40_000, steps))
+        return opening_lines(training, WORLD, adapts).split("\n")
 
-
-def test_no_preset_is_smaller(parts: Any) -> None:
-    lines = opening_lines(replace(parts, length=Length(1, 10, 2000)), WORLD, adapts=False).split("\n")
-    assert "--preset" not in lines[2]
+    assert "multi30k, quickstart" in lines(2000, adapts=False)[2]
+    assert len(lines(2000, adapts=True)) == len(lines(500, adapts=False)) == 2
 
 
 def test_presets_by_size_exist() -> None:

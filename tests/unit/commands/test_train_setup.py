@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from nmt_cli.commands.train_setup import TrainOptions, configuration
+from nmt_cli import registry
+from nmt_cli.commands import train_setup
+from nmt_cli.commands.train_setup import SMALLEST_IN_BFLOAT16, TrainOptions, choose_precision, configuration
 from nmt_cli.distributed import World
-from nmt_cli.training import precision
-from nmt_cli.training.precision import SMALLEST, choose_precision
 from nmt_cli.training.run_directory import CONFIG
 
 CPU = World(0, 1, torch.device("cpu"))
@@ -25,21 +25,22 @@ def model_of(parameters: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("parameters", "in_hardware", "deterministic", "expected"),
     [
-        (SMALLEST, True, False, "bfloat16"),
-        (SMALLEST - 1, True, False, "float32"),
-        (SMALLEST, False, False, "float32"),
-        (SMALLEST, True, True, "float32"),
+        (SMALLEST_IN_BFLOAT16, True, False, "bfloat16"),
+        (SMALLEST_IN_BFLOAT16 - 1, True, False, "float32"),
+        (SMALLEST_IN_BFLOAT16, False, False, "float32"),
+        (SMALLEST_IN_BFLOAT16, True, True, "float32"),
     ],
 )
 def test_a_cpu_uses_bfloat16_for_large_models_if_it_has_it(
     monkeypatch: pytest.MonkeyPatch, parameters: int, in_hardware: bool, deterministic: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: in_hardware)
+    monkeypatch.setattr(train_setup, "bfloat16_in_hardware", lambda: in_hardware)
     assert choose_precision(model_of(parameters), CPU, deterministic) == expected
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])
 def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
+    registry.discover()
     content = {"training": {"precision": recorded}, "data": {"path": "data"}, "imports": []}
     (tmp_path / CONFIG).write_text(json.dumps(content))
     for flags, expected in (({}, recorded), ({"precision": "float32"}, "float32")):
