@@ -13,7 +13,7 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig, resolve
-from nmt_cli.data.batching import BatchPlan, default_pieces
+from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import bfloat16_in_hardware
@@ -126,7 +126,7 @@ def build_setup(
             values |= translation_scores(model, task, valid, world.device)
         return values
 
-    automatic = default_pieces(settings.batch_tokens, world.size, world.device.type, packed)
+    automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     return Setup(
         model=model,

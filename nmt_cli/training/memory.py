@@ -77,7 +77,8 @@ def check_state(setup: Setup) -> None:
 def largest(setup: Setup, count: int, device: torch.device) -> list[Batch]:
     """Return the micro-batches of the first updates, a random sample of the data, that need most memory."""
     plan = setup.plan
-    found = [indices for update in islice(plan.epoch(0), SAMPLED_UPDATES) for indices in plan.pieces(update, count)]
+    sample = islice(plan.epoch(0), SAMPLED_UPDATES)
+    found = [indices for update in sample for indices in plan.micro_batches(update, count)]
     # Hidden states grow with the length, attention weights with its square; packed, both grow with the rows, and
     # attention's gradient also with the sentences.
     sizes: list[Callable[[Indices], int]] = [

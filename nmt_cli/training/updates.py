@@ -46,7 +46,7 @@ def share(plan: BatchPlan, corpus: Corpus, world: World, sentences: Indices, cou
     In an update of fewer sentences than ranks, some have none. They get one of another rank, without weight, because
     all ranks take part in the sum of the gradients.
     """
-    filled = [(number, indices) for number, indices in enumerate(plan.pieces(sentences, count)) if len(indices)]
+    filled = [(number, indices) for number, indices in enumerate(plan.micro_batches(sentences, count)) if len(indices)]
     own = [(number, indices) for number, indices in filled if number % world.size == world.rank]
     weight = 1 / plan.target_tokens(sentences) if own else 0.0
     return [

@@ -69,11 +69,6 @@ def test_weights_are_restored_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     assert task.encode_source("abc") == checkpoint.load_task(folder / "task").encode_source("abc")
 
 
-def test_tied_weights_are_stored_once(folder: Path) -> None:
-    shapes = [tuple(tensor.shape) for tensor in checkpoint.load_weights(folder).values()]
-    assert shapes.count((13, 16)) == 1
-
-
 def test_the_training_state_is_restored(folder: Path, tmp_path: Path) -> None:
     state = SavedTraining({"state": {"step": 7}, "optimizer": {}}, {"0.exp_avg": torch.arange(3.0)})
     saved(tmp_path / "again", folder, checkpoint.load_weights(folder), state)

@@ -81,13 +81,6 @@ def test_one_checkpoint_loses_its_training_state(
         assert sum(path.stat().st_size for path in (tmp_path / name).rglob("*") if path.is_file()) < 100_000
 
 
-@pytest.mark.parametrize("newest", ["run", "run/checkpoints/step-00000050"])
-def test_named_checkpoints(average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path, newest: str) -> None:
-    """A run's directory stands for its newest checkpoint."""
-    assert average(run / "checkpoints" / "step-00000010", tmp_path / newest, "--out", run / "averaged")[0] == 0
-    assert times(run / "averaged", tiny_checkpoint) == pytest.approx(30)
-
-
 def test_the_mean_of_equals_is_the_same_bits(average: Run, copy: Callable[..., Path], tmp_path: Path) -> None:
     """Sums in float64: three times a float32 number, divided by three, is that number."""
     same = [copy(tmp_path / name, 1 / 3, step) for step, name in enumerate("abc", start=1)]

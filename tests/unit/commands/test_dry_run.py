@@ -18,7 +18,6 @@ from nmt_cli.commands.dry_run import opening_lines
 from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, open_data
 from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
-from nmt_cli.training import length
 from nmt_cli.training.length import Length
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -64,14 +63,6 @@ def test_presets_by_size_exist() -> None:
     assert all(name in PRESETS for task in registry.components("task") for name in task.build.presets)
 
 
-def test_a_dry_run_warns_too(nmt: Nmt, tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length, "MANY_PARAMETERS", 0.1)
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items() if name != "max_epochs"]
-    for steps, warned in ((100_000, True), (10, False)):
-        code, out, err = nmt("train", tiny_data, *flags, "--max-steps", steps, "--device", "cpu", "--dry-run", "--json")
-        assert (code, json.loads(out)["steps"], "the model will overfit" in err) == (0, steps, warned)
-
-
 @pytest.mark.parametrize(
     ("flags", "rate", "words"),
     [
@@ -97,21 +88,11 @@ def test_settings_that_do_not_suit_the_run(
     task, corpus, valid = open_data(tiny_data)
     lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), WORLD, adapts=False)
     assert all(word in err and word in lines for word in words)
-    adapted = opening_lines(build_setup(config, task, corpus, valid, WORLD), WORLD, adapts=True)
-    assert "--init-from" not in adapted
 
 
 def test_the_disk_space_of_a_dry_run_is_that_of_the_run(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam is 12 bytes each."""
-    settings = {
-        **TINY,
-        "d_model": 128,
-        "num_heads": 4,
-        "max_epochs": 100,
-        "max_steps": 6,
-        "save_every": 2,
-        "keep_last": 1,
-    }
+    settings = TINY | {"d_model": 128, "num_heads": 4, "max_steps": 6, "save_every": 2, "keep_last": 1}
     given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     found = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
     assert found["checkpoint_bytes"] == 12 * found["parameters"]

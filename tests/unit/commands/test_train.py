@@ -150,11 +150,6 @@ def test_its_config_makes_the_same_run_again(train: Run, run: Path, tiny_data: P
     assert contents[0].run == contents[1].run
 
 
-def test_a_checkpoint_s_config_gives_its_model(train: Run, run: Path) -> None:
-    model = figures(train, "--vocab-size", 50, "--config", checkpoint.locate(run) / "config.json")["config"]["model"]
-    assert (model["positions"], model["d_model"]) == ("learned", 16)
-
-
 def test_other_data_are_refused_by_their_paths(run: Path, train: Run, tiny_data: Path, tmp_path: Path) -> None:
     """A copy is the same data."""
     data = tmp_path / "data"
