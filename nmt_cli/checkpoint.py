@@ -190,10 +190,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
 
 
 class WithoutInitialisation(TorchFunctionMode):
-    """A context in which the functions of `torch.nn.init` do nothing.
-
-    On the meta device they would import torch's compiler, which takes more than a second.
-    """
+    """A context without `torch.nn.init`, which imports torch's compiler on the meta device: seconds."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(function, "__module__", "") == "torch.nn.init":

@@ -181,7 +181,7 @@ def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> N
 
 def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
     """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
-    with torch.device("meta"):
+    with checkpoint.WithoutInitialisation(), torch.device("meta"):
         return registry.build(config["model"], attention=config["attention"], **vocabulary)
 
 
