@@ -216,23 +216,6 @@ def test_a_failed_save_keeps_the_older_checkpoint(folder: Path, monkeypatch: pyt
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoint"]
 
 
-def test_checksums_are_written_last_and_the_directory_appears_complete(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[set[str], bool]] = []
-    original = durable.put_in_place
-
-    def look(aside: Path, place: Path) -> None:
-        checkpoint.verify(aside)
-        seen.append((set(everything(aside)), place.exists()))
-        original(aside, place)
-
-    monkeypatch.setattr(durable, "put_in_place", look)
-    saved(folder.parent / "new", folder, checkpoint.load_weights(folder))
-    assert seen == [(set(everything(folder)), False)]
-    assert {path.name for path in folder.parent.iterdir()} == {"checkpoint", "new"}
-
-
 def test_a_link_is_a_checkpoint_of_its_own(folder: Path) -> None:
     checkpoint.link(folder, folder.parent / "best")
     assert everything(folder.parent / "best") == everything(folder)

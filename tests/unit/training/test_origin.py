@@ -123,8 +123,6 @@ def test_refusals(
 def test_another_origin_is_refused(train: Train, origin: Path, tiny_data: Path) -> None:
     code, err = train(tiny_data, "--init-from", origin, *SHORT, "--out", origin)
     assert (code, "was started without --init-from" in err) == (2, True), err
-    code, err = train("--resume", origin, "--init-from", origin)
-    assert (code, "--init-from" in err) == (2, True), err
 
 
 def test_other_vocabularies_are_refused(train: Train, origin: Path, tiny_data: Path, tmp_path: Path) -> None:

@@ -65,19 +65,6 @@ def test_a_run_without_its_last_checkpoint_repeats_the_steps(tiny_data: Path, tm
     assert contents(out) == contents(whole)
 
 
-def test_the_cost_of_a_run_adds_up_over_its_devices(tiny_data: Path, tmp_path: Path) -> None:
-    run(tiny_data, tmp_path / "run", max_steps=4, sustained_tflops=1000.0, peak_tflops=1000.0)
-    run(tiny_data, tmp_path / "run", sustained_tflops=0.001, peak_tflops=0.001)
-    lines = metrics(tmp_path / "run")
-    costs, seconds = ([line[name] for line in lines] for name in ("flops_as_table2", "training_seconds"))
-    assert costs[0] == pytest.approx(seconds[0] * 1e15)
-    assert costs[-1] == pytest.approx(costs[0] + (seconds[-1] - seconds[0]) * 1e9, rel=1e-12)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["flops_as_table2"] == costs[-1]
-    assert summary["device_hours"] * 3600 == pytest.approx(seconds[-1])
-    assert summary["model_flop_utilisation"] == pytest.approx(summary["flops"] / costs[-1])
-
-
 def test_only_the_last_checkpoints_and_the_best_are_kept(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "run", keep_last=2)
     assert [path.name for path in checkpoint.checkpoints_of(tmp_path / "run")] == ["step-00000008", "step-00000012"]

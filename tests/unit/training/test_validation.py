@@ -56,14 +56,6 @@ def test_the_largest_bleu_is_the_best(scores: dict[int, float], tiny_data: Path,
     assert (summary["best_validation_bleu"], summary["best_step"]) == (30.0, 4)
 
 
-@pytest.mark.usefixtures("scores")
-def test_patience_goes_by_it(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tiny_data, tmp_path / "run", best_by="bleu", patience=2)
-    said = capsys.readouterr().err
-    assert "stopped at step 8: no improvement in 2 validations" in said
-    assert f"best validation bleu 30.000 at step 4 ({tmp_path / 'run' / 'best'})" in said
-
-
 def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     """By `nmt translate` and the sacrebleu command. A stopped run goes on to the same files, bit for bit."""
     prefixes = {split: str(tiny_data.parent / split) for split in ("train", "valid")}
