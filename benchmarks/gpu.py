@@ -199,7 +199,7 @@ def attention(bench: Bench) -> Iterator[str]:
 
 
 def steps(bench: Bench) -> Iterator[str]:
-    """Updates of each model: one packed piece, compiled or not, and padded groups, as many as the paper had GPUs."""
+    """Updates of each model: one packed micro-batch, compiled or not, and the padded groups of the paper."""
     rows, drawn = [], []
     ways: dict[str, Sequence[str]] = {"default": (), "not compiled": ("--no-compile",), "padded": PADDED}
     for name, size in bench.models.items():

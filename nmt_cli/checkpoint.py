@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -31,9 +30,9 @@ from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__, registry
 from nmt_cli.config import restored
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import durable
-from nmt_cli.files.text import read_object, write_object
+from nmt_cli.files.text import fingerprint, read_object, write_object
 from nmt_cli.task import TASK_FILE, Task
 
 SCHEMA = 1
@@ -42,7 +41,6 @@ TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
 FOLDER_OF_RUN = "checkpoints"
 EXPORT = "export.json"  # in a directory that another program reads
 VOCABULARY = ("source_vocabulary_size", "target_vocabulary_size", "shared_vocabulary")
-"""Attributes of a task, fields of `Contents` and keywords of a model."""
 _ANOTHER = "Use another checkpoint, or copy this one again."
 
 
@@ -59,33 +57,36 @@ class Contents:
     modules: dict[str, str] = field(default_factory=dict)  # by kind: the Python module of each component
     origin: dict[str, Any] | None = None  # path, run and step of the checkpoint that the run started from
 
-    def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "nmt": __version__, **vars(self)}
-
 
 @dataclass(frozen=True)
-class TrainingState:
-    """The state from which a run resumes, besides the weights: JSON and named tensors."""
+class SavedTraining:
+    """What resuming needs besides the weights: JSON and named tensors."""
 
     values: dict[str, Any]
     tensors: dict[str, Tensor]
 
 
 def save(
-    folder: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: TrainingState | None = None
+    folder: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: SavedTraining | None = None
 ) -> None:
     """Write a checkpoint. On an error nothing is left behind, and an older checkpoint of that name is kept."""
     with _new(folder) as aside:
-        (aside / TASK).mkdir(parents=True)
-        task.save(aside / TASK)
-        write_object(aside / CONFIG, contents.to_json(), sort_keys=True)
-        _save_tensors(aside / WEIGHTS, weights)
-        if training is not None:
-            write_object(aside / TRAINING_JSON, training.values, sort_keys=True)
-            _save_tensors(aside / TRAINING_TENSORS, training.tensors)
-        files = sorted(path for path in aside.rglob("*") if path.is_file())
-        sums = {str(path.relative_to(aside)): _sha256(path) for path in files}
-        write_object(aside / CHECKSUMS, sums, sort_keys=True)
+        write(aside, contents, weights, task, training)
+
+
+def write(
+    aside: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: SavedTraining | None = None
+) -> None:
+    """Write the files of a checkpoint into a directory that gets its name later."""
+    (aside / TASK).mkdir(parents=True)
+    task.save(aside / TASK)
+    write_object(aside / CONFIG, {"schema": SCHEMA, "nmt": __version__, **vars(contents)}, sort_keys=True)
+    _save_tensors(aside / WEIGHTS, weights)
+    if training is not None:
+        write_object(aside / TRAINING_JSON, training.values, sort_keys=True)
+        _save_tensors(aside / TRAINING_TENSORS, training.tensors)
+    files = sorted(path for path in aside.rglob("*") if path.is_file() and not path.name.startswith("."))
+    write_object(aside / CHECKSUMS, {str(path.relative_to(aside)): fingerprint(path) for path in files}, sort_keys=True)
 
 
 def link(original: Path, folder: Path) -> None:
@@ -108,17 +109,10 @@ def _new(folder: Path) -> Iterator[Path]:
 
 
 def read_contents(folder: Path) -> Contents:
-    """Return the content of a checkpoint's config.json."""
     path = folder / CONFIG
-    if not folder.is_dir():
-        if (old := durable.old_of(folder)).is_dir():
-            raise CheckpointError(f"{folder}: not found, but its earlier version is {old}: rename that one to use it")
-        raise CheckpointError(f"{folder}: no such directory; `nmt train` writes checkpoints to RUN/{FOLDER_OF_RUN}")
     if not path.is_file():
-        raise CheckpointError(
-            f"{folder}: not a checkpoint: it has no {CONFIG}. A checkpoint is a directory such as "
-            f"RUN/{FOLDER_OF_RUN}/step-00001500."
-        )
+        found = f"not a checkpoint: it has no {CONFIG}" if folder.is_dir() else "no such directory"
+        raise CheckpointError(f"{folder}: {found}. A checkpoint is, for example, RUN/{FOLDER_OF_RUN}/step-00001500.")
     content = _read_object(path)
     if content.get("schema") != SCHEMA:
         theirs = "; `nmt import` reads models of other programs" if "model_type" in content else ""
@@ -136,23 +130,23 @@ def verify(folder: Path, training: bool = True) -> None:
     """Compare every file with its checksum; without `training`, those for resuming may be damaged or deleted."""
     recorded = _read_object(folder / CHECKSUMS)
     of_training = (TRAINING_JSON, TRAINING_TENSORS)
-    for name in (CONFIG, WEIGHTS, *(of_training if training else ())):
-        if name not in recorded and (name not in of_training or (folder / name).exists()):
+    for name in (CONFIG, WEIGHTS, *(name for name in of_training if training and (folder / name).exists())):
+        if name not in recorded:
             raise CheckpointError(f"{folder / CHECKSUMS}: damaged: it has no checksum of {name}. {_ANOTHER}")
-    for name, expected in recorded.items():
-        if name in of_training and not training:
-            continue
+    for name in recorded if training else recorded.keys() - {*of_training}:
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CheckpointError(f"{folder / CHECKSUMS}: names {name!r}, which is outside the checkpoint")
-        if not path.is_file():
-            raise CheckpointError(f"{path}: missing from the checkpoint. {_ANOTHER}")
-        if _sha256(path) != expected:
+        try:
+            found = fingerprint(path)
+        except DataError as error:
+            raise CheckpointError(f"{error}. {_ANOTHER}") from error
+        if found != recorded[name]:
             raise CheckpointError(f"{path}: damaged: its SHA-256 is not the recorded one. {_ANOTHER}")
 
 
 def load_task(folder: Path, module: str = "") -> Task:
-    """Return the task saved in `folder`, of a checkpoint or of prepared data; `module` registers it, if known."""
+    """Return the task of a checkpoint or of prepared data; `module` registers it, if known."""
     path = folder / TASK_FILE
     if not path.is_file():
         raise CheckpointError(f"{folder}: not a saved task: it has no {TASK_FILE}. `nmt prepare` writes it.")
@@ -168,15 +162,14 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     return _load_tensors(folder / WEIGHTS)
 
 
-def load_training(folder: Path) -> TrainingState:
-    """Return what resuming from this checkpoint needs."""
+def load_training(folder: Path) -> SavedTraining:
     if not (folder / TRAINING_JSON).is_file():
         raise CheckpointError(f"{folder}: has weights only (an averaged checkpoint?); training cannot resume from it")
     values = _read_object(folder / TRAINING_JSON)
     for name in ("state", "optimizer"):
         if not isinstance(values.get(name), dict):
             raise CheckpointError(f"{folder / TRAINING_JSON}: {name} is missing. {_ANOTHER}")
-    return TrainingState(values, _load_tensors(folder / TRAINING_TENSORS))
+    return SavedTraining(values, _load_tensors(folder / TRAINING_TENSORS))
 
 
 def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, Task]:
@@ -184,10 +177,10 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
     contents = read_contents(folder)
     weights = load_weights(folder)
     task = load_task(folder / TASK, contents.modules.get("task", ""))
-    for name in VOCABULARY:
-        ours, theirs = getattr(contents, name), getattr(task, name)
-        if ours != theirs:
-            raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs}")
+    theirs = vocabulary_of(task)
+    for name, ours in vocabulary_of(contents).items():
+        if ours != theirs[name]:
+            raise CheckpointError(f"{folder}: the {name} of its model is {ours}, that of its task {theirs[name]}")
     with WithoutInitialisation():
         with torch.device("meta"):  # allocates nothing, whatever the configured sizes
             assign_weights(build_model(contents, str(folder)), weights, str(folder))
@@ -197,10 +190,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
 
 
 class WithoutInitialisation(TorchFunctionMode):
-    """A context in which the functions of `torch.nn.init` do nothing.
-
-    On the meta device they would import torch's compiler, which takes more than a second.
-    """
+    """A context without `torch.nn.init`, which imports torch's compiler on the meta device: seconds."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(function, "__module__", "") == "torch.nn.init":
@@ -208,19 +198,21 @@ class WithoutInitialisation(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def build_model(contents: Contents, origin: str) -> nn.Module:
-    """Build the configured model, with fresh weights."""
+def build_model(contents: Contents, place: str) -> nn.Module:
     registry.discover()
     try:
-        model_config, attention = (component_config(contents, kind, origin) for kind in ("model", "attention"))
-        model: nn.Module = registry.build(
-            model_config, attention=attention, **{name: getattr(contents, name) for name in VOCABULARY}
-        )
+        config, attention = (component_config(contents, kind, place) for kind in ("model", "attention"))
+        model: nn.Module = registry.build(config, attention=attention, **vocabulary_of(contents))
     except UsageError as error:
-        raise CheckpointError(f"{origin}: {error}") from error
+        raise CheckpointError(f"{place}: {error}") from error
     except (RuntimeError, OverflowError, ZeroDivisionError) as error:
-        raise CheckpointError(f"{origin}: no model can be built from its configuration: {error}") from error
+        raise CheckpointError(f"{place}: no model can be built from its configuration: {error}") from error
     return model
+
+
+def vocabulary_of(described: Contents | Task) -> dict[str, Any]:
+    """Return the sizes of the vocabularies, and whether they are shared, as keywords of a model."""
+    return {name: getattr(described, name) for name in VOCABULARY}
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -228,25 +220,20 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
+def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], place: str) -> None:
     """Copy `weights` into the model's parameters; raise a CheckpointError if names or shapes differ."""
     parameters = dict(model.named_parameters())
-    different = sorted(parameters.keys() ^ weights.keys())
-    if different:
-        raise CheckpointError(
-            f"{origin}: weights and configuration do not fit: {different[0]} is in one of them only "
-            f"({len(different)} differ)"
-        )
+    unfit = f"{place}: weights and configuration do not fit: "
+    if different := sorted(parameters.keys() ^ weights.keys()):
+        raise CheckpointError(f"{unfit}{different[0]} is in one of them only ({len(different)} differ)")
     for name, parameter in parameters.items():
-        if not weights[name].is_floating_point():
-            raise CheckpointError(f"{origin}: damaged: {name} is of type {weights[name].dtype}, not of real numbers")
-        if parameter.shape != weights[name].shape:
-            raise CheckpointError(
-                f"{origin}: weights and configuration do not fit: {name} is {list(weights[name].shape)}, "
-                f"expected {list(parameter.shape)}"
-            )
+        found = weights[name]
+        if not found.is_floating_point():
+            raise CheckpointError(f"{place}: damaged: {name} is of type {found.dtype}, not of real numbers")
+        if parameter.shape != found.shape:
+            raise CheckpointError(f"{unfit}{name} is {list(found.shape)}, expected {list(parameter.shape)}")
         with torch.no_grad():
-            parameter.copy_(weights[name])
+            parameter.copy_(found)
 
 
 def checkpoints_of(run: Path) -> list[Path]:
@@ -256,11 +243,10 @@ def checkpoints_of(run: Path) -> list[Path]:
 
 def resumable_of(run: Path) -> list[Path]:
     """Return all checkpoints of a run, the oldest first: `step-N`, `best-N`, and `latest-N` of a signal."""
-    found = [
-        (path, re.fullmatch(r"(latest|best|step)-(\d{8,})", path.name)) for path in (run / FOLDER_OF_RUN).glob("*")
-    ]
     kinds = ("latest", "best", "step")  # of one step, the last has the fewest actions pending
-    ordered = sorted((int(match[2]), kinds.index(match[1]), path) for path, match in found if match and path.is_dir())
+    folders = [path for path in (run / FOLDER_OF_RUN).glob("*") if path.is_dir()]
+    found = [(path, re.fullmatch(r"(latest|best|step)-(\d{8,})", path.name)) for path in folders]
+    ordered = sorted((int(match[2]), kinds.index(match[1]), path) for path, match in found if match)
     return [path for _, _, path in ordered]
 
 
@@ -275,8 +261,7 @@ def locate(path: Path) -> Path:
         raise UsageError(f"{path}: not a checkpoint, but an export for another program (see --engine)")
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return path
-    found = resumable_of(path)
-    if found:
+    if found := resumable_of(path):
         return found[-1]
     if (path / FOLDER_OF_RUN).is_dir():
         raise CheckpointError(f"{path}: this run has no checkpoint yet")
@@ -293,43 +278,32 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
         weights = load_weights(folder)
         for name in sorted(totals.keys() | weights.keys()):
             if name not in totals or name not in weights or weights[name].shape != totals[name].shape:
-                raise CheckpointError(
-                    f"{folder}: {name} is not the same tensor as in {folders[0]}: these are different models"
-                )
+                raise CheckpointError(f"{folder}: {name} is another tensor than in {folders[0]}: different models")
             totals[name] += weights[name]
     return {name: (total / len(folders)).to(types[name]) for name, total in totals.items()}
 
 
-def component_config(contents: Contents, kind: str, origin: str) -> Any:
-    """Return the configuration of a checkpoint's component."""
+def component_config(contents: Contents, kind: str, place: str) -> Any:
     section = contents.sections.get(kind)
     if not isinstance(section, Mapping) or "name" not in section:
-        raise CheckpointError(f"{origin}: its configuration has no section {kind!r}")
-    component = _find(kind, str(section["name"]), contents.modules.get(kind, ""), origin)
-    return restored(component.config, {name: value for name, value in section.items() if name != "name"}, origin)
+        raise CheckpointError(f"{place}: its configuration has no section {kind!r}")
+    component = _find(kind, str(section["name"]), contents.modules.get(kind, ""), place)
+    return restored(component.config, {name: value for name, value in section.items() if name != "name"}, place)
 
 
-def _find(kind: str, name: str, module: str, origin: str) -> registry.Component:
+def _find(kind: str, name: str, module: str, place: str) -> registry.Component:
     try:
         return registry.find(kind, name)
     except UsageError as error:
         advice = f"its {kind} {name!r} comes from the module {module}: give --import {module}" if module else error
-        raise CheckpointError(f"{origin}: {advice}") from error
+        raise CheckpointError(f"{place}: {advice}") from error
 
 
-def _link_or_copy(original: str, copy: str) -> None:
+def _link_or_copy(placeal: str, copy: str) -> None:
     try:
-        os.link(original, copy)
+        os.link(placeal, copy)
     except OSError:
-        shutil.copy2(original, copy)
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot read: {error.strerror}. {_ANOTHER}") from error
+        shutil.copy2(placeal, copy)
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -48,6 +48,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
+def bfloat16_in_hardware() -> bool:
+    """Return whether the CPU multiplies bfloat16 matrices faster than by converting them."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def product_dtype(tensor: Tensor) -> torch.dtype:
     """Return the type of a matrix product with `tensor`, which autocast may have lowered."""
     device = tensor.device.type
@@ -55,10 +60,8 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def bound_product_cache() -> None:
-    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one, of up to 1,024.
-
-    It has an effect before the first product of the process.
-    """
+    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one, of up to 1,024."""
+    # It has an effect before the first product of the process.
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, "64")
 
@@ -72,15 +75,14 @@ def keep_freed_memory() -> None:
 
 
 def prepare_cpu() -> None:
-    """Make training on a CPU fast: freed memory is kept, and float32 products are oneDNN's, which beats MKL's.
-
-    PyTorch uses oneDNN for them only where bfloat16 is allowed instead. Of the x86 CPUs, only those with AMX use that.
-    It starts a thread for each core that the process may run on, but more than a container's quota wait for each other.
-    """
+    """Make training on a CPU fast."""
+    # PyTorch starts a thread for each core, but more than a container's quota wait for each other.
     if "OMP_NUM_THREADS" not in os.environ and available_cores() < torch.get_num_threads():
         torch.set_num_threads(available_cores())
     keep_freed_memory()
     bound_product_cache()
+    # oneDNN's float32 products are faster than MKL's. PyTorch uses them only where bfloat16 is allowed instead, and of
+    # the x86 CPUs, only those with AMX use that.
     if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_amx_tile_supported():
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
 

@@ -46,31 +46,25 @@ class World:
 
     @property
     def is_first_of_machine(self) -> bool:
-        """Whether this rank does what is done once on each machine."""
         return _local_rank() == 0
 
     def start_sum(self, tensor: Tensor) -> Callable[[], list[float]]:
         """Start to add `tensor` [n] over all ranks, in place; the returned function waits, and returns the numbers.
 
-        On a GPU, what follows sees the sum, and only the returned function waits for it.
-
-        Raises:
-            TrainingError: a rank failed, or did not respond in time; from either.
+        On a GPU, what follows sees the sum, and only the returned function waits for it. Here and below a TrainingError
+        is raised if a rank failed, or did not respond in time.
         """
-        work = done = None
-        if dist.is_initialized():
+        work = _start_reduce(tensor, dist.ReduceOp.SUM)
+        if work is not None:
             with explain_lost_ranks():
-                work = dist.all_reduce(tensor, async_op=True)
                 work.get_future().wait()  # on a GPU, its stream waits
         numbers = tensor.to("cpu", non_blocking=True)  # from a GPU into pinned memory
-        if tensor.is_cuda:
-            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done = torch.cuda.Event() if tensor.is_cuda else None  # type: ignore[no-untyped-call]
+        if done is not None:
             done.record()
 
         def read() -> list[float]:
-            if work is not None:
-                with explain_lost_ranks():
-                    work.wait()
+            _wait(work)
             if done is not None:
                 done.synchronize()
             return list(numbers.tolist())
@@ -78,32 +72,17 @@ class World:
         return read
 
     def from_main(self, *numbers: float) -> list[float]:
-        """Wait for the numbers of the main rank, and return them on all ranks.
-
-        Raises:
-            TrainingError: as `start_sum`.
-        """
+        """Wait for the numbers of the main rank, and return them on all ranks."""
         sent = numbers if self.is_main else [0.0] * len(numbers)
         return self.start_sum(torch.tensor(sent, dtype=torch.float64, device=self.device))()
 
     def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
-        """Start an asynchronous logical OR of each flag over the ranks; the returned function waits for the result.
-
-        Neither waits for the GPU.
-
-        Raises:
-            TrainingError: as `start_sum`.
-        """
+        """Start a logical OR of each flag over the ranks, beside the GPU; the returned function waits for it."""
         counts = torch.tensor(flags, dtype=torch.uint8)
-        work = None
-        if dist.is_initialized():
-            with explain_lost_ranks():
-                work = dist.all_reduce(counts, dist.ReduceOp.MAX, group=self.gloo, async_op=True)
+        work = _start_reduce(counts, dist.ReduceOp.MAX, self.gloo)
 
         def answer() -> list[bool]:
-            if work is not None:
-                with explain_lost_ranks():
-                    work.wait()
+            _wait(work)
             return [count > 0 for count in counts.tolist()]
 
         return answer
@@ -113,6 +92,17 @@ class World:
         if dist.is_initialized():
             with explain_lost_ranks():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
+
+
+def _start_reduce(tensor: Tensor, operation: Any, group: dist.ProcessGroup | None = None) -> dist.Work | None:
+    with explain_lost_ranks():
+        return dist.all_reduce(tensor, operation, group, async_op=True) if dist.is_initialized() else None
+
+
+def _wait(work: dist.Work | None) -> None:
+    with explain_lost_ranks():
+        if work is not None:
+            work.wait()
 
 
 @contextlib.contextmanager

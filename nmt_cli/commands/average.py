@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.errors import CheckpointError, UsageError, counted
@@ -35,54 +35,39 @@ def average(options: AverageOptions) -> None:
     """Average the last checkpoints of a run, or the given checkpoints, into the checkpoint `options.out`.
 
     Raises:
-        UsageError: too few checkpoints, or `out` cannot be written or replaced.
+        UsageError: too few checkpoints, or `out` is in use.
         CheckpointError: a checkpoint is damaged, or belongs to another run.
     """
     registry.discover(options.imports)
-    out = Path(os.path.realpath(options.out))  # replace a link's target, not the link
-    check_output(out, options.overwrite)
-    folders = chosen(options.paths, options.last)
-    contents = [checkpoint.read_contents(folder) for folder in folders]
-    for folder, content in zip(folders, contents, strict=True):
-        if content.run != contents[0].run and not options.force:
-            raise CheckpointError(
-                f"{folder}: belongs to another run than {folders[0]}; average checkpoints of one run, or give --force"
-            )
-    weights = checkpoint.average_weights(folders)
-    task = checkpoint.load_task(folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", ""))
-    save(out, options.overwrite, contents[-1], weights, task)
+    with new_checkpoint(options.out, options.overwrite) as aside:
+        folders = chosen(options.paths, options.last)
+        contents = [checkpoint.read_contents(folder) for folder in folders]
+        for folder, content in zip(folders, contents, strict=True):
+            if content.run != contents[0].run and not options.force:
+                raise CheckpointError(
+                    f"{folder}: is of another run than {folders[0]}; average checkpoints of one run, or give --force"
+                )
+        weights = checkpoint.average_weights(folders)
+        task = checkpoint.load_task(folders[-1] / checkpoint.TASK, contents[-1].modules.get("task", ""))
+        checkpoint.write(aside, contents[-1], weights, task)
     steps = ", ".join(f"{content.step:,}" for content in contents)
     single = f"wrote the checkpoint of step {steps} without the state of its training to {options.out}"
     several = f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}"
     say(several if len(folders) > 1 else single)
 
 
-def save(out: Path, overwrite: bool, *content: Any) -> None:
-    """Write a checkpoint, unless another command has written to `out` in the meantime; the errors of `check_output`."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with staging.alone(out.parent):
-        check_output(out, overwrite)
-        checkpoint.save(out, *content)
-
-
-def check_output(out: Path, overwrite: bool) -> None:
-    """Raise an error if `out` is among a run's checkpoints, or exists and is not a replaceable checkpoint."""
-    folders = [parent for parent in out.parents if parent.name == checkpoint.FOLDER_OF_RUN]
-    if any(checkpoint.resumable_of(folder.parent) for folder in folders):
-        raise UsageError(f"{out}: is among a run's checkpoints; give another --out, such as RUN/averaged")
-    if not out.exists():
-        return
-    if not overwrite:
-        raise UsageError(f"{out}: already exists; give another --out, or --overwrite")
-    if not out.is_dir() or not {entry.name for entry in out.iterdir()} <= _FILES:
-        raise UsageError(
-            f"{out}: not an averaged or imported checkpoint, so --overwrite does not replace it; give another --out"
-        )
-    checkpoint.read_contents(out)
+@contextmanager
+def new_checkpoint(out: Path, overwrite: bool) -> Iterator[Path]:
+    """Yield the directory in which the averaged or imported checkpoint `out` is written, as `staging.staged` does."""
+    place = Path(os.path.realpath(out))
+    if any(checkpoint.resumable_of(above.parent) for above in place.parents if above.name == checkpoint.FOLDER_OF_RUN):
+        raise UsageError(f"--out {out}: is among a run's checkpoints; choose another name, such as RUN/averaged")
+    with staging.staged(place, overwrite=overwrite, ours=_FILES, marker=checkpoint.CHECKSUMS) as aside:
+        yield aside
 
 
 def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
-    """Return the last `last` checkpoints of the run in `paths`, or else `paths`, with a run's newest checkpoint."""
+    """Return the last `last` checkpoints of a run, or else the given ones; a run stands for its newest one."""
     if last is None:
         if len(paths) == 1 and checkpoint.resumable_of(paths[0]):
             raise UsageError(f"{paths[0]}: give --last N with a run")

@@ -26,14 +26,11 @@ def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """
     start = last = time.monotonic()
     done = 0
-    bar = None
-    if sys.stderr.isatty():
-        title_and_rate = TextColumn("{task.description} {task.fields[rate]}")
-        columns = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
-        # Without a thread that refreshes it: a process that forks should have only one.
-        bar = Progress(title_and_rate, *columns, console=Console(stderr=True), auto_refresh=False)
-        task = bar.add_task(title, total=total, rate="")
-        bar.start()
+    on_terminal = sys.stderr.isatty()
+    columns = (TextColumn("{task.description} {task.fields[rate]}"), BarColumn(), TaskProgressColumn())
+    left = (TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
+    # Without a thread that refreshes it: a process that forks should have only one.
+    bar = Progress(*columns, *left, console=Console(stderr=True), auto_refresh=False, disable=not on_terminal)
 
     def rate() -> str:
         per_second = done / max(time.monotonic() - start, 1e-6)
@@ -42,23 +39,17 @@ def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     def advance(amount: int) -> None:
         nonlocal done, last
         done += amount
-        now = time.monotonic()
-        if now - last < (_REFRESH_EVERY if bar else _LINE_EVERY):
+        if time.monotonic() - last < (_REFRESH_EVERY if on_terminal else _LINE_EVERY):
             return
-        last = now
-        if bar:
-            bar.update(task, completed=done, rate=rate(), refresh=True)
-        else:
-            share = min(1.0, done / total) if total else 1.0
-            left = (now - start) * (1 / share - 1) if share else 0.0
-            say(f"{title}: {share:.0%} done, {rate()}, {left:.0f} s left")
+        last = time.monotonic()
+        bar.update(task, completed=done, rate=rate(), refresh=True)
+        if not on_terminal:
+            share = max(done, 1) / max(total, done, 1)
+            say(f"{title}: {share:.0%} done, {rate()}, {(last - start) * (1 / share - 1):.0f} s left")
 
-    try:
+    with bar:
+        task = bar.add_task(title, total=total, rate="")
         yield advance
-        if bar:
-            bar.update(task, completed=total, rate=rate(), refresh=True)
-        else:
-            say(f"{title}: done in {time.monotonic() - start:.1f} s, {rate()}")
-    finally:
-        if bar:
-            bar.stop()
+        bar.update(task, completed=total, rate=rate(), refresh=True)
+    if not on_terminal:
+        say(f"{title}: done in {time.monotonic() - start:.1f} s, {rate()}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, describe, open_data
-from nmt_cli.commands.train_plan import dry_run, parameters_of, plan_lines, show
+from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
+from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, describe, open_data, with_precision
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag, layers_of, placed, select
 from nmt_cli.device import prepare_cpu
@@ -35,10 +35,8 @@ from nmt_cli.training.validation import LOSS
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Train, or list presets, make a dry run or verify resuming."""
     if options.vocab_size is not None and (options.data is not None or not options.dry_run):
-        given = f", here {str(options.data)!r}" if options.data else ""
-        raise UsageError(f"--vocab-size is for --dry-run without DATA{given}")
+        raise UsageError("--vocab-size is for --dry-run without DATA")
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
     if options.resume is not None:
@@ -55,7 +53,7 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 
 
 def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
-    """Return the options that resume `run`: its data unless others are given, its configuration, its imports."""
+    """Return the options that resume `run`: its data unless another path is given, its configuration, its imports."""
     for name in ("out", "preset", "config", "init_from"):
         if getattr(options, name) is not None:
             raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
@@ -69,11 +67,7 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
 
 
 def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Train on `options.data` into the run `options.out`, or resume it.
-
-    Args:
-        flags: the settings given on the command line, by field name.
-    """
+    """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by field name."""
     data, out = options.data, options.out
     if data is None or out is None:
         raise UsageError(f"{'DATA' if data is None else '--out RUN'} is missing: nmt train DATA --out RUN")
@@ -93,16 +87,17 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
         try:
             # First, so that an error leaves no directory behind.
             origin = origin_of(out, options.init_from, config, task)
-            parts = build_parts(config, task, corpus, valid, world, out, origin)
-            check_validation(settings, flags, valid is not None, data)
-            check_shares(parts.micro_batches, world.size, reporter.note)
-            config = replace(config, training=replace(settings, precision=parts.precision))
+            setup = build_setup(config, task, corpus, valid, world, origin)
+            if valid is None:
+                check_validation(settings, data)
+            check_shares(setup.micro_batches, world.size)
+            config = with_precision(config, setup.precision)
             if world.is_main:
                 recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
                 directory.claim({**config.to_json(), **about})
             world.barrier()
-            run = Run(parts, settings, world, directory, reporter, describe(config, task, corpus, origin))
+            run = Run(setup, settings, world, directory, reporter, describe(config, task, corpus, origin))
             if origin is not None and origin.weights is not None:
                 reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
             train_run(run, settings)
@@ -111,76 +106,64 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
 
 
 def train_run(run: Run, settings: TrainingConfig) -> None:
-    """Train from the run's newest checkpoint to its end, and write the summary."""
     resumed = run.resume()
     if run.finished and not run.state.pending:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif not resumed:
-        run.reporter.note(plan_lines(run.parts, run.world, run.contents["origin"] is not None))
-        if run.contents["origin"] is not None:
-            run.begin_with_validation()
-    Trainer(run.parts, settings, run.world).fit(run)
+        adapts = run.contents["origin"] is not None
+        run.reporter.note(opening_lines(run.setup, run.world, adapts))
+        if adapts and run.setup.validate is not None:  # step 0 may be the best
+            run.state.pending = ["validate", "log"]
+    Trainer(run.setup, settings, run.world).fit(run)
     figures = summary(run)
     if run.world.is_main:
         run.directory.write_summary(figures)
     run.reporter.summarise(figures)
-    run.reporter.note(closing_line(run))
+    run.reporter.note(closing_lines(run))
 
 
-def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], possible: bool, data: Path) -> None:
-    """Raise UsageError if validation flags were given, but there is no validation set.
-
-    A preset's --validate-every is not an error.
-    """
+def check_validation(settings: TrainingConfig, data: Path) -> None:
+    """Raise UsageError: there is no validation set, and a setting needs one."""
     wanted = {
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
-        "--validate-every": flags.get("validate_every") is not None,
     }
-    found = [flag for flag, given in wanted.items() if given]
-    if found and not possible:
-        raise UsageError(f"{' and '.join(found)}: {data} has no validation set; run nmt prepare with --valid PREFIX")
+    if any(wanted.values()):
+        given = " and ".join(name for name in wanted if wanted[name])
+        raise UsageError(f"{given}: {data} has no validation set; run nmt prepare with --valid PREFIX")
 
 
-def check_shares(micro_batches: int, processes: int, note: Callable[[str], None]) -> None:
-    """Raise UsageError if some processes would have no micro-batch; warn if the shares are unequal."""
-    fitting = -(-micro_batches // processes) * processes
+def check_shares(micro_batches: int, processes: int) -> None:
+    """Raise UsageError if some processes would have no micro-batch."""
     if processes > micro_batches:
         raise UsageError(
             f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "
-            f"new run with --micro-batches {fitting} (or another multiple of {processes})"
-        )
-    if micro_batches % processes:
-        note(
-            f"warning: {processes} processes share the {micro_batches} micro-batches of an update unequally; "
-            f"a new run with --micro-batches {fitting} would be faster"
+            f"new run with --micro-batches {processes} (or a multiple of it)"
         )
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Return the figures of the whole run."""
     state, total = run.state, run.state.total
     return {
         "steps": state.step,
-        "parameters": parameters_of(run.parts.model)[0],
+        "parameters": parameters_of(run.setup.model)[0],
         "target_tokens": total.target_tokens,
         "training_hours": total.seconds / 3600,
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
-        "peak_learning_rate": highest_rate(run.parts.schedule, state.step),
+        "peak_learning_rate": highest_rate(run.setup.schedule, state.step),
         f"best_validation_{run.config.best_by}": state.best,
         "best_step": state.best_step,
         "skipped_updates": state.skipped,
         "flops": total.flops or None,
         "flops_as_table2": total.flops_as_table2,
         "model_flop_utilisation": utilisation(total),
-        **run.parts.costs.describe(total),
+        **run.setup.costs.describe(total),
     }
 
 
 def ending(run: Run) -> str:
-    """Return the reason for the end of the run."""
     state = run.state
     if run.out_of_patience:
         return f"stopped at step {state.step:,}: no improvement in {counted(state.stale_validations, 'validation')}"
@@ -188,18 +171,16 @@ def ending(run: Run) -> str:
     return f"finished at step {state.step:,}{epochs}"
 
 
-def closing_line(run: Run) -> str:
-    """Return a summary of the run, and the next command."""
-    state, path = run.state, run.directory.path
-    best = ""
+def closing_lines(run: Run) -> str:
+    state, best = run.state, run.directory.path / "best"
+    lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
     if state.best is not None:
-        figure = f"{run.config.best_by} {state.best:.3f}"
-        best = f"\nbest validation {figure} at step {state.best_step:,} ({path / 'best'})"
-    return f"{ending(run)}, after {duration(state.total.seconds)} of training{best}\nnext: nmt {next_command(run)}"
+        lines.append(f"best validation {run.config.best_by} {state.best:.3f} at step {state.best_step:,} ({best})")
+    return "\n".join([*lines, f"next: nmt {next_command(run)}"])
 
 
 def next_command(run: Run) -> str:
-    """Return the command that averages the checkpoints of the last tenth of the run, or those for the best one.
+    """Return the command that averages the checkpoints of the last tenth of the run, or translates with the best one.
 
     The mean with earlier ones is worse than the last; after --patience, the last ones are past the best.
     """
@@ -208,14 +189,10 @@ def next_command(run: Run) -> str:
     settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
     if len(settled) > 1 and not run.out_of_patience:
         return f"average {path} --last {len(settled)} --out {path / 'averaged'}"
-    chosen, one = (path, " --last 1") if state.best is None else (path / "best", "")
-    return (
-        f"translate {chosen}\nto copy it elsewhere, without its training state: nmt average {chosen}{one} --out MODEL"
-    )
+    return f"translate {path if state.best is None else path / 'best'}"
 
 
 def show_presets(as_json: bool) -> None:
-    """Print the presets, with the fields that differ from the base model."""
     if as_json:
         presets = {name: {"about": preset.about, "differs": preset.differs} for name, preset in PRESETS.items()}
         print(json.dumps(presets, indent=2))
@@ -233,9 +210,11 @@ def _component_flags(words: Sequence[str]) -> MoreFlags:
     given = components_in(words, DEFAULT_COMPONENTS)
     layers = layers_of(TrainingConfig, given, preset=preset, file=Path(file) if file else None)
     selected = select(layers, DEFAULT_COMPONENTS)
-    classes: dict[str, type[Any]] = {kind: component.config for kind, component in selected.items()}
-    values, _ = placed(layers, {"training": TrainingConfig, **classes})
-    return MoreFlags([Panel("training", TrainingConfig, "training")], selected, values)
+    classes: dict[str, type[Any]] = {
+        "training": TrainingConfig,
+        **{kind: component.config for kind, component in selected.items()},
+    }
+    return MoreFlags([Panel("training", TrainingConfig, "training")], selected, placed(layers, classes)[0])
 
 
 command = Command(

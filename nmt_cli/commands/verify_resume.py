@@ -6,9 +6,9 @@ bit for bit.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,19 +17,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.commands.train_parts import TrainOptions, configuration
+from nmt_cli.commands.train_setup import TrainOptions, configuration
 from nmt_cli.errors import TrainingError, UsageError
+from nmt_cli.files.text import fingerprint
 from nmt_cli.streams import say
 from nmt_cli.training.run_directory import METRICS
 
 STEPS = 20
-CLOCK_FIELDS = frozenset(
-    "seconds waiting device_seconds training_seconds training_hours device_hours target_tokens_per_second "
-    "flops_as_table2 source_tokens_per_second model_flop_utilisation possible_flops sustained_tflops_of_a_device "
-    "peak_tflops_of_a_device".split()
-)
-"""Fields of metrics, state and summary that are measured with a clock, and differ from run to run."""
-
+CLOCK = re.compile("second|hours|waiting|utilisation|flops_as_table2|possible_flops|tflops_of")
+"""In the names of fields of metrics, state and summary that are measured with a clock, and differ from run to run."""
 
 KILLED = """
 import os, runpy, signal, sys
@@ -78,8 +74,8 @@ def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
     if different:
         raise TrainingError(
             f"a run of {STEPS} steps that was killed twice and resumed differs from an uninterrupted one in "
-            f"{', '.join(different[:3])}{', ...' if len(different) > 3 else ''}. On a GPU give --deterministic; a "
-            "component of your own must keep its state in the optimizer and draw from PyTorch's generator only"
+            f"{', '.join(different[:3])}. On a GPU give --deterministic; a component of your own must keep its state "
+            "in the optimizer and draw from PyTorch's generator only"
         )
     return f"verified: a run of {STEPS} steps, killed twice and resumed, is bit for bit an uninterrupted one"
 
@@ -92,7 +88,7 @@ def execute(arguments: list[str], expected: int = 0) -> None:
 
 
 def contents(run: Path) -> dict[str, Any]:
-    """Return the content of a run's files by name, without `CLOCK_FIELDS`; of large files, their SHA-256."""
+    """Return the content of a run's files by name, without what a clock measured; of large files, their SHA-256."""
     found: dict[str, Any] = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
@@ -103,12 +99,11 @@ def contents(run: Path) -> dict[str, Any]:
         elif path.name in ("training.json", "summary.json"):
             found[name] = without_clock(json.loads(path.read_text("utf-8")))
         elif path.is_file() and path.name not in ("checksums.json", ".lock"):
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[name] = fingerprint(path)
     return found
 
 
 def without_clock(value: Any) -> Any:
-    """Return `value` without `CLOCK_FIELDS`."""
     if isinstance(value, dict):
-        return {name: without_clock(inner) for name, inner in value.items() if name not in CLOCK_FIELDS}
+        return {name: without_clock(inner) for name, inner in value.items() if not CLOCK.search(name)}
     return value

@@ -39,15 +39,13 @@ class LabelSmoothedCrossEntropy:
     """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V over all V ids; KL(q || p) plus a constant."""
 
     def __init__(self, config: LabelSmoothingConfig) -> None:
-        self.epsilon = config.label_smoothing
-        self.to_gradient = _to_gradient
+        self.epsilon, self.to_gradient = config.label_smoothing, _to_gradient
 
     def compile(self) -> None:
         """Compile the loss, for training on a GPU: a few passes over the logits in place of ten."""
         self.to_gradient = torch.compile(_to_gradient_for_compiler)
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See `Criterion`."""
         hidden, weight, bias = decoder_rows(model, batch), model.output_weight, output_bias_of(model)
         targets = batch.target_out.flatten()[batch.target_packing.places]
         total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient, bias)
@@ -75,7 +73,6 @@ def smoothed_cross_entropy(
         hidden: [rows, d] decoder output, of which the first rows are those of the tokens.
         weight: [V, d] output weight.
         targets: [tokens] ids.
-        to_gradient: another implementation of `_to_gradient`.
         bias: [V] of the logits.
     """
     if bias is not None:  # it is the weight of a hidden state of 1; eight columns keep the rows aligned
@@ -111,11 +108,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         log_normalisers, target_logits = hidden.new_empty(2, len(hidden), dtype=torch.float32)  # [tokens]
         longest = CHUNK[hidden.device.type]
         buffer = low_hidden.new_empty(min(len(hidden), longest), len(weight))
-        for rows in _parts(len(hidden), longest):
+        for rows in _slices(len(hidden), longest):
             logits = torch.mm(low_hidden[rows], low_weight.t(), out=buffer[: rows.stop - rows.start])  # [rows, V]
-            for part in _parts(len(logits), BLOCK[hidden.device.type] // len(weight)):
-                block = slice(rows.start + part.start, rows.start + part.stop)
-                log_normalisers[block], target_logits[block] = to_gradient(logits[part], targets[block], epsilon)
+            for inner in _slices(len(logits), BLOCK[hidden.device.type] // len(weight)):
+                block = slice(rows.start + inner.start, rows.start + inner.stop)
+                log_normalisers[block], target_logits[block] = to_gradient(logits[inner], targets[block], epsilon)
             logits[max(count - rows.start, 0) :] = 0
             if hidden_gradient is not None:
                 hidden_gradient[rows] = logits @ low_weight
@@ -141,12 +138,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return *scaled, None, None, None, None
 
 
-def _parts(rows: int, longest: int) -> Iterator[slice]:
-    """Divide rows into equal parts of `longest` rows at most."""
+def _slices(rows: int, longest: int) -> Iterator[slice]:
+    """Divide rows into equal slices of `longest` rows at most."""
     count = -(-rows // max(longest, 1))
-    length = -(-rows // max(count, 1))
-    for start in range(0, rows, max(length, 1)):
-        yield slice(start, min(start + length, rows))
+    length = max(-(-rows // max(count, 1)), 1)
+    return (slice(start, min(start + length, rows)) for start in range(0, rows, length))
 
 
 def _to_gradient(logits: Tensor, targets: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -174,7 +170,6 @@ def _to_gradient_for_compiler(logits: Tensor, targets: Tensor, epsilon: float) -
 
 
 def _plus_product(total: Tensor | None, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return `total` + `a` x `b` in `dtype`, in the memory of `total`."""
     if total is None:
         return (a @ b).to(dtype)
     return total.addmm_(a, b) if a.dtype == dtype else total.add_(a @ b)

@@ -1,8 +1,7 @@
 """The batches of section 5.1: a plan of updates that depends only on lengths, seed, epoch and batch size.
 
 An update consists of groups of sentences of similar length, drawn at random, as the paper's was divided among eight
-GPUs; so an update of several groups mixes lengths. To be computed, it is cut into pieces, the micro-batches, whose
-number is free.
+GPUs; so an update of several groups mixes lengths. To be computed, it is cut into micro-batches, whose number is free.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 _CHUNKS = 1 << 22
 """A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus of any size."""
 
-_PIECE_TOKENS = {"cpu": 4096, "cuda": 32_768}
+_MICRO_BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
 
 
 def groups_of_update(batch_tokens: int) -> int:
@@ -43,15 +42,15 @@ def groups_of_update(batch_tokens: int) -> int:
     return count
 
 
-def default_pieces(batch_tokens: int, ranks: int, device_type: str, packed: bool = False) -> int:
-    """Return the default number of pieces of an update, a multiple of `ranks`.
+def default_micro_batches(batch_tokens: int, ranks: int, device_type: str, packed: bool = False) -> int:
+    """Return the default number of micro-batches of an update, a multiple of `ranks`.
 
-    A piece has up to 4,096 tokens on a CPU and 32,768 on a GPU. Unless it is packed, it is a group or an even part of
-    one; other numbers of pieces have more padding.
+    One has up to 4,096 tokens on a CPU and 32,768 on a GPU. Unless it is packed, it is a group or an even share of one;
+    other numbers have more padding.
     """
     unit = 1 if packed else groups_of_update(batch_tokens)
-    pieces = unit * -(-batch_tokens // (unit * _PIECE_TOKENS[device_type]))
-    return -(-pieces // ranks) * ranks
+    count = unit * -(-batch_tokens // (unit * _MICRO_BATCH_TOKENS[device_type]))
+    return -(-count // ranks) * ranks
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class BatchPlan:
     """The updates of every epoch.
 
     Pools of 262,144 sentences from all over the corpus are planned one after the other. So the first update is there
-    at once, and the memory does not grow with the corpus. If the plan is `packed`, a piece mixes lengths, and is
+    at once, and the memory does not grow with the corpus. If the plan is `packed`, a micro-batch mixes lengths, and is
     computed without padding; the updates do not depend on it.
     """
 
@@ -104,11 +103,11 @@ class BatchPlan:
     def _parts(self) -> Sequence[tuple[int, int, int]]:
         return self.weights or [(0, len(self.source_lengths), 1)]
 
-    def pieces(self, update: Indices, count: int) -> list[Indices]:
-        """Cut an update, ordered by length, into `count` pieces of about the same number of tokens, with padding.
+    def micro_batches(self, update: Indices, count: int) -> list[Indices]:
+        """Cut an update, ordered by length, into `count` micro-batches of about as many tokens, with padding.
 
-        If they are packed, the sentences are dealt out instead, back and forth. A piece is empty only if there are
-        fewer sentences than pieces.
+        If they are packed, the sentences are dealt out instead, back and forth. One is empty only if there are fewer
+        sentences.
         """
         source, target = self.source_lengths[update], self.target_lengths[update]
         longest = np.maximum(source, target)
@@ -120,7 +119,7 @@ class BatchPlan:
         return [update[order[owners == owner]] for owner in range(count)]
 
     def padded_lengths(self, indices: Indices) -> NDArray[np.int64]:
-        """The padded lengths of a piece: [longest source, longest target]."""
+        """The padded lengths of a micro-batch: [longest source, longest target]."""
         return np.array([self.source_lengths[indices].max(initial=0), self.target_lengths[indices].max(initial=0)])
 
     def target_tokens(self, indices: Indices) -> int:
@@ -167,16 +166,16 @@ def length_buckets(
 
 
 def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
-    """Return where to cut sentences, given in the order of their `lengths`, into `count` pieces.
+    """Return where to cut sentences, given in the order of their `lengths`, into `count` micro-batches.
 
-    The largest piece is as small as can be, to a hundredth; its size is the number of sentences times the longest.
+    The largest is as small as can be, to a hundredth; its size is the number of sentences times the longest.
     """
     sentences = len(lengths)
     numbers = np.arange(1, sentences + 1)
     low, high = int(lengths.sum()) // count, sentences * int(lengths[-1])
 
     def cuts(size: int) -> list[int]:
-        """Fill the first count - 1 pieces up to `size`, but leave a sentence for each piece."""
+        """Fill all but the last up to `size`, but leave a sentence for each."""
         start, found = 0, []
         for left in range(count - 1, 0, -1):
             filled = start + max(1, int(np.searchsorted(lengths[start:] * numbers[: sentences - start], size, "right")))

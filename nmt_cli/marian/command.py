@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,15 +33,14 @@ def import_marian(options: ImportOptions) -> None:
         UsageError: `out` cannot be written or replaced, or a language is not known.
         CheckpointError: a file is missing or damaged, or our Transformer cannot express the model.
     """
-    from nmt_cli import registry
-    from nmt_cli.commands.average import check_output, save
+    from nmt_cli import checkpoint, registry
+    from nmt_cli.commands.average import new_checkpoint
     from nmt_cli.marian.reading import read
 
-    out = Path(os.path.realpath(options.out))  # replace a link's target, not the link
-    check_output(out, options.overwrite)
     registry.discover()
-    found = read(options.folder, (options.source_lang, options.target_lang))
-    save(out, options.overwrite, found.contents, found.weights, found.task)
+    with new_checkpoint(options.out, options.overwrite) as aside:
+        found = read(options.folder, (options.source_lang, options.target_lang))
+        checkpoint.write(aside, found.contents, found.weights, found.task)
     source, target = found.task.languages
     parameters = sum(weight.numel() for weight in found.weights.values())
     say(

@@ -24,5 +24,4 @@ class Constant:
         self.warmup_steps = config.warmup_steps
 
     def __call__(self, step: int) -> float:
-        """The learning rate of `step`; the first step is 1."""
         return self.peak * min(step / self.warmup_steps, 1.0)

@@ -26,5 +26,4 @@ class InverseSqrt:
         self.warmup_steps = config.warmup_steps
 
     def __call__(self, step: int) -> float:
-        """The learning rate of `step`; the first step is 1."""
         return self.scale * min(step**-0.5, step * self.warmup_steps**-1.5)

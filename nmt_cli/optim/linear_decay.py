@@ -40,6 +40,5 @@ class LinearDecay:
         self.decay_steps = config.decay_steps
 
     def __call__(self, step: int) -> float:
-        """The learning rate of `step`; the first step is 1."""
         remaining = max(self.decay_steps - step, 0) + 1
         return self.peak * min(step / self.warmup_steps, remaining / (self.decay_steps - self.warmup_steps + 1))

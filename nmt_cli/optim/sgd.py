@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from nmt_cli.optim.uncompiled import uncompiled
+from nmt_cli.optim.adam import uncompiled
 from nmt_cli.registry import option, register
 
 

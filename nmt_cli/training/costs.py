@@ -1,9 +1,8 @@
 """The cost of a run: estimated as in Table 2, and counted from the model's shapes.
 
 Table 2 estimates training FLOPs as training time x number of devices x the sustained single-precision rate of a device.
-Model FLOPs are counted from the model's shapes. Model-FLOP utilisation is their share of what the devices could have
-done at their peak rate for the precision of the matrix products. The rates of a device are given by the user, published
-in data sheets, or benchmarked.
+Model-FLOP utilisation is the share of the counted FLOPs in what the devices could have done at their peak rate for the
+precision of the matrix products.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ _IGNORED_WORDS = re.compile(r"nvidia|tesla|geforce|sxm\d*|pcie|hbm\w*|\d+gb")
 
 @dataclass(frozen=True)
 class Rates:
-    """TFLOP/s of one device, and the origin of the figures."""
+    """TFLOP/s of one device, and where the figures are from."""
 
     sustained: float  # single precision, for the cost as in Table 2
     peak: float  # at the precision of the run's matrix products, for the utilisation
-    origin: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -83,29 +82,27 @@ class CostMeter:
             "device_hours": total.device_seconds / 3600,
             "sustained_tflops_of_a_device": whole.flops_as_table2 / whole.device_seconds / 1e12,
             "peak_tflops_of_a_device": whole.possible_flops / whole.device_seconds / 1e12,
-            "origin_of_these_rates": self.rates.origin,
+            "origin_of_these_rates": self.rates.source,
         }
 
 
 def utilisation(totals: Totals) -> float | None:
-    """Return the model-FLOP utilisation, or None where model FLOPs are not counted."""
     return totals.flops / totals.possible_flops if totals.flops and totals.possible_flops else None
 
 
 def device_rates(device: torch.device, precision: str, sustained: float | None, peak: float | None) -> Rates:
-    """Return the rates of `device`: those given (in TFLOP/s), else published, else benchmarked."""
+    """Return the rates of `device`: those given (in TFLOP/s), else published, else measured."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
     products = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    known = published_rates(name, products)
+    known = published_rates(torch.cuda.get_device_name(device), products) if device.type == "cuda" else None
     if known is None:
         single = measured_rate(device, torch.float32)
-        same = products == torch.float32
-        known = Rates(single, single if same else measured_rate(device, products), "measured on a matrix product")
+        low = single if products == torch.float32 else measured_rate(device, products)
+        known = Rates(single, low, "measured on a matrix product")
     if sustained is None and peak is None:
         return known
-    return Rates(sustained or known.sustained, peak or known.peak, f"given by flags, else {known.origin}")
+    return Rates(sustained or known.sustained, peak or known.peak, f"given by flags, else {known.source}")
 
 
 def published_rates(name: str, products: torch.dtype) -> Rates | None:
@@ -118,8 +115,8 @@ def published_rates(name: str, products: torch.dtype) -> Rates | None:
         own = set(model.lower().split())
         if own <= words and all(_IGNORED_WORDS.fullmatch(word) for word in words - own):
             single, low = PUBLISHED_RATES[model]
-            origin = f"the paper's rate of a {model}" if model in PAPERS_RATES else f"published peaks of {model}"
-            return Rates(single, single if products == torch.float32 else low, origin)
+            source = f"the paper's rate of a {model}" if model in PAPERS_RATES else f"published peaks of {model}"
+            return Rates(single, single if products == torch.float32 else low, source)
     return None
 
 

@@ -36,5 +36,4 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that are trained: those that are not frozen."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""The gradient of an update, a sum over pieces and ranks (section 5.1: the paper's eight GPUs)."""
+"""The gradient of an update, a sum over micro-batches and ranks (section 5.1: the paper's eight GPUs)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ class Gradients:
         """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without weight: [2] in float64.
 
         Args:
-            last: whether this rank adds no more to this update; each rank must say so once. Then the gradients become
-                the sum over all ranks.
+            last: whether this rank adds no more to this update. Then the gradients become the sum over all ranks.
 
         Raises:
             TrainingError: another rank was lost.
@@ -58,12 +57,10 @@ class Gradients:
 
 
 def reducing(objective: Objective, reduce_in: str) -> DistributedDataParallel:
-    """Return `objective` as a module whose backward pass takes the mean of the gradients over all ranks.
-
-    The graph is not declared static: torch would count the uses of a parameter in the first update, and ranks may have
-    different numbers of pieces there. With `find_unused_parameters`, torch also keeps the order in which it sums: else
-    it would change after the first update of a process, and so the last bits of a resumed run.
-    """
+    """Return `objective` as a module whose backward pass takes the mean of the gradients over all ranks."""
+    # Not with a static graph: torch would count the uses of a parameter in the first update, where ranks may have
+    # different numbers of micro-batches. With unused parameters, torch keeps the order in which it sums; else it would
+    # change after the first update of a process, and so the last bits of a resumed run.
     warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
     with explain_lost_ranks():
         module = DistributedDataParallel(objective, gradient_as_bucket_view=True, find_unused_parameters=True)

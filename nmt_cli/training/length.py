@@ -22,30 +22,21 @@ parser of section 6.3, on the 40,000 sentences of the WSJ alone, has 36, and wit
 
 @dataclass(frozen=True)
 class Length:
-    """The length of a training."""
-
     updates_per_epoch: float  # estimated where an epoch has more than `SAMPLED_UPDATES`
     target_tokens_per_update: float  # on average
     steps: int  # updates from the first to the last one, if validation does not end the run earlier
 
     @property
     def epochs(self) -> float:
-        """Times through the data."""
         return self.steps / self.updates_per_epoch
 
     @property
     def target_tokens(self) -> float:
-        """Target tokens of an epoch."""
         return self.target_tokens_per_update * self.updates_per_epoch
 
     def is_too_long_for(self, parameters: float) -> bool:
         """Return whether a model of so many parameters will have learned the corpus by heart long before the end."""
-        return self.epochs > MANY_EPOCHS and parameters > self.largest_model
-
-    @property
-    def largest_model(self) -> float:
-        """Parameters of the largest model that suits the corpus."""
-        return MANY_PARAMETERS * self.target_tokens
+        return self.epochs > MANY_EPOCHS and parameters > MANY_PARAMETERS * self.target_tokens
 
 
 def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:

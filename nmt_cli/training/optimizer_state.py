@@ -24,13 +24,9 @@ def dump(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, Te
 
 
 def restore(
-    optimizer: torch.optim.Optimizer, scalars: dict[str, dict[str, Any]], tensors: dict[str, Tensor], origin: str
+    optimizer: torch.optim.Optimizer, scalars: dict[str, dict[str, Any]], tensors: dict[str, Tensor], place: str
 ) -> None:
-    """Load the state that `dump` returned.
-
-    Raises:
-        CheckpointError: the state does not fit the optimizer's parameters.
-    """
+    """Load what `dump` returned; raise a CheckpointError with `place` if it does not fit the parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     try:
         state: dict[int, dict[str, Any]] = {int(number): dict(values) for number, values in scalars.items()}
@@ -43,4 +39,4 @@ def restore(
             raise ValueError(f"it has {len(state)} parameters, the model {len(parameters)}")
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        raise CheckpointError(f"{origin}: the optimizer's state does not fit this model: {error}") from error
+        raise CheckpointError(f"{place}: the optimizer's state does not fit this model: {error}") from error

@@ -18,25 +18,20 @@ from nmt_cli.config import RunConfig, flag, flatten
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
-from nmt_cli.training.run_directory import CONFIG, read_config
+from nmt_cli.training.run_directory import recorded_config
 
 KINDS = ("model", "attention")  # the components that a run takes over from its origin
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A checkpoint."""
-
     record: dict[str, Any]  # its path, its run's fingerprint, its step
     weights: Mapping[str, Tensor] | None  # None if the run has a checkpoint of its own
 
 
 def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
     """Return the settings of the model and its attention, from the run if there is one, else from its origin."""
-    if run is not None and (run / CONFIG).exists():
-        sections = read_config(run)
-    else:
-        sections = checkpoint.read_contents(checkpoint.locate(init_from)).sections
+    sections = recorded_config(run) or checkpoint.read_contents(checkpoint.locate(init_from)).sections
     return flatten({kind: sections[kind] for kind in KINDS if kind in sections}, str(init_from))
 
 
@@ -44,15 +39,16 @@ def origin_of(run: Path, init_from: Path | None, config: RunConfig, task: Task) 
     """Return the origin of a run, new or resumed, or None.
 
     Args:
-        init_from: a checkpoint, or a run, whose newest checkpoint is meant; None if the run, if there is one, knows.
+        init_from: as given; a resumed run knows it without.
 
     Raises:
-        UsageError: the run was started from elsewhere, or the settings of the model are not those of the origin.
-        CheckpointError: the checkpoint is missing or damaged, or has other vocabularies.
+        UsageError: the run was started from elsewhere, or as `read_origin`.
+        CheckpointError: as `read_origin`.
     """
-    if not (run / CONFIG).exists():
-        return None if init_from is None else load(init_from, config, task)
-    recorded = read_config(run).get("origin")
+    resumed = recorded_config(run)
+    if resumed is None:
+        return None if init_from is None else read_origin(init_from, config, task)
+    recorded = resumed.get("origin")
     if init_from is not None and not (recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())):
         began = f"from {recorded['path']}" if recorded else "without --init-from"
         raise UsageError(
@@ -63,17 +59,13 @@ def origin_of(run: Path, init_from: Path | None, config: RunConfig, task: Task) 
         return None
     if checkpoint.resumable_of(run):
         return Origin(recorded, None)
-    if not Path(recorded["path"]).is_dir():
-        raise CheckpointError(
-            f"{run} has no checkpoint yet, and its origin {recorded['path']} is gone; give another --out"
-        )
-    found = load(Path(recorded["path"]), config, task)
+    found = read_origin(Path(recorded["path"]), config, task)
     if found.record != recorded:
         raise CheckpointError(f"{recorded['path']}: not the checkpoint that {run} was started from; give another --out")
     return found
 
 
-def load(path: Path, config: RunConfig, task: Task) -> Origin:
+def read_origin(path: Path, config: RunConfig, task: Task) -> Origin:
     """Return a checkpoint, or the newest of a run, as the origin of a model like `config` for the data of `task`.
 
     Raises:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from nmt_cli.errors import counted
 from nmt_cli.training.costs import utilisation
-from nmt_cli.training.state import TrainState
+from nmt_cli.training.state import RunState
 from nmt_cli.training.validation import perplexity
 
 SUMMARY = (
@@ -27,7 +27,7 @@ FIRST_UPDATES = 10  # updates whose time is measured, after the first one, to sa
 
 
 class Reporter:
-    """Shows a progress bar on a terminal, and log lines; only the main rank's is not quiet."""
+    """Shows a progress bar on a terminal, and log lines; those of other ranks than the main one are quiet."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, emoji=False)
@@ -40,7 +40,7 @@ class Reporter:
         self.console.print(text, markup=False, soft_wrap=self.bar is None)
 
     @contextlib.contextmanager
-    def display(self, state: TrainState, steps: int) -> Iterator[None]:
+    def display(self, state: RunState, steps: int) -> Iterator[None]:
         """Show the progress of a run of so many steps; as a bar, if standard error is a terminal."""
         self.steps = steps
         if not self.console.is_terminal:
@@ -59,7 +59,7 @@ class Reporter:
             finally:
                 self.bar = None
 
-    def advance(self, state: TrainState) -> None:
+    def advance(self, state: RunState) -> None:
         """Move the progress bar to the run's step; after the first steps, say how long the others will take."""
         if len(self.seconds) <= FIRST_UPDATES + 1:
             self.seconds.append(state.total.seconds)
@@ -74,16 +74,13 @@ class Reporter:
             self.bar.update(task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s")
 
     def estimate(self, step: int) -> None:
-        """Print how long the steps after `step` will take, by the speed of the first ones.
-
-        The last step is not among the seconds yet, and the first one takes longer than others.
-        """
-        each = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES
+        """Print how long the steps after `step` will take, by the speed of the first ones."""
+        each = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES  # the very first one takes longer
         if step < self.steps:
             left = f"{counted(self.steps - step, 'step')} of {each:.2g} s"
-            self.note(f"about {roughly(each * (self.steps - step))} of training left: {left}, and validation")
+            self.note(f"about {duration(each * (self.steps - step))} of training left: {left}, and validation")
 
-    def record(self, state: TrainState, rate: float, values: Mapping[str, float]) -> dict[str, Any]:
+    def record(self, state: RunState, rate: float, values: Mapping[str, float]) -> dict[str, Any]:
         """Return a line of metrics. Losses are per target token, in nats; `values` are from a validation."""
         window, total = state.window, state.total
         tokens, seconds = window.target_tokens, window.seconds
@@ -109,20 +106,17 @@ class Reporter:
 
     def show(self, record: Mapping[str, Any]) -> None:
         """Print a line of metrics, which fits 80 columns, and the figures of a validation on a second line."""
-        parts = [time.strftime("%H:%M:%S"), f"step {record['step']:,}", f"epoch {record['epoch']}"]
+        words = [time.strftime("%H:%M:%S"), f"step {record['step']:,}", f"epoch {record['epoch']}"]
         if record["loss"] is not None:
-            parts += [f"loss {record['loss']:.3f}", f"ppl {readable(record['perplexity'])}", f"lr {record['lr']:.2e}"]
-            parts.append(f"{record['target_tokens_per_second']:,.0f} tok/s")
-        self.note(" ".join(parts))
-        valid = {name.removeprefix("validation_"): value for name, value in record.items() if "validation_" in name}
-        words = [
-            f"{'ppl' if name == 'perplexity' else name} {readable(valid[name])}" for name in valid if name != "nll"
-        ]
-        if valid:
-            self.note(" ".join(["  validation:", *words]))
+            words += [f"loss {record['loss']:.3f}", f"ppl {readable(record['perplexity'])}", f"lr {record['lr']:.2e}"]
+            words.append(f"{record['target_tokens_per_second']:,.0f} tok/s")
+        self.note(" ".join(words))
+        shown = {name.removeprefix("validation_"): value for name, value in record.items() if "validation_" in name}
+        if shown:
+            shown = {"ppl" if name == "perplexity" else name: shown[name] for name in shown if name != "nll"}
+            self.note(" ".join(["  validation:", *(f"{name} {readable(value)}" for name, value in shown.items())]))
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
-        """Print the run's main figures as a table."""
         best = [name for name in summary if name.startswith("best_validation_") and summary[name] is not None]
         shown = {name: summary[name] for name in [*SUMMARY, *best] if summary[name] or name in best}
         shown["training_time"] = duration(summary["training_hours"] * 3600)
@@ -130,7 +124,6 @@ class Reporter:
 
 
 def figures_table(title: str, figures: Mapping[str, Any]) -> Table:
-    """Return a table of figures by name."""
     table = Table("figure", "value", title=title, show_header=False)
     for name, value in figures.items():
         label = name.replace("as_table2", "as in Table 2").replace("flop", "FLOP").replace("_", " ")
@@ -144,18 +137,9 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes else f"{rest} s"
 
 
-def roughly(seconds: float) -> str:
-    """Return `40 seconds`, `12 minutes`, `2.5 hours` or `53 hours`."""
-    for size, unit in ((3600, "hour"), (60, "minute")):
-        if seconds >= 1.5 * size:
-            number = seconds / size
-            return f"{number:.1f} {unit}s" if number < 10 and unit == "hour" else f"{number:,.0f} {unit}s"
-    return counted(round(seconds), "second")
-
-
 def readable(value: Any) -> str:
     """Return `value` in a short form: `1,234`, `1.813`, `3.3e+18`, `yes`, `not set`."""
-    if isinstance(value, tuple):
+    if isinstance(value, (list, tuple)):
         return " ".join(value) or "none"
     if value is None or isinstance(value, bool):
         return {None: "not set", True: "yes", False: "no"}[value]

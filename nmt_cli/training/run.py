@@ -4,9 +4,6 @@ A resumed run gives the same weights, losses and scores, bit for bit, as one tha
 signal stops a run, the state is saved with the actions still pending for the last step, and the resumed run does these
 first. A killed run repeats the updates since its last checkpoint; metrics logged after it are dropped.
 
-The losses of an update are read from the device after the next one was started, so that the device never waits for the
-host; before anything is validated, logged or saved, the last update is counted.
-
 While training goes on, a thread of the main rank writes the checkpoints, from copies in the host's memory. At most one
 is being written. What ends a run is written at once, and all ranks wait for it.
 """
@@ -21,28 +18,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.training import optimizer_state
-from nmt_cli.training.parts import Parts
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval, TrainingConfig
-from nmt_cli.training.state import ACTIONS, Totals, TrainState
+from nmt_cli.training.setup import Setup
+from nmt_cli.training.state import ACTIONS, RunState, Totals
 from nmt_cli.training.updates import Update
 from nmt_cli.training.validation import LOSS
 
 
 class Sums(NamedTuple):
-    """The losses of an update, over all ranks, and the norm of its gradient."""
+    """The losses of an update, summed over target tokens, EOS included, and over all ranks."""
 
-    loss: float  # summed over target tokens, EOS included
-    nll: float  # likewise
+    loss: float
+    nll: float
     gradient_norm: float  # of the gradient per target token
 
 
@@ -55,16 +50,16 @@ class Run:
 
     def __init__(
         self,
-        parts: Parts,
+        setup: Setup,
         config: TrainingConfig,
         world: World,
         directory: RunDirectory,
         reporter: Reporter,
         contents: Mapping[str, Any],
     ) -> None:
-        self.parts, self.config, self.world, self.directory = parts, config, world, directory
+        self.setup, self.config, self.world, self.directory = setup, config, world, directory
         self.reporter, self.contents = reporter, contents
-        self.state = TrainState()
+        self.state = RunState()
         self.save_interval = Interval(config.save_every, "--save-every")
         every = config.validate_every
         self.validation_interval = Interval(every, "--validate-every") if every else None
@@ -74,17 +69,13 @@ class Run:
         self.clock = 0.0  # the time up to which the training is counted
 
     def resume(self) -> bool:
-        """Restore the newest undamaged checkpoint; return whether there is one.
-
-        Raises:
-            TrainingError: as `check_agreement`.
-        """
+        """Restore the newest undamaged checkpoint; return whether there is one."""
         folder = self.newest = self.directory.newest(self.reporter.note)
         if folder is not None:
-            checkpoint.assign_weights(self.parts.model, checkpoint.load_weights(folder), str(folder))
+            checkpoint.assign_weights(self.setup.model, checkpoint.load_weights(folder), str(folder))
             saved = checkpoint.load_training(folder)
-            optimizer_state.restore(self.parts.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
-            self.state = TrainState.from_json(saved.values["state"], str(folder))
+            optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
+            self.state = RunState.from_json(saved.values["state"], str(folder))
             # Its fingerprint stays, though a newer version has more settings.
             self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
@@ -104,7 +95,7 @@ class Run:
             TrainingError: they have not.
         """
         self.world.barrier()
-        own = [float(self.state.step), float(int(self.parts.corpus.fingerprint[:12], 16))]
+        own = [float(self.state.step), float(int(self.setup.corpus.fingerprint[:12], 16))]
         if self.world.start_any([self.world.from_main(*own) != own])()[0]:
             raise TrainingError(
                 "the processes do not read the same files. With several machines, DATA must be the same on all, and "
@@ -113,28 +104,19 @@ class Run:
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether validation has stopped improving."""
         return self.config.patience is not None and self.state.stale_validations >= self.config.patience
 
     @property
-    def at_last_step(self) -> bool:
-        """Whether the run has all its steps or epochs."""
-        return self.state.step >= self.config.max_steps or self.has_all_epochs
-
-    @property
     def has_all_epochs(self) -> bool:
-        """Whether the run has been through the data as often as --max-epochs says."""
         return self.config.max_epochs is not None and self.state.epochs >= self.config.max_epochs
 
     @property
-    def finished(self) -> bool:
-        """Whether no update is left to make."""
-        return self.at_last_step or self.out_of_patience
+    def at_last_step(self) -> bool:
+        return self.state.step >= self.config.max_steps or self.has_all_epochs
 
-    def begin_with_validation(self) -> None:
-        """Let the first action be to validate and log the weights as they are, so that step 0 may be the best."""
-        if self.parts.validate is not None:
-            self.state.pending = ["validate", "log"]
+    @property
+    def finished(self) -> bool:
+        return self.at_last_step or self.out_of_patience
 
     def next(self, updates: Prefetcher[Any, Update]) -> Update:
         """Return the next update, and move on to it; record how long its data was waited for."""
@@ -150,23 +132,16 @@ class Run:
         return update
 
     def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
-        """Add the update of this step, and count the one before it.
+        """Add the update of this step, and count the one before it: a device never waits for the host.
 
         Args:
             sums: waits for the numbers of `Sums`, and returns them.
-
-        Raises:
-            TrainingError: as `count`.
         """
         self.count()
         self.uncounted = self.state.step, sentences, sums
 
     def count(self) -> None:
-        """Count the last update, if that was not done.
-
-        Raises:
-            TrainingError: it is not finite, and was one more than `--non-finite-budget`; or a rank was lost.
-        """
+        """Count the last update, if that was not done; before anything is validated, logged or saved."""
         if self.uncounted is None:
             return
         (step, sentences, read), self.uncounted = self.uncounted, None
@@ -175,14 +150,14 @@ class Run:
         if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
             self.skip(step, sentences, sums)
             return
-        source, target = self.parts.plan.source_lengths[sentences], self.parts.plan.target_lengths[sentences]
+        source, target = self.setup.plan.source_lengths[sentences], self.setup.plan.target_lengths[sentences]
         totals = replace(
-            self.parts.costs.of(self.clock - began),
+            self.setup.costs.of(self.clock - began),
             loss=sums.loss,
             nll=sums.nll,
             source_tokens=int(source.sum()),
             target_tokens=int(target.sum()),
-            flops=sum(self.parts.flops(source, target).values()) if self.parts.flops else 0.0,
+            flops=sum(self.setup.flops(source, target).values()) if self.setup.flops else 0.0,
         )
         self.state.total.add(totals)
         self.state.window.add(totals)
@@ -195,8 +170,7 @@ class Run:
             TrainingError: there were more than `--non-finite-budget`.
         """
         self.state.skipped += 1
-        numbers = sorted(int(i) + 1 for i in sentences)
-        shown = ", ".join(map(str, numbers[:8])) + (f", ... ({len(numbers)} in all)" if len(numbers) > 8 else "")
+        shown = ", ".join(str(i + 1) for i in sorted(sentences)[:8]) + (", ..." if len(sentences) > 8 else "")
         what = (
             f"step {step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
             f"sentences {shown} of the training corpus"
@@ -211,24 +185,18 @@ class Run:
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
     def end_step(self, signal_number: int) -> None:
-        """Validate, log and save if due; after a signal, save and stop.
-
-        Raises:
-            Interrupted: this rank or another received a signal.
-            Exception: a checkpoint could not be written.
-        """
+        """Validate, log and save if due; after a signal to any rank, save and raise Interrupted."""
         state, main, every = self.state, self.world.is_main, self.validation_interval
         self.directory.check()
         self.reporter.advance(state)
         stopping, save_elapsed, validation_elapsed = self.agree(
             signal_number > 0, main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
         )
-        last = self.at_last_step
-        save = self.save_interval.ends_at(state.step) or save_elapsed or last
+        save = self.save_interval.ends_at(state.step) or save_elapsed or self.at_last_step
         # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
         due = save if every is None else every.ends_at(state.step) or validation_elapsed
-        validate = self.parts.validate is not None and due
-        log = validate or last or state.step % self.config.log_every == 0
+        validate = self.setup.validate is not None and due
+        log = validate or self.at_last_step or state.step % self.config.log_every == 0
         actions = {"validate": validate, "log": log, "save": save}
         state.pending = [action for action in ACTIONS if actions[action]]
         if not stopping:
@@ -253,7 +221,7 @@ class Run:
         return (self.flags if self.world.size == 1 else flags_before)()
 
     def do_pending(self) -> None:
-        """Do the pending actions: validate, log, save; keep the best checkpoint."""
+        """Do the pending actions, and keep the best checkpoint."""
         state, pending = self.state, self.state.pending
         state.pending = []
         if pending:
@@ -272,17 +240,16 @@ class Run:
 
         There are none if the run was resumed with data that has no validation set.
         """
-        if self.parts.validate is None:
+        if self.setup.validate is None:
             return {}
-        values, measure = self.parts.validate(), self.config.best_by
+        values, measure = self.setup.validate(), self.config.best_by
         # Zero elsewhere: a measure such as BLEU may be known to the main rank alone.
         [value] = self.world.from_main(values[f"validation_{measure}"] if self.world.is_main else 0.0)
         self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 
     def log(self, values: Mapping[str, float]) -> None:
-        """Write a line of metrics: the updates since the last line, and the figures of a validation."""
-        rate = self.parts.schedule(self.state.step) if self.state.step else 0.0
+        rate = self.setup.schedule(self.state.step) if self.state.step else 0.0
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:
             self.directory.append_metrics(record)
@@ -292,10 +259,8 @@ class Run:
     def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
         """Save this step to `place`, unless it is there; keep it as the best one if `best`.
 
-        A thread writes it. If the run is `ending` or finished, it is written when this returns, on all ranks.
-
-        Raises:
-            Exception: this checkpoint, or the one before it, could not be written.
+        A thread writes it, and raises its errors later. If the run is `ending` or finished, it is written when this
+        returns, on all ranks.
         """
         ending = ending or self.finished
         if self.world.is_main:
@@ -312,23 +277,21 @@ class Run:
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
         """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
         step, keep = self.state.step, self.config.keep_last
-        weights = checkpoint.weights_of(self.parts.model)
-        scalars, moments = optimizer_state.dump(self.parts.optimizer)
+        weights = checkpoint.weights_of(self.setup.model)
+        scalars, moments = optimizer_state.dump(self.setup.optimizer)
         if copy:
-            weights, moments = copies(weights), copies(moments)
-        training = checkpoint.TrainingState({"state": self.state.to_json(), "optimizer": scalars}, moments)
+            weights, moments = (
+                {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
+                for tensors in (weights, moments)
+            )
+        training = checkpoint.SavedTraining({"state": self.state.to_json(), "optimizer": scalars}, moments)
         contents = checkpoint.Contents(**self.contents, step=step)
 
         def write() -> None:
             if not place.exists():
-                checkpoint.save(place, contents, weights, self.parts.task, training)
+                checkpoint.save(place, contents, weights, self.setup.task, training)
                 self.directory.delete_old(keep)
             if best:
                 self.directory.keep_best(step)
 
         return write
-
-
-def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies in the host's memory."""
-    return {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -16,14 +16,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from nmt_cli import checkpoint, registry
+from nmt_cli import checkpoint
 from nmt_cli.config import ABOUT_RUN, flag, flatten
 from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.staging import try_lock
-from nmt_cli.files.text import LARGEST_JSON, check_regular
-from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
+from nmt_cli.files.text import read_object
+from nmt_cli.training.reporter import readable
+from nmt_cli.training.settings import MAY_CHANGE
 
 CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
 
@@ -40,9 +41,6 @@ class RunDirectory:
 
     def claim(self, description: Mapping[str, Any]) -> None:
         """Create the directory, or take one whose configuration agrees with `description`; lock it.
-
-        Args:
-            description: the content of config.json: the sections of the configuration, and `ABOUT_RUN`.
 
         Raises:
             UsageError: it is in use, is not a run, or was started with other settings or data.
@@ -63,34 +61,28 @@ class RunDirectory:
         durable.recover_all(self.checkpoints)
 
     def release(self) -> None:
-        """Wait until nothing is being written, and unlock the directory."""
         self._writer.shutdown()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def write(self, job: Callable[[], None]) -> None:
-        """Start `job` in a thread, after the one before it has ended.
-
-        Raises:
-            Exception: the error of the one before. That of `job` is raised by the next `write`, `wait` or `check`.
-        """
+        """Start `job` in a thread, after the one before it has ended. Its error is raised by the next call here."""
         self.wait()
         self._writing = self._writer.submit(job)
 
     def wait(self) -> None:
-        """Wait until nothing is being written; raise the error of the last `write`, once."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
 
     def check(self) -> None:
-        """Raise the error of the last `write` if that has ended with one; do not wait."""
+        """Raise the error of a job that has ended with one; do not wait."""
         if self._writing is not None and self._writing.done():
             self.wait()
 
     def place(self, kind: str, step: int) -> Path:
-        """Return the place of the checkpoint of `step`; `kind` is `step`, `latest` or `best`."""
+        """Return the path of the checkpoint of `step`; `kind` is `step`, `latest` or `best`."""
         return self.checkpoints / f"{kind}-{step:08d}"
 
     def newest(self, note: Callable[[str], None]) -> Path | None:
@@ -112,16 +104,13 @@ class RunDirectory:
         return None
 
     def rewind(self, to: Path | None, step: int) -> None:
-        """Rename the (damaged) checkpoints that are newer than `to`, and drop the metrics from after `step`.
-
-        Without `to`, all metrics are dropped.
-        """
+        """Rename the (damaged) checkpoints newer than `to`, and drop the metrics after `step`; without `to`, all."""
         found = checkpoint.resumable_of(self.path)
         for folder in found[found.index(to) + 1 :] if to else ():
-            aside = folder.with_name(f"damaged-{folder.name}")
-            while aside.exists():
-                aside = aside.with_name(f"{aside.name}x")
-            folder.rename(aside)
+            name = f"damaged-{folder.name}"
+            while (folder.parent / name).exists():
+                name += "x"
+            folder.rename(folder.parent / name)
         path = self.path / METRICS
         if path.exists():
             lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if to else []
@@ -141,7 +130,7 @@ class RunDirectory:
                 durable.delete(older)
 
     def repair_best(self, step: int, note: Callable[[str], None]) -> None:
-        """Do `keep_best` again, in case a kill interrupted it; copy a damaged best checkpoint again if possible."""
+        """Do `keep_best` again, in case a kill interrupted it or the copy is damaged."""
         best, original = self.place("best", step), self.place("step", step)
         damage = _damage(best)
         if damage and _damage(original):
@@ -160,36 +149,33 @@ class RunDirectory:
             durable.delete(folder)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Append a line to the metrics and flush it to the disk."""
         durable.append_line(self.path / METRICS, json.dumps(record))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the run's figures."""
         durable.write_text(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the content of a run's config.json.
-
-    Raises:
-        UsageError: it is missing, or not a run's.
-    """
+    """Return the content of a run's config.json; raise a UsageError if it is missing, or not a run's."""
+    if not (run / CONFIG).exists():
+        found = "prepared data, not a run" if (run / MANIFEST).exists() else f"not a run: it has no {CONFIG}"
+        raise UsageError(f"{run}: {found if run.is_dir() else 'no such directory'}")
+    content = read_object(run / CONFIG, UsageError, "Give the directory that was --out of `nmt train`.")
+    if "sections" in content:
+        raise UsageError(f"{run}: a checkpoint, not a run; give the directory that was --out of `nmt train`")
     try:
-        if (run / CONFIG).exists():
-            check_regular(run / CONFIG, LARGEST_JSON)
-        content: dict[str, Any] = json.loads((run / CONFIG).read_text(encoding="utf-8"))
-        if "sections" in content:
-            raise UsageError(f"{run}: a checkpoint, not a run; give the directory that was --out of `nmt train`")
-        if not isinstance(content["data"]["path"], str) or not isinstance(content["imports"], list):
-            raise TypeError("data and imports are not those of a run")
-        if content.get("origin") is not None and not isinstance(content["origin"]["path"], str):
-            raise TypeError("origin is not that of a run")
-    except OSError as error:
-        reason = f"not a run: cannot read {CONFIG}: {error.strerror}" if run.is_dir() else "no such directory"
-        raise UsageError(f"{run}: {'prepared data, not a run' if (run / MANIFEST).exists() else reason}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        origin = content.get("origin")
+        texts = (content["data"]["path"], content["training"]["precision"], origin["path"] if origin else "")
+        if not all(isinstance(text, str) for text in texts) or not isinstance(content["imports"], list):
+            raise TypeError("data, training, imports or origin have the wrong type")
+    except (KeyError, TypeError) as error:
         raise UsageError(f"{run / CONFIG}: not the configuration of a run: {error}") from error
     return content
+
+
+def recorded_config(run: Path | None) -> dict[str, Any] | None:
+    """Return the content of the config.json of an earlier run, or None if the run is new."""
+    return read_config(run) if run is not None and (run / CONFIG).exists() else None
 
 
 def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
@@ -202,31 +188,16 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
         raise UsageError(f"{run}: this run was started on {first['path']}, {what}; give its data, or another --out")
     old, new = (
         flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
-        for content in (recorded, description)
+        for content in (recorded, json.loads(json.dumps(description)))
     )
-    different = []
-    for name in sorted(old.keys() | new.keys()):
-        was = old[name] if name in old else default_of(name, new)  # a setting may be newer than the run
-        before, now = plain(was), plain(new.get(name))
-        if name.rpartition(".")[2] not in MAY_CHANGE and before != now:
-            different.append(f"{flag(name)} was {before}, now {now}")
+    different = [
+        f"{flag(name)} was {readable(old[name])}, now {readable(new[name])}"
+        for name in sorted(old.keys() & new.keys())  # a setting of another version of nmt is in one of them only
+        if name.rpartition(".")[2] not in MAY_CHANGE and old[name] != new[name]
+    ]
     if different:
         what = f"this run was started with other settings: {'; '.join(different)}"
         raise UsageError(f"{run}: {what}. Resume it with `nmt train --resume {run}`, or give another --out")
-
-
-def default_of(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return the default of a setting such as `model.d_ff`; `settings` has the components by kind."""
-    section, _, field = name.partition(".")
-    config = TrainingConfig if section == "training" else registry.find(section, settings[section]).config
-    return config.__dataclass_fields__[field].default
-
-
-def plain(value: Any) -> Any:
-    """Return the value of a setting to compare and to show; JSON has made lists of tuples."""
-    if isinstance(value, (list, tuple)):
-        value = " ".join(value) or None
-    return "not set" if value is None else value
 
 
 def _step_of(line: str) -> int:
@@ -237,7 +208,6 @@ def _step_of(line: str) -> int:
 
 
 def _damage(folder: Path) -> str:
-    """Return what is wrong with a checkpoint, or nothing."""
     try:
         checkpoint.verify(folder)
     except CheckpointError as error:

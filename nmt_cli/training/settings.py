@@ -102,7 +102,6 @@ class Interval:
         self.last = time.monotonic()
 
     def ends_at(self, step: int) -> bool:
-        """Return whether an interval of steps ends at `step`."""
         return not self.is_minutes and step % self.number == 0
 
     def elapsed(self) -> bool:

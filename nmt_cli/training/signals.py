@@ -13,8 +13,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 class StopRequest:
     """A context that records SIGTERM, SIGINT, SIGUSR1 (Slurm's warning) and SIGHUP (a lost terminal).
 
-    A second SIGINT raises KeyboardInterrupt. Under `nohup`, SIGHUP is ignored. Outside the main thread, the context has
-    no effect.
+    A second SIGINT raises KeyboardInterrupt. It has no effect outside the main thread.
     """
 
     def __init__(self) -> None:
@@ -24,9 +23,8 @@ class StopRequest:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
-                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                    continue
-                self._handlers[number] = signal.signal(number, self._record)
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # which `nohup` sets
+                    self._handlers[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:

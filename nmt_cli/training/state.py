@@ -32,13 +32,12 @@ class Totals:
     waiting: float = _count(0.0)  # seconds of `seconds` in which the next batch was not there yet
 
     def add(self, other: Totals) -> None:
-        """Add `other` in place."""
         for f in fields(self):
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
 
 @dataclass
-class TrainState:
+class RunState:
     """The position in the data, the counters, the best validation so far, and the actions still pending."""
 
     step: int = _count()
@@ -68,22 +67,15 @@ class TrainState:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any], origin: str) -> Self:
-        """Return the state that `to_json` wrote.
-
-        Raises:
-            CheckpointError: there are no names, a name is unknown, or a value is invalid.
-        """
+    def from_json(cls, values: dict[str, Any], place: str) -> Self:
+        """Return the state that `to_json` wrote; raise a CheckpointError with `place` for any other value."""
         if not isinstance(values, dict):
-            raise CheckpointError(f"{origin}: expected the state of a training, not {values!r}")
-        # `best` was called `best_loss` when it could be nothing else.
-        values = {"best" if name == "best_loss" else name: value for name, value in values.items()}
-        values.setdefault("epochs", values.get("epoch", 0))  # nor were epochs counted
+            raise CheckpointError(f"{place}: expected the state of a training, not {values!r}")
         try:
-            totals = {name: restored(Totals, values.get(name), origin) for name in ("total", "window")}
-            state: Self = restored(cls, {**values, **totals}, origin)
+            totals = {name: restored(Totals, values.get(name), place) for name in ("total", "window")}
+            state: Self = restored(cls, {**values, **totals}, place)
         except UsageError as error:
             raise CheckpointError(str(error)) from error
         if not all(action in ACTIONS for action in state.pending):
-            raise CheckpointError(f"{origin}: the run's pending actions are {state.pending!r}; known are {ACTIONS}")
+            raise CheckpointError(f"{place}: the run's pending actions are {state.pending!r}; known are {ACTIONS}")
         return state

@@ -15,22 +15,18 @@ from nmt_cli.interfaces import Batch
 AHEAD = 2  # updates whose batches are made before they are needed
 
 
-class Piece(NamedTuple):
-    """A micro-batch of an update."""
-
+class MicroBatch(NamedTuple):
     number: int  # in the update
     batch: Batch
     weight: float  # of its loss: 1 / target tokens of the update
 
 
 class Update(NamedTuple):
-    """An update, and the pieces of it that a rank computes: at least one."""
-
     epoch: int
     position: int  # in the epoch
     sentences: Indices
     ends_epoch: bool  # it is the epoch's last
-    share: list[Piece]
+    share: list[MicroBatch]  # that this rank computes: at least one
 
 
 def updates(
@@ -44,19 +40,22 @@ def updates(
     return Prefetcher(make, plan.updates(epoch, position), AHEAD, world.device)
 
 
-def share(plan: BatchPlan, corpus: Corpus, world: World, sentences: Indices, micro_batches: int) -> list[Piece]:
-    """Return this rank's pieces of an update.
+def share(plan: BatchPlan, corpus: Corpus, world: World, sentences: Indices, count: int) -> list[MicroBatch]:
+    """Return this rank's micro-batches of an update that has `count` of them.
 
-    In an update of fewer sentences than ranks, some have no piece. They get one of another rank, without weight,
-    because all ranks take part in the sum of the gradients.
+    In an update of fewer sentences than ranks, some have none. They get one of another rank, without weight, because
+    all ranks take part in the sum of the gradients.
     """
-    pieces = [(number, part) for number, part in enumerate(plan.pieces(sentences, micro_batches)) if len(part)]
-    own = [(number, part) for number, part in pieces if number % world.size == world.rank]
+    filled = [(number, indices) for number, indices in enumerate(plan.micro_batches(sentences, count)) if len(indices)]
+    own = [(number, indices) for number, indices in filled if number % world.size == world.rank]
     weight = 1 / plan.target_tokens(sentences) if own else 0.0
-    return [Piece(number, load(plan, corpus, part, world.device), weight) for number, part in own or pieces[:1]]
+    return [
+        MicroBatch(number, read_batch(plan, corpus, indices, world.device), weight)
+        for number, indices in own or filled[:1]
+    ]
 
 
-def load(plan: BatchPlan, corpus: Corpus, piece: Indices, device: torch.device) -> Batch:
-    """Return a piece that can be moved to `device` while it computes."""
-    batch = load_batch(corpus, piece, plan.packed)
+def read_batch(plan: BatchPlan, corpus: Corpus, indices: Indices, device: torch.device) -> Batch:
+    """Return a batch that can be moved to `device` while it computes."""
+    batch = load_batch(corpus, indices, plan.packed)
     return batch.pinned() if device.type == "cuda" else batch

@@ -27,7 +27,7 @@ from nmt_cli.files.text import read_lines
 from nmt_cli.parsing.trees import clean, parse_trees, tree_line
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.settings import TrainingConfig
-from nmt_cli.training.state import TrainState
+from nmt_cli.training.state import RunState
 
 LONG = os.environ.get("NMT_FAULTS") == "long"
 
@@ -386,7 +386,7 @@ def test_a_tampered_state_of_training(one_checkpoint: Path, data: st.DataObject)
     optimizer = torch.optim.Adam(model.parameters())
 
     def restore() -> None:
-        restored = TrainState.from_json(content.get("state", {}), "origin/x")
+        restored = RunState.from_json(content.get("state", {}), "origin/x")
         assert restored.step >= 0
         assert restored.position >= 0
         optimizer_state.restore(optimizer, content.get("optimizer", {}), {}, "origin/x")

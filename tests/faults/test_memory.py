@@ -11,11 +11,11 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train import train
-from nmt_cli.commands.train_parts import TrainOptions
+from nmt_cli.commands.train_setup import TrainOptions
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Batch
+from nmt_cli.training import memory
 from nmt_cli.training.gradients import Gradients
-from nmt_cli.training.trainer import Trainer
 
 
 def test_out_of_memory(
@@ -50,14 +50,7 @@ SMALL: dict[str, Any] = {
 @pytest.fixture
 def _trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest micro-batch is tried first, as on a GPU."""
-    fit = Trainer.fit
-
-    def fit_after_trial(self: Trainer, run: Any) -> None:
-        self.try_state()
-        self.try_largest()
-        fit(self, run)
-
-    monkeypatch.setattr(Trainer, "fit", fit_after_trial)
+    monkeypatch.setattr(memory, "TRIED_DEVICES", {"cpu"})
 
 
 def test_the_trial_runs_the_largest_micro_batch_and_changes_nothing(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.commands.train_parts import TrainOptions
-from nmt_cli.commands.train_plan import dry_run
+from nmt_cli.commands.dry_run import dry_run
+from nmt_cli.commands.train_setup import TrainOptions
 from nmt_cli.config import resolve
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover

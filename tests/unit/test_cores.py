@@ -27,9 +27,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ({}, 8),
         ({"outer/inner": "max 100000"}, 8),
-        ({"outer/inner": "200000 100000"}, 2),
         ({"outer/inner": "250000 100000"}, 3),
-        ({"outer/inner": "10000 100000"}, 1),
         ({"outer/inner": "1600000 100000"}, 8),
         ({"outer/inner": "max 100000", "outer": "300000 100000", "": "500000 100000"}, 3),
     ],

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from nmt_cli import device
-from nmt_cli.device import autocast, choose_device, is_out_of_memory, keep_freed_memory, prepare_cpu
+from nmt_cli.device import choose_device, keep_freed_memory, prepare_cpu
 from nmt_cli.errors import UsageError
-
-CPU = torch.device("cpu")
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -34,7 +32,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_r
     assert choose_device(name, local_rank) == torch.device(expected)
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:-1", "CPU", ""])
+@pytest.mark.parametrize("name", ["gpu", "cuda:-1", "cuda:²"])
 def test_unknown_names(name: str) -> None:
     with pytest.raises(UsageError, match="--device"):
         choose_device(name)
@@ -42,32 +40,12 @@ def test_unknown_names(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "count", "local_rank", "message"),
-    [("cuda", 0, 0, "no GPU"), ("cuda:2", 2, 0, "2 GPUs"), ("cuda", 2, 2, "2 GPUs"), ("auto", 1, 1, "1 GPU;")],
+    [("cuda", 0, 0, "no GPU"), ("cuda:2", 2, 0, "2 GPUs"), ("auto", 1, 1, "1 GPU;")],
 )
 def test_missing_gpus(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, message: str) -> None:
     gpus(monkeypatch, count)
     with pytest.raises(UsageError, match=message):
         choose_device(name, local_rank)
-
-
-@pytest.mark.parametrize(("precision", "low"), [("float32", False), ("bfloat16", True)])
-def test_precision_on_a_cpu(precision: str, low: bool) -> None:
-    x = torch.ones(2, 2)
-    with autocast(CPU, precision):
-        assert (x @ x).dtype == (torch.bfloat16 if low else torch.float32)
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory"), True),
-        (MemoryError(), True),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"), True),
-        (RuntimeError("shapes cannot be multiplied"), False),
-    ],
-)
-def test_out_of_memory_errors(error: Exception, expected: bool) -> None:
-    assert is_out_of_memory(error) == expected
 
 
 @pytest.mark.parametrize("most", [1 << 31, 1 << 25])
@@ -107,11 +85,10 @@ def test_a_quota_limits_the_threads_unless_they_are_given(
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("shape", [(64, 512, 700), (1000, 128, 3000), (33, 2048, 65)])
-def test_float32_products_of_training_are_float32(shape: tuple[int, int, int]) -> None:
+def test_float32_products_of_training_are_float32() -> None:
     """PyTorch is allowed bfloat16, so that it uses oneDNN; the error of bfloat16 would be a thousand times as large."""
     prepare_cpu()
-    rows, inner, columns = shape
+    rows, inner, columns = 64, 512, 700
     random = torch.Generator().manual_seed(1)
     a, b = torch.randn(rows, inner, generator=random), torch.randn(inner, columns, generator=random)
     error = ((a @ b).double() - a.double() @ b.double()).abs().max()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
@@ -64,29 +63,20 @@ def test_the_last_of_a_run(average: Run, run: Path, tiny_checkpoint: Path) -> No
     checkpoint.load_model(run / "averaged")
 
 
-@pytest.mark.parametrize("deleted", [False, True])
 def test_one_checkpoint_loses_its_training_state(
-    average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path, deleted: bool
+    average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path
 ) -> None:
-    """With --last 1 or by its name; also where its training state was deleted by hand."""
+    """With --last 1, or by its name, where a file of its training state was deleted by hand."""
     one = run / "checkpoints" / "step-00000050"
     contents, weights = checkpoint.read_contents(one), checkpoint.load_weights(one)
-    state = checkpoint.TrainingState({"state": {}, "optimizer": {}}, {"0.moment": torch.ones(100_000)})
+    state = checkpoint.SavedTraining({"state": {}, "optimizer": {}}, {"0.moment": torch.ones(100_000)})
     checkpoint.save(one, contents, weights, checkpoint.load_task(one / "task"), state)
-    if deleted:
-        (one / "training.safetensors").unlink()
     for name, arguments in (("a", (run, "--last", 1)), ("b", (one,))):
         code, _, err = average(*arguments, "--out", tmp_path / name)
         assert (code, "checkpoint of step 50 without" in err) == (0, True)
         assert times(tmp_path / name, tiny_checkpoint) == 50
         assert sum(path.stat().st_size for path in (tmp_path / name).rglob("*") if path.is_file()) < 100_000
-
-
-@pytest.mark.parametrize("newest", ["run", "run/checkpoints/step-00000050"])
-def test_named_checkpoints(average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path, newest: str) -> None:
-    """A run's directory stands for its newest checkpoint."""
-    assert average(run / "checkpoints" / "step-00000010", tmp_path / newest, "--out", run / "averaged")[0] == 0
-    assert times(run / "averaged", tiny_checkpoint) == pytest.approx(30)
+        (one / "training.safetensors").unlink(missing_ok=True)
 
 
 def test_the_mean_of_equals_is_the_same_bits(average: Run, copy: Callable[..., Path], tmp_path: Path) -> None:
@@ -108,7 +98,7 @@ def test_different_runs_are_refused_unless_forced(average: Run, copy: Callable[.
     assert times(tmp_path / "averaged", one) == pytest.approx(2)
 
 
-@pytest.mark.parametrize("different", ["shape", "fewer", "more"])
+@pytest.mark.parametrize("different", ["shape", "more"])
 def test_different_models_are_always_refused(
     average: Run,
     copy: Callable[..., Path],
@@ -124,9 +114,7 @@ def test_different_models_are_always_refused(
         weights = {**checkpoint.load_weights(one), "encoder.1.extra": torch.ones(2)}
         task = checkpoint.load_task(one / "task")
         checkpoint.save(other, checkpoint.read_contents(one), weights, task)
-    code, _, err = average(
-        *[one, other][:: -1 if different == "fewer" else 1], "--force", "--out", tmp_path / "averaged"
-    )
+    code, _, err = average(one, other, "--force", "--out", tmp_path / "averaged")
     assert code == 1
     assert ("target_embedding.weight" if different == "shape" else "encoder.1.extra") in err
     assert not (tmp_path / "averaged").exists()
@@ -139,10 +127,8 @@ def test_different_models_are_always_refused(
         (["{run}"], 2, "--last N"),
         (["{run}", "{run}", "--last", "2"], 2, "exactly one RUN"),
         (["{tmp}/absent", "--last", "2"], 2, "absent"),
-        (["{run}/checkpoints/step-00000010", "--last", "1"], 2, "step-00000010"),
         (["{run}/checkpoints/step-00000010", "{run}", "{run}"], 2, "given twice"),
         (["{tmp}/absent", "{run}"], 1, "absent"),
-        (["{run}", "--last", "0"], 2, "--last"),
     ],
 )
 def test_refusals(average: Run, run: Path, tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
@@ -150,17 +136,6 @@ def test_refusals(average: Run, run: Path, tmp_path: Path, arguments: list[str],
     found, out, err = average(*given, "--out", tmp_path / "averaged")
     assert (found, out) == (code, "")
     assert message in " ".join(err.split())
-    assert not (tmp_path / "averaged").exists()
-
-
-def test_a_damaged_checkpoint_is_named(average: Run, run: Path, tmp_path: Path) -> None:
-    weights = run / "checkpoints" / "step-00000030" / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    code, _, err = average(run, "--last", 3, "--out", tmp_path / "averaged")
-    assert code == 1
-    assert str(weights) in err
     assert not (tmp_path / "averaged").exists()
 
 
@@ -179,55 +154,18 @@ def test_an_averaged_checkpoint_is_replaced_with_overwrite(average: Run, run: Pa
     assert sorted(path.name for path in run.iterdir()) == ["averaged", "checkpoints", "link"]
 
 
-@pytest.mark.parametrize(
-    "out",
-    [
-        "{run}",
-        "{run}/checkpoints",
-        "{tmp}",
-        "{run}/checkpoints/step-00000050",
-        "{run}/checkpoints/step-00000060",
-        "{run}/checkpoints/averaged",
-        "{run}/checkpoints/step-00000050/averaged",
-        "{run}/best",
-        "{run}/mine",
-        "{run}/another",
-        "{run}/file",
-        ".",
-    ],
-)
-def test_nothing_else_is_replaced(
-    average: Run, run: Path, copy: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
-) -> None:
-    """Not a run, a checkpoint with training state, another toolkit's model, a file, or a link to one of them."""
-    (run / "config.json").write_text("{}")
-    (run / "file").write_text("x")
-    (copy(run / "checkpoints" / "best-00000030") / "training.json").write_text("{}")
+@pytest.mark.parametrize("out", ["run", "run/checkpoints/step-00000060", "run/best", "run/another"])
+def test_nothing_else_is_replaced(average: Run, run: Path, copy: Callable[..., Path], tmp_path: Path, out: str) -> None:
+    """Not a run, a checkpoint of one, a link to that, or another toolkit's model."""
+    copy(run / "checkpoints" / "best-00000030")
     (run / "best").symlink_to("checkpoints/best-00000030")
-    (copy(run / "mine") / "notes.txt").write_text("mine")
     (run / "another").mkdir()
     for name in ("config.json", "model.safetensors"):
         (run / "another" / name).write_text("{}")
-    monkeypatch.chdir(run)
     before = everything(tmp_path)
-    code, _, err = average(run, "--last", 2, "--out", out.format(run=run, tmp=tmp_path), "--overwrite")
-    assert code in (1, 2)
-    assert len(err.splitlines()) == 1
+    code, _, err = average(run, "--last", 2, "--out", tmp_path / out, "--overwrite")
+    assert (code, len(err.splitlines())) == (2, 1)
     assert everything(tmp_path) == before
-
-
-def test_of_two_at_once_one_is_refused(average: Run, run: Path, copy: Callable[..., Path], tmp_path: Path) -> None:
-    """The second one, here a checkpoint that appears while the weights are added, is not replaced."""
-    out, added = tmp_path / "out", checkpoint.average_weights
-
-    def slow(folders: Sequence[Path]) -> dict[str, torch.Tensor]:
-        copy(out)
-        return added(folders)
-
-    with mock.patch.object(checkpoint, "average_weights", slow):
-        code, _, err = average(run, "--last", 2, "--out", out)
-    assert (code, "already exists" in err) == (2, True)
-    assert checkpoint.read_contents(out).step == 1
 
 
 def everything(folder: Path) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from nmt_cli.data import batching
 from nmt_cli.data.batching import (
     BatchPlan,
     collate,
-    default_pieces,
+    default_micro_batches,
     even_cuts,
     groups_of_update,
     length_buckets,
@@ -91,25 +91,25 @@ def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.Monke
 
 
 @given(pairs=pairs_of_lengths, count=st.integers(1, 12))
-def test_pieces_are_a_partition_of_the_update_by_length(pairs: list[tuple[int, int]], count: int) -> None:
+def test_micro_batches_are_a_partition_of_the_update_by_length(pairs: list[tuple[int, int]], count: int) -> None:
     made = plan(pairs)
     update = np.random.default_rng(0).permutation(len(pairs))
-    pieces = made.pieces(update, count)
-    assert len(pieces) == count
-    assert sorted(i for piece in pieces for i in piece) == list(range(len(pairs)))
-    assert sum(len(piece) > 0 for piece in pieces) == min(count, len(pairs))
-    longest = [max(pairs[i]) for piece in pieces for i in piece]
+    micro_batches = made.micro_batches(update, count)
+    assert len(micro_batches) == count
+    assert sorted(i for indices in micro_batches for i in indices) == list(range(len(pairs)))
+    assert sum(len(indices) > 0 for indices in micro_batches) == min(count, len(pairs))
+    longest = [max(pairs[i]) for indices in micro_batches for i in indices]
     assert longest == sorted(longest)
 
 
 @given(lengths=sorted_lengths, count=st.integers(1, 6))
-def test_the_largest_piece_is_as_small_as_can_be(lengths: list[int], count: int) -> None:
+def test_the_largest_micro_batch_is_as_small_as_can_be(lengths: list[int], count: int) -> None:
     def largest(cuts: list[int]) -> int:
         parts = itertools.pairwise([0, *cuts, len(lengths)])
         return max((end - start) * lengths[end - 1] for start, end in parts if end > start)
 
     found = even_cuts(np.array(lengths), count)
-    least = [0, *itertools.repeat(0, len(lengths))]  # of the first sentences, in a growing number of pieces
+    least = [0, *itertools.repeat(0, len(lengths))]  # of the first sentences, in a growing number of micro-batches
     for end in range(1, len(lengths) + 1):
         least[end] = end * lengths[end - 1]
     for _ in range(count - 1):
@@ -120,7 +120,7 @@ def test_the_largest_piece_is_as_small_as_can_be(lengths: list[int], count: int)
     assert largest(found) <= 1.01 * least[-1] + 1
 
 
-def test_pieces_have_little_padding_and_are_even() -> None:
+def test_micro_batches_have_little_padding_and_are_even() -> None:
     """As many as groups: about the padding of the groups."""
     random = np.random.default_rng(1)
     source = random.lognormal(3.25, 0.6, 40_000).astype(np.int64).clip(2, 250)
@@ -128,8 +128,8 @@ def test_pieces_have_little_padding_and_are_even() -> None:
     made = BatchPlan(source, target, 25_000, seed=1)
     shares, most = [], []
     for update in itertools.islice(made.epoch(0), 30):
-        pieces = made.pieces(update, 8)
-        sizes = [len(piece) * int(made.padded_lengths(piece).sum()) for piece in pieces]
+        micro_batches = made.micro_batches(update, 8)
+        sizes = [len(indices) * int(made.padded_lengths(indices).sum()) for indices in micro_batches]
         shares.append(sum(sizes) / (source[update].sum() + target[update].sum()))
         most.append(max(sizes) / (sum(sizes) / len(sizes)))
     assert np.mean(shares) < 1.2
@@ -162,8 +162,8 @@ def test_groups_follow_from_the_batch(tokens: int, expected: int) -> None:
         (400_000, 8, "cuda", 16),
     ],
 )
-def test_ranks_share_the_pieces_evenly(tokens: int, ranks: int, device: str, expected: int) -> None:
-    assert default_pieces(tokens, ranks, device) == expected
+def test_ranks_share_the_micro_batches_evenly(tokens: int, ranks: int, device: str, expected: int) -> None:
+    assert default_micro_batches(tokens, ranks, device) == expected
 
 
 def test_collate_shifts_the_target_and_pads_on_the_right() -> None:
@@ -175,16 +175,16 @@ def test_collate_shifts_the_target_and_pads_on_the_right() -> None:
 
 
 @given(pairs=pairs_of_lengths, count=st.integers(1, 9))
-def test_packed_pieces(pairs: list[tuple[int, int]], count: int) -> None:
+def test_packed_micro_batches(pairs: list[tuple[int, int]], count: int) -> None:
     """Every sentence once, and about the same number of tokens in each."""
     source, target = np.array(pairs).T
     packed = BatchPlan(source, target, 3600, 1, packed=True)
     for update in packed.epoch(0):
-        pieces = packed.pieces(update, count)
-        assert sorted(i for piece in pieces for i in piece.tolist()) == sorted(update.tolist())
+        micro_batches = packed.micro_batches(update, count)
+        assert sorted(i for indices in micro_batches for i in indices.tolist()) == sorted(update.tolist())
         longest = np.maximum(source, target)
-        sizes = [int(longest[piece].sum()) for piece in pieces]
+        sizes = [int(longest[indices].sum()) for indices in micro_batches]
         assert max(sizes) - min(sizes) <= 2 * longest[update].max()
-    assert default_pieces(25_000, 1, "cuda", packed=True) == 1
-    assert default_pieces(25_000, 8, "cuda", packed=True) == 8
-    assert default_pieces(100_000, 2, "cuda", packed=True) == 4
+    assert default_micro_batches(25_000, 1, "cuda", packed=True) == 1
+    assert default_micro_batches(25_000, 8, "cuda", packed=True) == 8
+    assert default_micro_batches(100_000, 2, "cuda", packed=True) == 4

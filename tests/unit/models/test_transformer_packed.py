@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt_cli.commands.train_parts import compile_layers
+from nmt_cli.commands.train_setup import compile_layers
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
 from nmt_cli.data.batching import collate
 from nmt_cli.interfaces import Batch, ComputesRows

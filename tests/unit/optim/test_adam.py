@@ -17,11 +17,3 @@ def test_a_beta_of_one_is_refused(name: str) -> None:
         construct(AdamConfig, {name: 1.0}, {name: "here: "})
     largest = construct(AdamConfig, {name: 1 - 1e-15}, {name: "here: "})
     adam(largest, parameters=[torch.nn.Parameter(torch.zeros(2))])
-
-
-def test_it_moves_nothing_before_the_schedule_has_set_the_rate() -> None:
-    weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = adam(AdamConfig(), parameters=[weight])
-    weight.grad = torch.ones(2)
-    optimizer.step()
-    assert weight.tolist() == [1.0, 1.0]

@@ -24,15 +24,6 @@ def test_the_rates_are_those_of_torch() -> None:
         theirs.step()
 
 
-@pytest.mark.parametrize(("warmup", "end"), [(1, 2), (10, 400)])
-def test_the_peak_is_that_of_equation_3_and_at_the_end_of_the_warmup(warmup: int, end: int) -> None:
-    schedule = linear_decay(warmup, end)
-    rates = [schedule(step) for step in range(1, end + 10)]
-    assert schedule.peak == pytest.approx(64**-0.5 * warmup**-0.5)
-    assert max(rates) == schedule.peak == rates[warmup - 1]
-    assert min(rates[warmup - 1 :]) == rates[end - 1] == rates[-1] > 0
-
-
 def test_a_decay_inside_the_warmup_is_refused() -> None:
     with pytest.raises(UsageError, match="--decay-steps 10 is not above --warmup-steps 10"):
         linear_decay(10, 10)

@@ -22,11 +22,3 @@ def test_it_is_the_momentum_of_the_definition(momentum: float, nesterov: bool) -
         weight.grad, optimizer.param_groups[0]["lr"] = gradient, rate
         optimizer.step()
         torch.testing.assert_close(weight.detach(), expected)
-
-
-def test_it_moves_nothing_before_the_schedule_has_set_the_rate() -> None:
-    weight = torch.nn.Parameter(torch.ones(2))
-    optimizer = sgd(SGDConfig(), parameters=[weight])
-    weight.grad = torch.ones(2)
-    optimizer.step()
-    assert weight.tolist() == [1.0, 1.0]

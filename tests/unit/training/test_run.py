@@ -65,13 +65,10 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run(
 
 
 def test_the_last_epoch_ends_a_run(tiny_data: Path, tmp_path: Path) -> None:
-    """After its last update, which is logged and saved. A resumed run agrees, and more epochs continue it."""
+    """After its last update, which is logged and saved. More epochs continue it."""
     exact = {"batch_tokens": 2000, "max_steps": 10_000, "save_every": 10_000, "log_every": 10_000}
     exact |= {"validate_every": 10_000}
     run(tiny_data, tmp_path / "run", **exact, max_epochs=1)
-    steps = checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step
-    run(tiny_data, tmp_path / "run", **exact, max_epochs=1)
-    assert checkpoint.read_contents(checkpoint.locate(tmp_path / "run")).step == steps
     run(tiny_data, tmp_path / "run", **exact, max_epochs=2)
     run(tiny_data, tmp_path / "whole", **exact, max_epochs=2)
     records = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]

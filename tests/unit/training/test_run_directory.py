@@ -1,20 +1,14 @@
-"""The thread that writes: one job at a time, whose error is not lost, and nothing is unlocked before its end."""
+"""The thread that writes: one job at a time, and nothing is unlocked before its end."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
 
-import pytest
-
 from nmt_cli.training.run_directory import RunDirectory
 
 PATIENCE = 60
 """Seconds until a test fails that would wait for ever."""
-
-
-def fail() -> None:
-    raise OSError("no room")
 
 
 def test_one_job_at_a_time(tmp_path: Path) -> None:
@@ -34,20 +28,3 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
     assert done[0] == "first"
     directory.release()
     assert done == ["first", "second"]
-
-
-def test_an_error_is_raised_by_whatever_comes_next(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path)
-    for call in (directory.wait, lambda: directory.write(fail)):
-        directory.write(fail)
-        with pytest.raises(OSError, match="no room"):
-            call()
-        directory.wait()  # raised once, and the second job was not started
-    directory.write(fail)
-    while directory._writing is not None:
-        try:
-            directory.check()
-        except OSError:
-            break
-    assert directory._writing is None
-    directory.release()

@@ -16,14 +16,12 @@ import tiny_run
 import torch
 
 from nmt_cli import checkpoint
-from nmt_cli.commands import train_parts
+from nmt_cli.commands import train_setup
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
-from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD, Batch, Loss
-from nmt_cli.training.state import TrainState
 from nmt_cli.training.validation import validation_loss
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -44,7 +42,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """BLEU by step, in place of the model's; a validation of another step would fail."""
     given = {2: 10.0, 4: 30.0, 6: 20.0, 8: 30.0, 10: 25.0}
     left = iter(given.values())
-    monkeypatch.setattr(train_parts, "translation_scores", lambda *_: {"validation_bleu": next(left)})
+    monkeypatch.setattr(train_setup, "translation_scores", lambda *_: {"validation_bleu": next(left)})
     return given
 
 
@@ -56,14 +54,6 @@ def test_the_largest_bleu_is_the_best(scores: dict[int, float], tiny_data: Path,
     assert (best_of(tmp_path / "run"), min(losses, key=lambda step: losses[step])) == (4, 10)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["best_validation_bleu"], summary["best_step"]) == (30.0, 4)
-
-
-@pytest.mark.usefixtures("scores")
-def test_patience_goes_by_it(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tiny_data, tmp_path / "run", best_by="bleu", patience=2)
-    said = capsys.readouterr().err
-    assert "stopped at step 8: no improvement in 2 validations" in said
-    assert f"best validation bleu 30.000 at step 4 ({tmp_path / 'run' / 'best'})" in said
 
 
 def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
@@ -88,24 +78,11 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
     assert contents(tmp_path / "parts") == contents(tmp_path / "run")
 
 
-def test_it_is_kept(tiny_data: Path, tmp_path: Path) -> None:
-    run(tiny_data, tmp_path / "run", max_steps=2)
-    with pytest.raises(UsageError, match=r"--training\.best-by was loss, now bleu"):
-        run(tiny_data, tmp_path / "run", max_steps=4, best_by="bleu")
-
-
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_a_measure_of_another_task_is_refused(nmt: Nmt, tiny_data: Path, tmp_path: Path, more: tuple[str]) -> None:
     code, _, err = nmt("train", tiny_data, "--best-by", "f1", "--out", tmp_path / "run", *more)
     assert (code, "--best-by f1: the task 'translation' has loss and bleu" in err) == (2, True), err
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_from_before_the_choice_has_its_best_loss() -> None:
-    state = TrainState(step=3, best=2.5, best_step=2)
-    values = state.to_json()
-    values["best_loss"] = values.pop("best")
-    assert TrainState.from_json(values, "run") == state
 
 
 def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:

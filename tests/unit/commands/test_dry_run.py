@@ -1,4 +1,4 @@
-"""What `nmt train` shows before the first step."""
+"""The lines of `nmt train` before the first step, and dry runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import torch
 from tiny_run import SIZES
 
 from nmt_cli import registry
-from nmt_cli.commands.train_parts import TrainOptions, build_parts, configuration, open_data
-from nmt_cli.commands.train_plan import plan_lines
+from nmt_cli.commands.dry_run import opening_lines
+from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, open_data
 from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
-from nmt_cli.training import length
 from nmt_cli.training.length import Length
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -27,61 +26,41 @@ WORLD = World(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
-def parts(tiny_data: Path) -> Any:
-    """Those of a tiny model."""
+def setup(tiny_data: Path) -> Any:
+    """Of a tiny model."""
     registry.discover()
     config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "warmup_steps": 1, "device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
-    return build_parts(config, task, corpus, valid, WORLD)
+    return build_setup(config, task, corpus, valid, WORLD)
 
 
-def test_size_steps_and_epochs(parts: Any) -> None:
-    lines = plan_lines(parts, WORLD, adapts=False).split("\n")
-    count = sum(parameter.numel() for parameter in parts.model.parameters())
-    steps = 3 * len(list(parts.plan.epoch(0)))
+def test_size_steps_and_epochs(setup: Any) -> None:
+    lines = opening_lines(setup, WORLD, adapts=False).split("\n")
+    count = sum(parameter.numel() for parameter in setup.model.parameters())
+    steps = 3 * len(list(setup.plan.epoch(0)))
     assert len(lines) == 2
     numbers = [int(number.replace(",", "")) for number in re.findall(r"\d+(?:,\d+)*", lines[0])]
     assert numbers == [count, 900, steps, 3]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "advice"),
-    [
-        (40_000, "quickstart"),  # suits
-        (100, "quickstart"),  # the smallest
-        (100_000, "multi30k"),  # the largest that suits
-        (2_000_000, "pairs_100k"),
-    ],
-)
-def test_a_model_that_is_too_large(parts: Any, tokens: int, advice: str) -> None:
+def test_a_model_that_is_too_large(setup: Any) -> None:
+    """It is warned of, with the presets, unless the run is short, or starts from a trained model."""
+
     class Large(torch.nn.Module):
         def parameters(self, recurse: bool = True) -> Any:
             return iter([torch.empty(60_000_000, device="meta")])
 
-    long = Length(1, tokens, 2000)
-    lines = plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=False).split("\n")
-    assert f"--preset {advice} " in lines[2]
-    assert len(plan_lines(replace(parts, model=Large(), length=long), WORLD, adapts=True).split("\n")) == 2
-    few = replace(long, steps=500)
-    assert len(plan_lines(replace(parts, model=Large(), length=few), WORLD, adapts=False).split("\n")) == 2
+    def lines(steps: int, adapts: bool) -> list[str]:
+        training = replace(setup, model=Large(), length=Length(1, 40_000, steps))
+        return opening_lines(training, WORLD, adapts).split("\n")
 
-
-def test_no_preset_is_smaller(parts: Any) -> None:
-    lines = plan_lines(replace(parts, length=Length(1, 10, 2000)), WORLD, adapts=False).split("\n")
-    assert "--preset" not in lines[2]
+    assert "multi30k, quickstart" in lines(2000, adapts=False)[2]
+    assert len(lines(2000, adapts=True)) == len(lines(500, adapts=False)) == 2
 
 
 def test_presets_by_size_exist() -> None:
     registry.discover()
     assert all(name in PRESETS for task in registry.components("task") for name in task.build.presets)
-
-
-def test_a_dry_run_warns_too(nmt: Nmt, tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length, "MANY_PARAMETERS", 0.1)
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items() if name != "max_epochs"]
-    for steps, warned in ((100_000, True), (10, False)):
-        code, out, err = nmt("train", tiny_data, *flags, "--max-steps", steps, "--device", "cpu", "--dry-run", "--json")
-        assert (code, json.loads(out)["steps"], "the model will overfit" in err) == (0, steps, warned)
 
 
 @pytest.mark.parametrize(
@@ -107,23 +86,13 @@ def test_settings_that_do_not_suit_the_run(
     assert err.count("warning") == len(words)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
-    lines = plan_lines(build_parts(config, task, corpus, valid, WORLD), WORLD, adapts=False)
+    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), WORLD, adapts=False)
     assert all(word in err and word in lines for word in words)
-    adapted = plan_lines(build_parts(config, task, corpus, valid, WORLD), WORLD, adapts=True)
-    assert "--init-from" not in adapted
 
 
 def test_the_disk_space_of_a_dry_run_is_that_of_the_run(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam is 12 bytes each."""
-    settings = {
-        **TINY,
-        "d_model": 128,
-        "num_heads": 4,
-        "max_epochs": 100,
-        "max_steps": 6,
-        "save_every": 2,
-        "keep_last": 1,
-    }
+    settings = TINY | {"d_model": 128, "num_heads": 4, "max_steps": 6, "save_every": 2, "keep_last": 1}
     given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     found = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
     assert found["checkpoint_bytes"] == 12 * found["parameters"]

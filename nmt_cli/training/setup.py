@@ -17,9 +17,7 @@ from nmt_cli.training.length import Length
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The model, the data and everything else that training needs."""
-
+class Setup:
     model: Any
     criterion: Criterion
     precision: str  # of matrix products: float32 or bfloat16
@@ -28,7 +26,7 @@ class Parts:
     task: Task
     corpus: Corpus
     plan: BatchPlan
-    micro_batches: int  # the pieces of an update, which the ranks share
+    micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length
     validate: Callable[[], dict[str, float]] | None  # scores of the task on the main rank only

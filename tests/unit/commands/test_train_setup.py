@@ -1,4 +1,4 @@
-"""The precision that a run records, or that the device and the size of the model suggest."""
+"""The precision that the device and the size of the model suggest, and that a resumed run keeps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from nmt_cli import registry
+from nmt_cli.commands import train_setup
+from nmt_cli.commands.train_setup import SMALLEST_IN_BFLOAT16, TrainOptions, choose_precision, configuration
 from nmt_cli.distributed import World
-from nmt_cli.presets import PRESETS
-from nmt_cli.training import precision
-from nmt_cli.training.precision import SMALLEST, choose_precision
 from nmt_cli.training.run_directory import CONFIG
 
 CPU = World(0, 1, torch.device("cpu"))
@@ -26,25 +25,26 @@ def model_of(parameters: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("parameters", "in_hardware", "deterministic", "expected"),
     [
-        (SMALLEST, True, False, "bfloat16"),
-        (SMALLEST - 1, True, False, "float32"),
-        (SMALLEST, False, False, "float32"),
-        (SMALLEST, True, True, "float32"),
+        (SMALLEST_IN_BFLOAT16, True, False, "bfloat16"),
+        (SMALLEST_IN_BFLOAT16 - 1, True, False, "float32"),
+        (SMALLEST_IN_BFLOAT16, False, False, "float32"),
+        (SMALLEST_IN_BFLOAT16, True, True, "float32"),
     ],
 )
 def test_a_cpu_uses_bfloat16_for_large_models_if_it_has_it(
     monkeypatch: pytest.MonkeyPatch, parameters: int, in_hardware: bool, deterministic: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: in_hardware)
-    assert choose_precision(None, model_of(parameters), CPU, deterministic) == expected
+    monkeypatch.setattr(train_setup, "bfloat16_in_hardware", lambda: in_hardware)
+    assert choose_precision(model_of(parameters), CPU, deterministic) == expected
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])
-def test_a_run_keeps_its_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: str) -> None:
-    monkeypatch.setattr(precision, "bfloat16_in_hardware", lambda: recorded == "float32")  # a new run has the other one
+def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
+    registry.discover()
     content = {"training": {"precision": recorded}, "data": {"path": "data"}, "imports": []}
     (tmp_path / CONFIG).write_text(json.dumps(content))
-    assert choose_precision(tmp_path, model_of(SMALLEST), CPU) == recorded
+    for flags, expected in (({}, recorded), ({"precision": "float32"}, "float32")):
+        assert configuration(TrainOptions(out=tmp_path), flags).training.precision == expected
 
 
 @pytest.mark.parametrize(("compute_capability", "expected"), [(7, "float32"), (8, "bfloat16")])
@@ -57,11 +57,4 @@ def test_a_gpu_uses_bfloat16_where_it_is_not_emulated(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    gpu = World(0, 1, torch.device("cuda", 0))
-    assert choose_precision(None, model_of(1), gpu) == expected
-
-
-def test_no_preset_has_a_precision() -> None:
-    """The device at hand decides."""
-    registry.discover()
-    assert all("precision" not in name for preset in PRESETS.values() for name in preset.differs)
+    assert choose_precision(model_of(1), World(0, 1, torch.device("cuda", 0))) == expected

@@ -1,4 +1,4 @@
-"""The plan of a training: the lines before the first step, and `nmt train --dry-run`, which shows size and cost."""
+"""The lines before the first step of a training, and `nmt train --dry-run`, which shows its size and cost."""
 
 from __future__ import annotations
 
@@ -14,63 +14,58 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_parts import (
-    TrainOptions,
-    build_parts,
-    configuration,
-    model_without_weights,
-    open_data,
-    vocabulary_of,
-)
-from nmt_cli.config import RunConfig, resolve
+from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, model_without_weights, open_data
+from nmt_cli.config import RunConfig
 from nmt_cli.device import choose_device
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule
 from nmt_cli.streams import say
-from nmt_cli.task import Task
 from nmt_cli.training.freezing import freeze, trained
-from nmt_cli.training.length import Length, highest_rate
+from nmt_cli.training.length import highest_rate
+from nmt_cli.training.memory import fitting_micro_batches
 from nmt_cli.training.optimizer_state import dump
-from nmt_cli.training.origin import load
-from nmt_cli.training.parts import Parts
+from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
 from nmt_cli.training.settings import Interval, TrainingConfig
+from nmt_cli.training.setup import Setup
 from nmt_cli.training.trainer import Trainer
 
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
 
 
-def plan_lines(parts: Parts, world: World, adapts: bool) -> str:
+def opening_lines(setup: Setup, world: World, adapts: bool) -> str:
     """Return lines about the training to come.
 
     Args:
         adapts: the run starts from a trained model, which may be larger than one that learns from this corpus alone.
     """
-    plan, length = parts.plan, parts.length
-    count, learning = parameters_of(parts.model)
+    plan, length = setup.plan, setup.length
+    count, learning = parameters_of(setup.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
     packed = ", packed" if plan.packed else ""
     lines = [
-        f"{count:,} parameters{frozen}; {len(parts.corpus):,} sentence pairs; "
+        f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens an update; micro-batches: {parts.micro_batches}{packed}; "
-        f"processes: {world.size} ({world.device.type}); precision: {parts.precision}",
-        *warnings(parts, adapts),
+        f"{plan.batch_tokens:,} tokens an update; micro-batches: {setup.micro_batches}{packed}; "
+        f"processes: {world.size} ({world.device.type}); precision: {setup.precision}",
+        *warnings(setup, adapts),
     ]
     return "\n".join(lines)
 
 
-def warnings(parts: Parts, adapts: bool) -> list[str]:
-    """Return lines about settings that do not suit this training; see `plan_lines`."""
-    lines = schedule_warnings(parts.schedule, parts.length.steps)
-    if adapts:
-        return lines
-    if getattr(parts.criterion, "refines", False):
+def warnings(setup: Setup, adapts: bool) -> list[str]:
+    """Return lines about settings that do not suit this training; see `opening_lines`."""
+    lines = schedule_warnings(setup.schedule, setup.length.steps)
+    if not adapts and getattr(setup.criterion, "refines", False):
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
-    count, _ = parameters_of(parts.model)
-    return [*lines, size_warning(parts.task, count, parts.length)] if parts.length.is_too_long_for(count) else lines
+    count, length = parameters_of(setup.model)[0], setup.length
+    if not adapts and length.is_too_long_for(count):
+        data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
+        presets = ", ".join(setup.task.presets)
+        lines.append(f"warning: {count:,} parameters for {data}: the model will overfit; presets by size: {presets}")
+    return lines
 
 
 def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
@@ -84,22 +79,6 @@ def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
     return lines
 
 
-def size_warning(task: Task, count: int, length: Length) -> str:
-    """Return a line about a model of `count` parameters that is far too large for the data of the task.
-
-    It names the largest preset that suits the data, or else the smallest one, if there is a smaller one.
-    """
-    smaller = []
-    for name in task.presets:
-        model = model_without_weights(resolve(TrainingConfig, {}, preset=name), vocabulary_of(task))
-        if (size := parameters_of(model)[0]) < count:
-            smaller.append((name, size))
-    suiting = [(name, size) for name, size in smaller if size <= length.largest_model] or smaller[-1:]
-    advice = "; --preset {} has {:,}".format(*suiting[0]) if suiting else ""
-    data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
-    return f"warning: {count:,} parameters for {data}: the model will overfit{advice}"
-
-
 def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch.
 
@@ -110,40 +89,26 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     config = configuration(options, flags)
     settings: TrainingConfig = config.training
     device = choose_device(settings.device)
-    schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
-    steps, notes = settings.max_steps, schedule_warnings(schedule, settings.max_steps)
     if options.data is not None:
         task, corpus, _ = open_data(options.data)
-        origin = None if options.init_from is None else load(options.init_from, config, task)
-        vocabulary = vocabulary_of(task)
-        world = World(0, 1, device)
-        parts = build_parts(config, task, corpus, None, world, origin=origin)
-        say("running the largest micro-batch ...")
-        trainer = Trainer(parts, settings, world)
-        trainer.try_largest()
-        model, plan, length = parts.model, parts.plan, parts.length
-        steps, notes = length.steps, warnings(parts, origin is not None)
-        first = next(plan.epoch(0))
-        source, target = plan.source_lengths[first], plan.target_lengths[first]
-        figures |= {
-            "sentences": len(corpus),
-            "updates_per_epoch": length.updates_per_epoch,
-            "target_tokens_per_update": length.target_tokens_per_update,
-            "micro_batches": trainer.micro_batches,
-            "steps": steps,
-            "epochs": length.epochs,
-            "device": str(device),
-            "peak_memory_bytes": peak_memory(device),
-        }
+        origin = None if options.init_from is None else read_origin(options.init_from, config, task)
+        setup = build_setup(config, task, corpus, None, World(0, 1, device), origin)
+        figures |= figures_of_data(setup, settings, device) | checkpoint.vocabulary_of(task)
+        model, schedule, steps = setup.model, setup.schedule, setup.length.steps
+        notes = warnings(setup, origin is not None)
+        first = next(setup.plan.epoch(0))
+        lengths = setup.plan.source_lengths[first], setup.plan.target_lengths[first]
     elif options.vocab_size is not None:
         vocabulary = dict(zip(checkpoint.VOCABULARY, (options.vocab_size, options.vocab_size, True), strict=True))
-        model = model_without_weights(config, vocabulary)
+        figures |= vocabulary
+        model, steps = model_without_weights(config, vocabulary), settings.max_steps
         freeze(model, settings.freeze)
-        source = target = np.full(max(1, settings.batch_tokens // TYPICAL_LENGTH), TYPICAL_LENGTH)
+        schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
+        notes = schedule_warnings(schedule, steps)
+        lengths = 2 * (np.full(max(1, settings.batch_tokens // TYPICAL_LENGTH), TYPICAL_LENGTH),)
     else:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
-    figures |= vocabulary
     figures["peak_learning_rate"] = highest_rate(schedule, steps)
     figures["parameters"], figures["trained_parameters"] = count, learning = parameters_of(model)
     size = checkpoint_bytes(config, count, learning)
@@ -151,9 +116,27 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     for note in notes:
         say(note)
     if isinstance(model, CountsFlops) and not settings.freeze:
-        by_part = model.training_flops(source, target)
+        by_part = model.training_flops(*lengths)
         figures["training_step_flops"] = {"total": sum(by_part.values()), "by_part": by_part}
     return figures
+
+
+def figures_of_data(setup: Setup, settings: TrainingConfig, device: torch.device) -> dict[str, Any]:
+    """Return the length of the training, and its memory after a trial of the largest micro-batch."""
+    say("running the largest micro-batch ...")
+    gradients = Trainer(setup, settings, World(0, 1, device)).gradients
+    count = fitting_micro_batches(setup, gradients, setup.micro_batches, may_double=not settings.micro_batches)
+    length = setup.length
+    return {
+        "sentences": len(setup.corpus),
+        "updates_per_epoch": length.updates_per_epoch,
+        "target_tokens_per_update": length.target_tokens_per_update,
+        "micro_batches": count,
+        "steps": length.steps,
+        "epochs": length.epochs,
+        "device": str(device),
+        "peak_memory_bytes": peak_memory(device),
+    }
 
 
 def parameters_of(model: Any) -> tuple[int, int]:
@@ -186,7 +169,6 @@ def peak_memory(device: torch.device) -> int:
 
 
 def show(figures: Mapping[str, Any], as_json: bool) -> None:
-    """Print the figures: one JSON object, or tables."""
     if as_json:
         print(json.dumps(figures, indent=2))
         return

@@ -1,4 +1,4 @@
-"""The parts of `nmt train`: its options, data, model, criterion, optimizer and schedule."""
+"""The setup of `nmt train`: its options, data, model, criterion, optimizer and schedule."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig, resolve
-from nmt_cli.data.batching import BatchPlan, default_pieces
+from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, read_manifest
 from nmt_cli.decoding.validation import translation_scores
+from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
@@ -27,10 +28,12 @@ from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.origin import Origin, model_settings
-from nmt_cli.training.parts import Parts
-from nmt_cli.training.precision import choose_precision
+from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
+from nmt_cli.training.setup import Setup
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
+
+SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,15 @@ class TrainOptions:
 def configuration(options: TrainOptions, flags: Mapping[str, Any]) -> RunConfig:
     """Return the resolved configuration: defaults < origin < preset < file < flags."""
     base = None if options.init_from is None else model_settings(options.out, options.init_from)
-    return resolve(TrainingConfig, flags, preset=options.preset, file=options.config, base=base)
+    config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config, base=base)
+    recorded = recorded_config(options.out)
+    if recorded and config.training.precision == "auto":
+        config = with_precision(config, recorded["training"]["precision"])
+    return config
+
+
+def with_precision(config: RunConfig, precision: str) -> RunConfig:
+    return replace(config, training=replace(config.training, precision=precision))
 
 
 def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
@@ -82,25 +93,16 @@ def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | N
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 
-def build_parts(
-    config: RunConfig,
-    task: Task,
-    corpus: Corpus,
-    valid: Corpus | None,
-    world: World,
-    run: Path | None = None,
-    origin: Origin | None = None,
-) -> Parts:
-    """Build everything that is trained; the seed determines the initial weights, unless there is an origin.
-
-    Args:
-        run: the directory of the run, which may have a precision already.
-    """
+def build_setup(
+    config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, origin: Origin | None = None
+) -> Setup:
+    """Build everything that is trained; the seed determines the initial weights, unless there is an origin."""
     settings: TrainingConfig = config.training
     check_measure(settings.best_by, task)
     torch.manual_seed(settings.seed)
     try:
-        model = registry.build(config["model"], attention=config["attention"], **vocabulary_of(task)).to(world.device)
+        model = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
+        model.to(world.device)
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     if origin is not None and origin.weights is not None:
@@ -111,7 +113,7 @@ def build_parts(
 
     precision = settings.precision
     if precision == "auto":
-        precision = choose_precision(run, model, world, settings.deterministic)
+        precision = choose_precision(model, world, settings.deterministic)
     layers = packed_layers(model, world.device, precision)
     packed = layers is not None
     if settings.compile and layers is not None:
@@ -124,7 +126,9 @@ def build_parts(
             values |= translation_scores(model, task, valid, world.device)
         return values
 
-    return Parts(
+    automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
+    rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
+    return Setup(
         model=model,
         criterion=criterion,
         precision=precision,
@@ -133,16 +137,26 @@ def build_parts(
         task=task,
         corpus=corpus,
         plan=replace(plan, packed=packed),
-        micro_batches=settings.micro_batches
-        or default_pieces(settings.batch_tokens, world.size, world.device.type, packed),
-        costs=CostMeter(
-            device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops), world.size
-        ),
+        micro_batches=settings.micro_batches or automatic,
+        costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),
         # Not with frozen parameters: their products are made in part only.
         flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
         validate=None if valid is None else validate,
     )
+
+
+def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:
+    """Return `bfloat16` or `float32`, by the device of the main rank: bfloat16 where it has its arithmetic.
+
+    On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`).
+    """
+    if world.device.type == "cuda":
+        low = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_IN_BFLOAT16
+        low = bfloat16_in_hardware() and large and not deterministic
+    return "bfloat16" if world.start_any([world.is_main and low])()[0] else "float32"
 
 
 def packed_layers(model: Any, device: torch.device, precision: str) -> Sequence[torch.nn.Module] | None:
@@ -167,13 +181,8 @@ def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> N
 
 def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
     """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
-    with torch.device("meta"):
+    with checkpoint.WithoutInitialisation(), torch.device("meta"):
         return registry.build(config["model"], attention=config["attention"], **vocabulary)
-
-
-def vocabulary_of(task: Task) -> dict[str, Any]:
-    """Return the sizes of the task's vocabularies, and whether they are shared, as keywords of a model."""
-    return {name: getattr(task, name) for name in checkpoint.VOCABULARY}
 
 
 def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None = None) -> dict[str, Any]:
@@ -181,12 +190,12 @@ def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | Non
     sections = config.to_json()
     sections["training"] = {name: value for name, value in sections["training"].items() if name not in MAY_CHANGE}
     record = None if origin is None else origin.record
-    identity = {**sections, "data": corpus.fingerprint, **({} if record is None else {"origin": record})}
+    identity = {**sections, "data": corpus.fingerprint, **({"origin": record} if record else {})}
     everything = json.dumps(identity, sort_keys=True)
     modules = {kind: registry.component_of(component).module for kind, component in config.components.items()}
     return {
         "sections": sections,
-        **vocabulary_of(task),
+        **checkpoint.vocabulary_of(task),
         "run": hashlib.sha256(everything.encode()).hexdigest()[:16],
         "modules": {**modules, "task": type(task).__module__},
         "origin": record,

@@ -1,0 +1,131 @@
+"""Micro-batches that fit into the memory of a GPU, found before the first update."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+import torch
+
+from nmt_cli.data.batching import Indices
+from nmt_cli.device import is_out_of_memory
+from nmt_cli.errors import TrainingError, counted
+from nmt_cli.interfaces import Batch
+from nmt_cli.training.freezing import trained
+from nmt_cli.training.gradients import Gradients
+from nmt_cli.training.run import Run
+from nmt_cli.training.setup import Setup
+from nmt_cli.training.updates import read_batch
+
+SAMPLED_UPDATES = 1000  # updates among which the largest micro-batches are looked for
+TRIED_DEVICES = {"cuda"}  # a CPU's memory is not tried: the system would end the process
+
+
+def choose_micro_batches(run: Run, gradients: Gradients) -> int:
+    """Return the number of micro-batches in an update, and record it.
+
+    It is the number with which the run began on as many ranks, or else one that fits.
+
+    Raises:
+        TrainingError: as `fitting_micro_batches`.
+    """
+    state, world = run.state, run.world
+    recorded = state.micro_batches if state.ranks == world.size else 0
+    count = wanted = recorded or run.setup.micro_batches
+    if world.device.type in TRIED_DEVICES:
+        count = fitting_micro_batches(run.setup, gradients, wanted, may_double=not run.config.micro_batches)
+    if count > wanted:
+        run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {count} an update")
+    state.ranks, state.micro_batches = world.size, count
+    return count
+
+
+def fitting_micro_batches(setup: Setup, gradients: Gradients, count: int, may_double: bool) -> int:
+    """Return `count`, doubled until the largest micro-batches fit into memory.
+
+    Layers are compiled here, in a resumed run as in a new one, so that both compute with the same code.
+
+    Raises:
+        TrainingError: there is not enough memory, and the message names the micro-batch; or a layer cannot be compiled.
+    """
+    check_state(setup)
+    while True:
+        batches = largest(setup, count, gradients.world.device)
+        full = not fits(setup, gradients, batches)
+        if full and (not may_double or max(len(batch.source) for batch in batches) == 1):
+            raise out_of_memory(batches, count)
+        if not gradients.world.start_any([full])()[0]:
+            return count
+        count *= 2
+
+
+def check_state(setup: Setup) -> None:
+    """Raise TrainingError unless gradients and Adam's two moments fit. Smaller batches would not help."""
+    parameters = trained(setup.model)
+    try:
+        _ = [torch.empty_like(parameter) for parameter in (parameters if setup.optimizer.state else 3 * parameters)]
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrainingError(
+            "out of memory: the weights, their gradients and the optimizer's state do not fit into this GPU; "
+            "choose a smaller model"
+        ) from error
+
+
+def largest(setup: Setup, count: int, device: torch.device) -> list[Batch]:
+    """Return the micro-batches of the first updates, a random sample of the data, that need most memory."""
+    plan = setup.plan
+    sample = islice(plan.epoch(0), SAMPLED_UPDATES)
+    found = [indices for update in sample for indices in plan.micro_batches(update, count)]
+    # Hidden states grow with the length, attention weights with its square; packed, both grow with the rows, and
+    # attention's gradient also with the sentences.
+    sizes: list[Callable[[Indices], int]] = [
+        lambda indices: len(indices) * int(plan.padded_lengths(indices).sum()),
+        lambda indices: len(indices) * int((plan.padded_lengths(indices) ** 2).sum()),
+    ]
+    if plan.packed:
+        sizes = [lambda indices: int(plan.source_lengths[indices].sum()) + plan.target_tokens(indices), len]
+    return [read_batch(plan, setup.corpus, max(found, key=size), device) for size in sizes]
+
+
+def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
+    """Return whether there is enough memory to run `batches` forwards and backwards, without an update."""
+    try:
+        # Stand-ins for Adam's two moments, which are allocated at the first step.
+        moments = [] if setup.optimizer.state else [torch.ones_like(p) for p in 2 * trained(setup.model)]
+        for batch in batches:
+            gradients.add(batch.to(gradients.world.device), 1.0)
+        del moments
+    except RuntimeError as error:
+        if isinstance(error, torch._dynamo.exc.TorchDynamoException):
+            reason = str(error).strip().splitlines()[0]
+            raise TrainingError(f"a layer cannot be compiled: {reason}; --no-compile trains without") from error
+        if not is_out_of_memory(error):
+            raise
+        return False
+    finally:
+        setup.optimizer.zero_grad(set_to_none=True)
+    return True
+
+
+@contextlib.contextmanager
+def explain_out_of_memory(batches: Sequence[Batch], micro_batches: int) -> Iterator[None]:
+    """Raise a TrainingError that names the largest of `batches` when memory runs out inside."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise out_of_memory(batches, micro_batches) from error
+
+
+def out_of_memory(batches: Sequence[Batch], micro_batches: int) -> TrainingError:
+    batch = max(batches, key=lambda batch: batch.source.numel() + batch.target_in.numel())
+    source, target = batch.source.shape[1], batch.target_in.shape[1]
+    return TrainingError(
+        f"out of memory on a micro-batch of {counted(len(batch.source), 'sentence')}, {source} source and {target} "
+        f"target tokens each. An update has {micro_batches} micro-batches: try --micro-batches {2 * micro_batches} "
+        "(the updates stay as large), with a new --out."
+    )
