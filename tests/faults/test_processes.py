@@ -99,7 +99,7 @@ def test_frozen_parameters_and_the_best_are_those_of_one_process(
     for process in ranks(2, tiny_data, tmp_path / "two", *settings):
         process.code(0)
     one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
-    assert [line["step"] for line in two] == list(range(1, 9))
+    assert [line["step"] for line in two] == list(range(1, 7))
     for found, expected in zip(two, one, strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
 

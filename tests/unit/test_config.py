@@ -153,6 +153,8 @@ def test_devices_and_large_files_are_not_read(tmp_path: Path) -> None:
         ("c.toml", "d_model ="),
         ("c.yaml", "d_model: 1"),
         ("c.json", "[1]"),
+        ("c.json", "[" * 100_000),
+        ("c.toml", "a = " + "[" * 100_000),
         ("c.json", '{"seed": "\xe9"}'),
         ("absent.json", None),
     ],
