@@ -173,10 +173,10 @@ def test_a_long_search(model: Any, make_batch: Callable[..., Batch]) -> None:
     """Hypotheses are expanded, repeated, reordered and dropped in each step, and sentences in some."""
     rows = Rows(model, make_batch().source)
     sentences, width = [0, 1, 2], 4
-    for step in range(90):
+    for step in range(45):
         rows.step()
-        if step in (30, 50, 60, 75):
-            sentences, width = {30: ([2, 1, 0], 3), 50: ([0, 2], 4), 60: ([1, 0], 1), 75: ([1], 2)}[step]
+        if step in (15, 25, 30, 38):
+            sentences, width = {15: ([2, 1, 0], 3), 25: ([0, 2], 4), 30: ([1, 0], 1), 38: ([1], 2)}[step]
         rows.keep(sentences, width)
         sentences = list(range(len(sentences)))
     rows.state.select(torch.empty(0, width, dtype=torch.long))
