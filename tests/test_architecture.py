@@ -125,7 +125,10 @@ def test_the_package_imports_its_names_when_they_are_used() -> None:
 
 def test_help_needs_no_torch() -> None:
     lines = ["from nmt_cli.cli import main"]
-    for arguments in (["--help"], *([name, "--help"] for name in ("translate", "score", "prepare", "serve"))):
+    for arguments in (
+        ["--help"],
+        *([name, "--help"] for name in ("translate", "score-targets", "score", "prepare", "serve")),
+    ):
         lines += ["try:", f"    main({arguments})", "except SystemExit as end:", "    assert not end.code"]
     assert "torch" not in loaded("\n".join(lines))
 
