@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,8 @@ def ranks(forks: Any) -> Iterator[Callable[..., list[Any]]]:
         started = []
         for rank in range(size):
             place = {**shared, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
-            order: dict[str, Any] = {"environment": {name: str(value) for name, value in place.items()}}
+            stop = {"STOP_AT": 3, "STOP_BY": int(signal.SIGTERM)}  # for asked_to_stop
+            order: dict[str, Any] = {"environment": {name: str(value) for name, value in (place | stop).items()}}
             if poison and rank == poisoned:
                 order["poison"] = poison
             started.append(forks.train(data, run, *more, **order))
@@ -79,14 +79,14 @@ def test_the_number_of_processes_may_change(
 
 def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     """Three numbers have two sums: the order must be the same in a process that has just started."""
-    settings = (*LOGGED, "--batch-tokens", 60, "--micro-batches", 3)
+    weights = []
     for run, ends in (("whole", (4,)), ("resumed", (2, 4))):
         for end in ends:
-            for process in ranks(3, tiny_data, tmp_path / run, *settings, "--max-steps", end):
+            settings = (*LOGGED, "--batch-tokens", 60, "--micro-batches", 3, "--max-steps", end)
+            for process in ranks(3, tiny_data, tmp_path / run, *settings):
                 process.code(0)
-    whole, resumed = (
-        checkpoint.load_weights(tmp_path / run / "checkpoints" / "step-00000004") for run in ("whole", "resumed")
-    )
+        weights.append(checkpoint.load_weights(tmp_path / run / "checkpoints" / "step-00000004"))
+    whole, resumed = weights
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
@@ -176,11 +176,7 @@ def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path:
 
 
 def test_a_signal_to_one_process_stops_all(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    started = ranks(2, tiny_data, tmp_path / "run", "--max-steps", 100_000, "--save-every", 50)
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        assert not started[0].ended, started[0].err
-        time.sleep(0.01)
-    started[1].send(signal.SIGTERM)
+    started = ranks(2, tiny_data, tmp_path / "run", poison="asked_to_stop")
     assert [process.code() for process in started] == [128 + signal.SIGTERM] * 2
     assert len(messages(started)) == 1
 

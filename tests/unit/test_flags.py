@@ -134,6 +134,7 @@ def test_values_that_do_not_fit_are_rejected(app: typer.Typer, taken: list[Any],
     code, output = call(app, "anne", "--table", "x", *arguments)
     assert (code, taken) == (2, [])
     assert arguments[0] in output
+    assert call(app, "anne")[0] == 2  # without a table
 
 
 def test_flags_of_groups_make_nested_dataclasses(app: typer.Typer, taken: list[Any]) -> None:
@@ -142,11 +143,6 @@ def test_flags_of_groups_make_nested_dataclasses(app: typer.Typer, taken: list[A
     code, output = call(app, *"anne --table x --degrees 301".split())
     assert (code, len(taken)) == (2, 1)
     assert "--degrees" in output
-
-
-def test_what_is_required_must_be_given(app: typer.Typer, taken: list[Any]) -> None:
-    assert call(app, "anne")[0] == call(app, "--table", "x")[0] == 2
-    assert taken == []
 
 
 def test_help_is_made_from_the_dataclasses(app: typer.Typer) -> None:
