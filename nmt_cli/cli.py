@@ -18,7 +18,7 @@ import typer
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError, near
 from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
-from nmt_cli.streams import safe_streams, silence
+from nmt_cli.streams import safe_streams, say
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
 COMMANDS = {
@@ -98,11 +98,11 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt:
         leave("interrupted", 130)
     except BrokenPipeError:
-        silence(sys.stdout)
+        discard_output()
         sys.exit(141)
     except OSError as error:
         if error.errno == errno.EBADF:
-            silence(sys.stdout)
+            discard_output()
             leave("standard output is closed", 1)
         place = f"{error.filename}: " if error.filename else ""
         advice = "; free some space and run the command again" if error.errno == errno.ENOSPC else ""
@@ -114,33 +114,33 @@ def exit_codes() -> Iterator[None]:
 
 
 def out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """Return whether Python or torch, which is not imported for the former, is out of memory."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError):  # Python's, where there may be no room for torch
         return True
     from nmt_cli.device import is_out_of_memory
 
     return is_out_of_memory(error)
 
 
+def discard_output() -> None:
+    """Send what is left in the buffer of standard output to /dev/null, because Python writes it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def usage_message(error: Any) -> str:
     """Return typer's message in the form of ours, with the flags near an unknown one."""
+    message = error.format_message()
     if hasattr(error, "option_name") and hasattr(error, "possibilities"):
         flags = (name.lstrip("-") for param in error.ctx.command.params for name in param.opts if "." not in name)
         close = near(error.option_name.lstrip("-"), flags)
         message = f"{error.message}. Did you mean --{' or --'.join(close)}?" if close else error.message
-    else:
-        message = error.format_message()
-    if error.ctx and "unexpected extra argument" in message:
-        params = [param for param in error.ctx.command.params if getattr(param, "multiple", False)]
-        for name in [param.opts[0] for param in params if error.ctx.params.get(param.name)][:1]:
-            message += f"; a flag with several values is repeated, as in {name} A {name} B"
+    elif "unexpected extra argument" in message:
+        message += "; a flag with several values is repeated, as in --ref A --ref B"
     called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
     return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"
 
 
 def leave(message: str, code: int) -> None:
-    """Print `message` to stderr and exit with `code`."""
-    print(f"nmt: {message}", file=sys.stderr)
+    say(f"nmt: {message}")
     sys.exit(code)
 
 

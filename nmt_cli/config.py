@@ -34,9 +34,8 @@ DEFAULT_COMPONENTS = {
 ABOUT_RUN = ("data", "imports", "origin")  # the entries of a run's config.json that are not settings
 COMMAND_LINE = ""  # the origin of flags: messages name a preset or a file before a setting, and nothing before a flag
 
-
+# The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the product of three.
 LARGEST_INTEGER = 2**31 - 1
-"""The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the product of three."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,13 @@ def resolve(
 
     Args:
         training: the dataclass of the loop's own settings.
-        flags: settings from the command line; the name of a kind selects a component.
+        flags: settings from the command line. The name of a kind selects a component.
         base: the settings of the checkpoint that the run starts from.
 
     Raises:
         UsageError: a name is unknown or ambiguous, or a value is invalid.
     """
-    layers = layers_of(training, flags, preset=preset, file=file, base=base)
+    layers = layers_of(training, flags, preset, file, base)
     sections = configure(layers, DEFAULT_COMPONENTS, training=training)
     return RunConfig(sections.pop("training"), sections)
 
@@ -83,9 +82,8 @@ def resolve(
 def layers_of(
     training: type[Any],
     flags: Mapping[str, Any],
-    *,
-    preset: str | None = None,
-    file: Path | None = None,
+    preset: str | None,
+    file: Path | None,
     base: Mapping[str, Any] | None = None,
 ) -> dict[str, Mapping[str, Any]]:
     """Return the settings of `resolve` by their origin."""
@@ -105,7 +103,7 @@ def layers_of(
 def configure(
     layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str], **sections: type[Any]
 ) -> dict[str, Any]:
-    """Return an instance of each section's dataclass, and of the selected component's of each kind.
+    """Return an instance of each section's dataclass, and of the dataclass of each selected component.
 
     Args:
         layers: settings by their origin, with which messages begin; later layers override earlier ones. The settings
@@ -163,10 +161,10 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Coll
                 return None
             selected = next(name for name, config in configs.items() if config is classes[kind])
             similar = [known for known, _ in fields(classes[kind]) if known.name in near(field, [known.name])]
+            advice = f"Remove it, or add --{kind} {' or '.join(owners)}"
+            advice += "".join(f". {selected} has {flag(known)}: {known.metadata['help']}" for known in similar)
             raise UsageError(
-                f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}. Remove it, "
-                f"or add --{kind} {' or '.join(owners)}"
-                + "".join(f". {selected} has {flag(known)}: {known.metadata['help']}" for known in similar)
+                f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}. {advice}"
             )
     known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
     raise UsageError(f"{origin}there is no setting called {name!r}. {nearest(field, known or classes)}")
@@ -190,8 +188,6 @@ def file_values(path: Path | None) -> dict[str, Any]:
     """Return the settings of a TOML or JSON file, flat or in sections, such as the config.json of a run."""
     if path is None:
         return {}
-    if path.suffix in (".yaml", ".yml"):
-        raise UsageError(f"{path}: YAML is not supported; use TOML or JSON")
     form = "TOML" if path.suffix == ".toml" else "JSON"
     try:
         check_regular(path, LARGEST_JSON)
@@ -199,10 +195,8 @@ def file_values(path: Path | None) -> dict[str, Any]:
         content = tomllib.loads(text) if form == "TOML" else json.loads(text)
     except DataError as error:
         raise UsageError(str(error)) from error
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read this configuration file: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a {form} file: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as {form}: {error}") from error
     if isinstance(content, Mapping):
         if "schema" in content and "sections" in content:  # a checkpoint's
             content = content["sections"]
@@ -213,8 +207,7 @@ def file_values(path: Path | None) -> dict[str, Any]:
 
 def flatten(content: Any, origin: str) -> dict[str, Any]:
     """Return sections as flat settings: {"model": {"name": "x", "d_ff": 1}} is {"model": "x", "model.d_ff": 1}."""
-    if not isinstance(content, Mapping):
-        raise UsageError(f"{origin}: expected an object of settings by name, found {type(content).__name__}")
+    _check_object(content, origin)
     flat: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
@@ -234,8 +227,7 @@ def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, s
     for name, value in values.items():
         if name not in known:
             raise UsageError(f"{origins[name]}there is no setting called {name!r}. {nearest(name, known)}")
-        shown = flag(known[name]) if "help" in known[name].metadata else name
-        checked[name] = _checked(known[name], hints[name], value, f"{origins[name]}{shown}")
+        checked[name] = _checked(known[name], hints[name], value, origins[name])
     try:
         return cls(**checked)
     except UsageError as error:  # by the dataclass itself, about some of its fields
@@ -245,20 +237,21 @@ def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, s
 
 def restored(cls: type[Any], values: Any, origin: str) -> Any:
     """Return an instance of the dataclass `cls` with the fields `values`, all of one origin."""
-    if not isinstance(values, Mapping):
-        raise UsageError(f"{origin}: expected an object of settings by name, found {type(values).__name__}")
+    _check_object(values, origin)
     return construct(cls, values, dict.fromkeys(values, f"{origin}: "))
+
+
+def _check_object(content: Any, origin: str) -> None:
+    if not isinstance(content, Mapping):
+        raise UsageError(f"{origin}: expected an object of settings by name, found {type(content).__name__}")
 
 
 def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collection[str], source: str) -> Any:
     """Return the dataclass `own` with the fields `names` of `saved`, an instance of the same class.
 
-    Args:
-        chosen: the fields of `own` that the user set.
-        source: the origin of `saved`, for the message.
-
     Raises:
-        UsageError: the user set one of the fields to another value than it has in `saved`.
+        UsageError: the user set one of the fields, one in `chosen`, to another value than it has in `saved`, which is
+            of the origin `source`.
     """
     defaults = type(own)()
     for name in names:
@@ -276,8 +269,7 @@ def check_values(config: Any) -> None:
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         if "title" not in field.metadata:
-            place = flag(field) if "help" in field.metadata else field.name
-            _checked(field, hints[field.name], getattr(config, field.name), place)
+            _checked(field, hints[field.name], getattr(config, field.name), "")
 
 
 def fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
@@ -294,7 +286,8 @@ def flag(field: str | dataclasses.Field[Any]) -> str:
     return "--" + field.replace("_", "-")
 
 
-def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, place: str) -> Any:
+def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, origin: str) -> Any:
+    place = origin + (flag(field) if "help" in field.metadata else field.name)
     value = _typed(hint, value, place)
     choices = field.metadata.get("choices", ())
     minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
@@ -323,11 +316,6 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
         kind = typing.get_origin(wanted) or wanted
         if type(value) is kind or (kind is Path and isinstance(value, Path)):
             return value
-    if isinstance(value, str) and any(typing.get_origin(wanted) is tuple for wanted in accepted):
-        raise UsageError(f"{place} must be a list, such as [{value!r}], not {value!r}")
-    names = [
-        "list" if typing.get_origin(wanted) is tuple else getattr(wanted, "__name__", str(wanted))
-        for wanted in accepted
-        if wanted is not type(None)
-    ]
+    kinds = [typing.get_origin(wanted) or wanted for wanted in accepted if wanted is not type(None)]
+    names = ["list" if kind is tuple else kind.__name__ for kind in kinds]
     raise UsageError(f"{place} must be of type {' or '.join(names)}, not {value!r}")

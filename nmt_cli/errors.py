@@ -62,6 +62,16 @@ def main_rank_reports() -> Iterator[None]:
         raise SystemExit(code) from error
 
 
+def missing_package(user: str, error: ImportError, extra: str = "") -> UsageError:
+    """Return the error that `user`, a flag or command, needs a package that is not installed.
+
+    Args:
+        extra: the extra of nmt-cli that installs it, if there is one.
+    """
+    wanted = f"'nmt-cli[{extra}]'" if extra else error.name
+    return UsageError(f"{user} needs the package {error.name}: pip install {wanted}")
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from nmt_cli import registry
 from nmt_cli.config import COMMAND_LINE, construct, fields, flag
 from nmt_cli.errors import UsageError, main_rank_reports
-from nmt_cli.foreign_flags import instead_of
+from nmt_cli.foreign_flags import FOREIGN_FLAGS
 from nmt_cli.registry import Component
 
 IMPORTS_HELP = "Import a Python module that registers components."
@@ -52,7 +52,7 @@ class Command:
     options: type[Any]  # a dataclass: its fields are the command's own arguments and flags, its docstring is the help
     run: Callable[..., None]
     more_flags: Callable[[Sequence[str]], MoreFlags] | None = None  # of components, by the words of the command line
-    examples: Sequence[str] = ()  # command lines shown at the end of the help
+    examples: Sequence[str] = ()  # at the end of the help
 
 
 class CommandWithSections(TyperCommand):
@@ -82,20 +82,21 @@ class CommandWithSections(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`; say what to use instead of another toolkit's flag, and that a boolean flag takes no value."""
         known = {name: param for param in self.params for name in [*param.opts, *param.secondary_opts]}
+        foreign = FOREIGN_FLAGS.get(str(self.name), {})
         for word, following in () if ctx.resilient_parsing else itertools.pairwise([*args, ""]):
             name = word.partition("=")[0]
             plain = name.lstrip("-").replace("_", "-")
-            advice = f"use --{plain}" if f"--{plain}" in known else instead_of(plain, str(self.name))
-            if name.startswith("-") and name not in known and advice:
-                raise UsageError(f"nmt {self.name} has no {name}; {advice}")
+            instead = f"--{plain}" if f"--{plain}" in known else foreign.get(plain)
+            if name.startswith("-") and name not in known and instead:
+                raise UsageError(f"nmt {self.name} has no {name}; use {instead}")
             if getattr(known.get(word), "is_flag", False) and following.lower() in ("true", "false"):
                 raise UsageError(f"{word} takes no value")
         return super().parse_args(ctx, args)
 
 
-def epilog(command: Command) -> str | None:
+def epilog(command: Command) -> str:
     """Return the end of the command's help."""
-    return "\n  ".join(["\b\nExamples:", *command.examples]) if command.examples else None
+    return "\n  ".join(["\b\nExamples:", *command.examples])
 
 
 def values_of(words: Sequence[str], name: str) -> list[str]:
@@ -174,8 +175,8 @@ def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Paramet
     """Return the flags of the panels, the flags that select components, and the flags of components.
 
     Each field has the flags `--FIELD`, unless the command has one of this name, and `--SECTION.FIELD`. The help shows
-    one of them: the second where several sections have the field. The flags of other components than the selected ones
-    are hidden. They are accepted because a file may select their component; else `config` says who has them.
+    one of them: the second where several sections have the field. The flags of components that are not selected are
+    hidden and accepted, because a file may select their component. `config` refuses them otherwise.
     """
     shown = [Panel(f"{kind} {used.name}", used.config, kind) for kind, used in more.selected.items()]
     others = [Panel("", other.config, kind) for kind in more.selected for other in registry.components(kind)]

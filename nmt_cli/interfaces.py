@@ -71,16 +71,13 @@ class Hypothesis:
 
 @runtime_checkable
 class DecoderState(Protocol):
-    """The state of a model between two decoding steps, for N live hypotheses: W of each of A sentences in turn.
-
-    At first W is 1.
-    """
+    """The state of a model between two decoding steps, for N live hypotheses: W (at first 1) of each of A sentences."""
 
     def select(self, rows: Tensor) -> DecoderState:
         """Return the state of the hypotheses in `rows` [A, W] of N, for A sentences with W hypotheses each.
 
-        Hypotheses may be repeated and left out; those in one row of the matrix are of the same sentence, and no
-        sentence is in two. This state must not be used any more: the new one may share its memory.
+        A hypothesis may be repeated or left out. A row of the matrix is of one sentence, and no sentence has two rows.
+        This state must not be used any more: the new one may share its memory.
         """
 
 
@@ -107,10 +104,7 @@ class Model(Protocol):
     vocabulary_size: int
 
     def decodable(self, dtype: str) -> Decodable:
-        """Return the model for decoding with the weights that it has now; make a new one when they have changed.
-
-        Args:
-            dtype: float32, bfloat16 or int8, for the matrix products.
+        """Return the model for decoding, with the weights that it has now and products in float32, bfloat16 or int8.
 
         Raises:
             UsageError: the model or its device cannot use this `dtype`.
@@ -129,25 +123,20 @@ class Model(Protocol):
 
 def output_bias_of(model: Model) -> Tensor | None:
     """Return the bias [V] of the logits, which a model may have as `output_bias`."""
-    bias: Tensor | None = getattr(model, "output_bias", None)
-    return bias
+    return getattr(model, "output_bias", None)
 
 
 @runtime_checkable
 class ComputesRows(Protocol):
-    """Optional for a model: to be trained on rows of real tokens, without padding."""
+    """Optional for a model: training on rows of real tokens, without padding."""
 
     def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing) -> Tensor:
         """The hidden states [N, d] of the rows of `targets`, those of `decoder_output`; its filler means nothing."""
 
     def packed_layers(self, device: Any, dtype: Any) -> Sequence[Any] | None:
-        """The layers, modules to be compiled, if attention needs no padding either; else None.
+        """The layers, modules to be compiled, if attention on this device needs no padding either; else None.
 
-        Then the packings that the model gets have `starts`.
-
-        Args:
-            device: on which the model is trained.
-            dtype: of the matrix products.
+        Then the packings that the model gets have `starts`. `dtype` is that of the matrix products.
         """
 
 
@@ -166,8 +155,8 @@ class ShowsAttention(Protocol):
     def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
         """Return the weights for one sentence, in evaluation mode: `source` is [1, S], `target_in` [1, T].
 
-        The keys are `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S], those
-        kinds of attention that the model has.
+        The keys are `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S], as far as
+        the model has them.
         """
 
 

@@ -65,54 +65,23 @@ _table3("D_smoothing0.0", "no label smoothing", label_smoothing=0.0)
 _table3("D_smoothing0.2", "more label smoothing", label_smoothing=0.2)
 _table3("E", "learned positions", positions="learned")
 preset(
-    "multi30k",
-    "a small model for Multi30k on a CPU",
-    num_layers=4,
-    d_model=128,
-    d_ff=256,
-    num_heads=4,
-    dropout=0.3,
-    warmup_steps=1000,
-    **MULTI30K,
-)
+    "multi30k", "a small model for Multi30k on a CPU",
+    num_layers=4, d_model=128, d_ff=256, num_heads=4, dropout=0.3, warmup_steps=1000, **MULTI30K,
+)  # fmt: skip
 # Araabi and Monz 2020, Table 2, for 10,000 and for 80,000 pairs of IWSLT14. Their layer dropout (decoder: 0.2, 0.1)
 # and word dropout (0.1, 0.2) are not here. The steps are ours: about 150 and 100 epochs of sentences like theirs.
 preset(
-    "pairs_10k",
-    "for about 10,000 pairs and a vocabulary of 10,000 (Araabi and Monz 2020)",
-    num_layers=5,
-    d_ff=1024,
-    num_heads=2,
-    dropout=0.3,
-    feed_forward_dropout=0.3,
-    label_smoothing=0.5,
-    batch_tokens=4096,
-    max_steps=10_000,
-    save_every="250",
-)
+    "pairs_10k", "for about 10,000 pairs and a vocabulary of 10,000 (Araabi and Monz 2020)",
+    num_layers=5, d_ff=1024, num_heads=2, dropout=0.3, feed_forward_dropout=0.3, label_smoothing=0.5,
+    batch_tokens=4096, max_steps=10_000, save_every="250",
+)  # fmt: skip
 preset(
-    "pairs_100k",
-    "for about 100,000 pairs and a vocabulary of 15,000 (Araabi and Monz 2020)",
-    num_layers=5,
-    num_heads=2,
-    dropout=0.3,
-    label_smoothing=0.4,
-    batch_tokens=8192,
-    max_steps=30_000,
-    save_every="500",
-)
+    "pairs_100k", "for about 100,000 pairs and a vocabulary of 15,000 (Araabi and Monz 2020)",
+    num_layers=5, num_heads=2, dropout=0.3, label_smoothing=0.4,
+    batch_tokens=8192, max_steps=30_000, save_every="500",
+)  # fmt: skip
 preset(
-    "quickstart",
-    "a tiny model for number names on a CPU",
-    num_layers=2,
-    d_model=128,
-    d_ff=256,
-    num_heads=4,
-    warmup_steps=300,
-    learning_rate_scale=0.5,
-    batch_tokens=2048,
-    max_steps=600,
-    save_every="50",
-    validate_every="100",
-    log_every=50,
-)
+    "quickstart", "a tiny model for number names on a CPU",
+    num_layers=2, d_model=128, d_ff=256, num_heads=4, warmup_steps=300, learning_rate_scale=0.5,
+    batch_tokens=2048, max_steps=600, save_every="50", validate_every="100", log_every=50,
+)  # fmt: skip

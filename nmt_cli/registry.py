@@ -15,13 +15,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
-import inspect
 import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt_cli.errors import UsageError, nearest
@@ -79,7 +77,7 @@ def option(
 
 
 def group(title: str, options: type[Any]) -> Any:
-    """Return a dataclass field for an instance of the dataclass `options`, whose flags the help has under `title`."""
+    """Return a dataclass field for an instance of the dataclass `options`: a group of flags with a title."""
     return field(default_factory=options, metadata={"title": title})
 
 
@@ -92,16 +90,13 @@ def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Bui
     """Register the decorated class or function as the component `name`, configured by the dataclass `config`."""
     if kind not in _components:
         raise UsageError(f"there is no kind of component called {kind!r}. {nearest(kind, KINDS)}")
-    if not dataclasses.is_dataclass(config):
-        raise TypeError(f"the configuration of {kind} {name!r} must be a dataclass, not {config!r}")
 
     def add(builder: Builder) -> Builder:
         taken = _components[kind].get(name)
         origin = (builder.__module__, builder.__qualname__)
         if taken is not None and (taken.module, taken.build.__qualname__) != origin:  # a module may be loaded again
-            raise UsageError(
-                f"{kind} {name!r} is registered twice: by {taken.module} and by {builder.__module__}. Rename one."
-            )
+            where = f"by {taken.module} and by {builder.__module__}"
+            raise UsageError(f"{kind} {name!r} is registered twice: {where}. Rename one.")
         _components[kind][name] = Component(kind, name, builder, config, builder.__module__)
         return builder
 
@@ -112,8 +107,8 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     """Import the modules that register components and presets: the package's own, entry points, and `imports`.
 
     Args:
-        homes: the directories of the package to search; `nmt prepare` needs tasks only, and so no torch. The entry
-            points of other kinds than tasks are then left out, too.
+        homes: the directories of the package to search. `nmt prepare` needs tasks only, and so no torch. Then only
+            the entry points of tasks are loaded, too.
 
     Raises:
         UsageError: a module of `imports` or an entry point cannot be imported.
@@ -126,24 +121,17 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     plugins = [entry for group in groups for entry in importlib.metadata.entry_points(group=group)]
     modules = [(f"entry point {entry.name} = {entry.value}", entry.module) for entry in plugins]
     for origin, module in [*modules, *((f"--import {name}", name) for name in imports)]:
-        if not module or module.startswith(".") or "/" in module or module.endswith(".py"):
-            name = Path(module).stem if Path(module).stem.isidentifier() else "my_module"
-            raise UsageError(
-                f"{origin}: not the name of a module. Give its name without .py, and its directory on PYTHONPATH: "
-                f"PYTHONPATH={Path(module).parent} nmt ... --import {name}"
-            )
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UsageError(
-                f"{origin}: cannot import it: {error}. Is it installed, or its directory on PYTHONPATH?"
-            ) from error
         except UsageError:
             raise
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = "" if isinstance(error, SyntaxError) else f" ({place.filename}, line {place.lineno})"
-            raise UsageError(f"{origin}: its import fails: {type(error).__name__}: {error}{where}") from error
+            if isinstance(error, ImportError) or module.startswith("."):
+                advice = "Give the name of a module, without .py, that is installed or in a directory of PYTHONPATH."
+            else:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                advice = f"{type(error).__name__} in {place.filename}, line {place.lineno}"
+            raise UsageError(f"{origin}: cannot import it: {error}. {advice}") from error
 
 
 def components(kind: str) -> list[Component]:
@@ -177,19 +165,6 @@ def component_of(config: Any) -> Component:
 def build(config: Any, **runtime: Any) -> Any:
     """Build the component that `config` configures; `runtime` are values that are known at run time only.
 
-    Errors within the builder are the component's own, and keep their traceback.
-
-    Raises:
-        UsageError: the builder does not take these arguments, or returns nothing.
+    Errors of the builder are the component's own, and keep their traceback.
     """
-    component = component_of(config)
-    origin = f"the {component.kind} {component.name!r} of the module {component.module}"
-    try:
-        inspect.signature(component.build).bind(config, **runtime)
-    except TypeError as error:
-        taken = ", ".join(["config", *(["*", *runtime] if runtime else [])])
-        raise UsageError(f"{origin}: its builder is not a function of ({taken}): {error}") from error
-    built = component.build(config, **runtime)
-    if built is None:
-        raise UsageError(f"{origin}: its builder returned None")
-    return built
+    return component_of(config).build(config, **runtime)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -10,53 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_STREAMS = (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
-"""The modes for reopening closed streams. Writing to a closed standard output is still an error."""
-
 SHOWN = 3  # warnings of each kind
 
 
 @contextlib.contextmanager
 def safe_streams() -> Iterator[None]:
     """Reopen closed standard streams on /dev/null, and ignore write errors on standard error."""
-    for name, mode in _STREAMS:
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, mode)  # the lowest free number, which is the closed stream's
-            setattr(sys, name, os.fdopen(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))
-    with contextlib.redirect_stderr(_IgnoreErrors(sys.stderr)):
+            os.open(os.devnull, os.O_RDONLY)  # gets the free number, which a checkpoint's file would get
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    raw = io.BufferedWriter(_Unfailing(2, "w", closefd=False))
+    wrapped = io.TextIOWrapper(raw, sys.stderr.encoding, errors="backslashreplace", line_buffering=True)
+    with contextlib.redirect_stderr(wrapped):
         yield
 
 
-class _IgnoreErrors:
-    """A text stream that discards its output once writing fails: the reader is gone, or the disk is full."""
+class _Unfailing(io.FileIO):
+    """A file that discards what cannot be written: the reader is gone, or the disk is full."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
+    def write(self, content: Any) -> int:
         try:
-            self._stream.write(text)
+            return super().write(content)
         except OSError:
-            silence(self._stream)
-        return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            silence(self._stream)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def silence(stream: Any) -> None:
-    """Send everything that is still written to `stream` to /dev/null."""
-    with contextlib.suppress(OSError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
-        stream.flush()
+            return len(content)
 
 
 def warn(message: str) -> None:

@@ -208,7 +208,7 @@ def _component_flags(words: Sequence[str]) -> MoreFlags:
     registry.discover(values_of(words, "--import"))
     preset, file = (next(reversed(values_of(words, name)), None) for name in ("--preset", "--config"))
     given = components_in(words, DEFAULT_COMPONENTS)
-    layers = layers_of(TrainingConfig, given, preset=preset, file=Path(file) if file else None)
+    layers = layers_of(TrainingConfig, given, preset, Path(file) if file else None)
     selected = select(layers, DEFAULT_COMPONENTS)
     classes: dict[str, type[Any]] = {
         "training": TrainingConfig,

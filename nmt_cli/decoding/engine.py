@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
-from nmt_cli.errors import UsageError, nearest
+from nmt_cli.errors import UsageError, missing_package, nearest
 from nmt_cli.interfaces import FREE, Hypothesis, Model, Prefix
 from nmt_cli.task import Task
 
@@ -107,5 +107,5 @@ def find(name: str) -> Load:
     try:
         load: Load = entry_points(group=GROUP)[name].load()
     except ModuleNotFoundError as error:
-        raise UsageError(f"--engine {name} needs the package {error.name}: pip install {error.name}") from error
+        raise missing_package(f"--engine {name}", error) from error
     return load

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain, islice
 
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, missing_package
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.task import Task
 
@@ -45,7 +45,7 @@ def splitter(task: Task, language: str | None) -> Split:
     try:
         import sentencex
     except ImportError as error:
-        raise UsageError("--split-sentences needs sentencex: pip install 'nmt-cli[sentences]'") from error
+        raise missing_package("--split-sentences", error, extra="sentences") from error
     from sacremoses.corpus import NonbreakingPrefixes
 
     return partial(_sentences, partial(sentencex.segment, code[1]), frozenset(NonbreakingPrefixes().words(code[1])))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib.metadata
 from types import ModuleType
 
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import missing_package
 
 FORMATS = importlib.metadata.entry_points(group="nmt.formats")
 
@@ -30,5 +30,5 @@ def module_of(to: str) -> ModuleType:
     try:
         module: ModuleType = FORMATS[to].load()
     except ModuleNotFoundError as error:
-        raise UsageError(f"{to} needs the package {error.name}: pip install 'nmt-cli[{to}]'") from error
+        raise missing_package(to, error, extra=to) from error
     return module

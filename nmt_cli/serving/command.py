@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli.commands.translate_options import EngineOptions
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, missing_package
 from nmt_cli.flags import Command
 from nmt_cli.registry import group, option
 from nmt_cli.serving.limits import Limits
@@ -60,7 +60,7 @@ def serve(options: ServeOptions) -> None:
     try:
         from nmt_cli.serving import server
     except ModuleNotFoundError as error:
-        raise UsageError(f"nmt serve needs the package {error.name}: pip install 'nmt-cli[serve]'") from error
+        raise missing_package("nmt serve", error, extra="serve") from error
     from nmt_cli.decoding.workers import translation_workers
 
     translator = options.translator(options.translation, say=say)

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmt_cli import registry
 from nmt_cli.training import optimizer_state
@@ -93,11 +91,11 @@ def test_an_update_that_is_not_finite_is_left_out(toy: Callable[[], Toy]) -> Non
     assert torch.equal(one.weight, other.weight)
 
 
-@given(steps=st.lists(st.integers(1, 10**7), min_size=1, max_size=20), d_model=st.sampled_from([16, 512, 1024]))
 @pytest.mark.parametrize("name", registry.names("schedule"))
-def test_schedules_are_pure_and_positive(name: str, steps: list[int], d_model: int) -> None:
+def test_schedules_are_pure_and_positive(name: str) -> None:
     config = registry.find("schedule", name).config()
-    schedule, another = (registry.build(config, d_model=d_model) for _ in range(2))
+    schedule, another = (registry.build(config, d_model=512) for _ in range(2))
+    steps = [1, 2, 3999, 4000, 4001, 100_000, 10**7]
     rates = [schedule(step) for step in steps]
     assert all(rate > 0 and math.isfinite(rate) for rate in rates)
     assert [schedule(step) for step in reversed(steps)] == rates[::-1]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_run
 
 from nmt_cli.commands.verify_resume import contents
 
@@ -23,11 +24,8 @@ LONG = os.environ.get("NMT_FAULTS") == "long"
 PATIENCE = 300.0
 """Seconds for one command; it takes one or two on a machine that has nothing else to do."""
 
-TINY = (
-    "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 500 --micro-batches 4 --warmup-steps 20 "
-    "--max-steps 12 --save-every 2 --validate-every 4 --log-every 3 --keep-last 3 --device cpu "
-    "--sustained-tflops 1 --peak-tflops 1"
-).split()
+# Of 12 steps each second is saved and each third validated.
+TINY = tiny_run.flags(micro_batches=4, save_every=2, validate_every=3, log_every=5, keep_last=3)
 
 
 @dataclass
@@ -120,12 +118,16 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 def whole(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
     run = tmp_path_factory.mktemp("whole") / "run"
-    began = time.monotonic()
     started = forks.train(tiny_data, run, watched=str(run))
     started.code(0)
-    (run.parent / "seconds").write_text(str(time.monotonic() - began))
     (run.parent / "changes").write_text(str(started.changes))
     return run
+
+
+@pytest.fixture(scope="session")
+def changes(whole: Path) -> int:
+    """The number of changes of files in an undisturbed run."""
+    return int((whole.parent / "changes").read_text())
 
 
 @pytest.fixture(scope="session")

@@ -71,29 +71,25 @@ def at_backward(number: int, act: Callable[[], None]) -> None:
 
 
 def asked_to_stop() -> None:
-    """Send SIGTERM in the middle of step STOP_AT."""
+    """Send the signal STOP_BY in the middle of step STOP_AT."""
     from nmt_cli.training.trainer import Trainer
 
     original: Any = Trainer.accumulate
 
     def accumulate(self: Trainer, share: Any, step: int) -> Any:
         if step == int(os.environ["STOP_AT"]):
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), int(os.environ["STOP_BY"]))
         return original(self, share, step)
 
     Trainer.accumulate = accumulate  # type: ignore[method-assign]
 
 
-def without_reader() -> None:
-    """Standard error is a pipe whose reader has closed it."""
+def with_nohup_and_without_reader() -> None:
+    """Ignore SIGHUP, as nohup does, and write standard error into a pipe that its reader has closed."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     reader, writer = os.pipe()
     os.close(reader)
     os.dup2(writer, 2)
-
-
-def with_nohup() -> None:
-    """Ignore SIGHUP, as nohup does."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def no_gpu_memory() -> None:

@@ -52,7 +52,7 @@ class Place:
         ]
 
     def needed(self, command: str) -> list[Any]:
-        """Words with which the command ends well."""
+        """Words with which a command ends well."""
         small = "--batch-tokens 300 --d-model 16 --d-ff 16 --num-layers 1 --sustained-tflops 1 --peak-tflops 1"
         return {
             "prepare": ["--train", self.folder / "text", *"--source-lang en --target-lang de --vocab-size 40".split()],

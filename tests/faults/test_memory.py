@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_run
 import torch
 
-from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train import train
-from nmt_cli.commands.train_setup import TrainOptions
+from nmt_cli import checkpoint
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Batch
 from nmt_cli.training import memory
@@ -21,30 +21,15 @@ from nmt_cli.training.gradients import Gradients
 def test_out_of_memory(
     forks: Any, tiny_data: Path, whole: Path, tmp_path: Path, check_same: Callable[..., None]
 ) -> None:
-    run = tmp_path / "run"
-    started = forks.train(tiny_data, run, poison="no_gpu_memory")
+    started = forks.train(tiny_data, tmp_path / "run", poison="no_gpu_memory")
     started.code(1)
     assert "out of memory" in started.err
     assert "--micro-batches 8" in started.err
-    forks.train(tiny_data, run).code(0)
-    check_same("out of memory", whole, run)
+    forks.train(tiny_data, tmp_path / "run").code(0)
+    check_same("out of memory", whole, tmp_path / "run")
 
 
-@pytest.fixture(autouse=True)
-def _components() -> None:
-    registry.discover()
-
-
-SMALL: dict[str, Any] = {
-    "num_layers": 1,
-    "d_model": 16,
-    "d_ff": 32,
-    "num_heads": 2,
-    "batch_tokens": 500,
-    "max_steps": 2,
-    "save_every": 2,
-    "device": "cpu",
-}
+run = partial(tiny_run.run, micro_batches=None, max_steps=2, save_every=2)
 
 
 @pytest.fixture
@@ -63,10 +48,10 @@ def test_the_trial_runs_the_largest_micro_batch_and_changes_nothing(
         sizes.append(batch.source.numel() + batch.target_in.numel())
         return add(self, batch, *more, **values)
 
-    train(TrainOptions(tiny_data, tmp_path / "without"), SMALL)
+    run(tiny_data, tmp_path / "without")
     request.getfixturevalue("_trial")
     monkeypatch.setattr(Gradients, "add", watched)
-    train(TrainOptions(tiny_data, tmp_path / "with"), SMALL)
+    run(tiny_data, tmp_path / "with")
     assert len(sizes) == 2 + 2  # two trials, two steps of one micro-batch
     assert sizes[0] == max(sizes)
     assert same_weights(tmp_path / "without", tmp_path / "with")
@@ -95,10 +80,10 @@ def test_micro_batches_double_until_they_fit_and_a_resumed_run_has_as_many(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Gradients, "add", full_above(200))
-        train(TrainOptions(tiny_data, tmp_path / "run"), SMALL)
+        run(tiny_data, tmp_path / "run")
     assert "4 an update" in capsys.readouterr().err
-    train(TrainOptions(tiny_data, tmp_path / "run"), SMALL | {"max_steps": 4})
-    train(TrainOptions(tiny_data, tmp_path / "four"), SMALL | {"max_steps": 4, "micro_batches": 4})
+    run(tiny_data, tmp_path / "run", max_steps=4)
+    run(tiny_data, tmp_path / "four", max_steps=4, micro_batches=4)
     assert same_weights(tmp_path / "run", tmp_path / "four")
 
 
@@ -109,7 +94,7 @@ def test_too_little_memory_is_found_before_the_first_step(
 ) -> None:
     monkeypatch.setattr(Gradients, "add", full_above(limit))
     with pytest.raises(TrainingError, match=f"out of memory on a micro-batch.*{message}"):
-        train(TrainOptions(tiny_data, tmp_path / "run"), SMALL | ({"micro_batches": given} if given else {}))
+        run(tiny_data, tmp_path / "run", micro_batches=given)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
@@ -120,7 +105,7 @@ def test_a_model_that_is_too_large(tiny_data: Path, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(torch, "empty_like", failing)
     with pytest.raises(TrainingError, match="the optimizer's state do not fit into this GPU; choose a smaller model"):
-        train(TrainOptions(tiny_data, tmp_path / "run"), SMALL)
+        run(tiny_data, tmp_path / "run")
 
 
 @pytest.mark.usefixtures("_trial")
@@ -132,4 +117,4 @@ def test_layers_that_cannot_be_compiled(tiny_data: Path, tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Gradients, "add", failing)
     with pytest.raises(TrainingError, match="cannot be compiled: Failed to find C compiler; --no-compile trains"):
-        train(TrainOptions(tiny_data, tmp_path / "run"), SMALL)
+        run(tiny_data, tmp_path / "run")

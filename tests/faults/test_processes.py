@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,8 @@ def ranks(forks: Any) -> Iterator[Callable[..., list[Any]]]:
         started = []
         for rank in range(size):
             place = {**shared, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
-            order: dict[str, Any] = {"environment": {name: str(value) for name, value in place.items()}}
+            stop = {"STOP_AT": 3, "STOP_BY": int(signal.SIGTERM)}  # for asked_to_stop
+            order: dict[str, Any] = {"environment": {name: str(value) for name, value in (place | stop).items()}}
             if poison and rank == poisoned:
                 order["poison"] = poison
             started.append(forks.train(data, run, *more, **order))
@@ -79,14 +79,14 @@ def test_the_number_of_processes_may_change(
 
 def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     """Three numbers have two sums: the order must be the same in a process that has just started."""
-    settings = (*LOGGED, "--batch-tokens", 60, "--micro-batches", 3)
+    weights = []
     for run, ends in (("whole", (4,)), ("resumed", (2, 4))):
         for end in ends:
-            for process in ranks(3, tiny_data, tmp_path / run, *settings, "--max-steps", end):
+            settings = (*LOGGED, "--batch-tokens", 60, "--micro-batches", 3, "--max-steps", end)
+            for process in ranks(3, tiny_data, tmp_path / run, *settings):
                 process.code(0)
-    whole, resumed = (
-        checkpoint.load_weights(tmp_path / run / "checkpoints" / "step-00000004") for run in ("whole", "resumed")
-    )
+        weights.append(checkpoint.load_weights(tmp_path / run / "checkpoints" / "step-00000004"))
+    whole, resumed = weights
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
@@ -99,7 +99,7 @@ def test_frozen_parameters_and_the_best_are_those_of_one_process(
     for process in ranks(2, tiny_data, tmp_path / "two", *settings):
         process.code(0)
     one, two = figures(tmp_path / "one"), figures(tmp_path / "two")
-    assert [line["step"] for line in two] == list(range(1, 9))
+    assert [line["step"] for line in two] == list(range(1, 7))
     for found, expected in zip(two, one, strict=True):
         assert found == pytest.approx(expected, rel=1e-4)
 
@@ -164,8 +164,6 @@ def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path:
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     for run, more, data, code in (
         (tmp_path / "mine", (), tiny_data, 2),  # only rank 0 looks there
-        (tmp_path / "run", (), tmp_path / "absent", 1),
-        (tmp_path / "run", ("--preset", "bse"), tiny_data, 2),
         (tmp_path / "run", ("--no-such-flag",), tiny_data, 2),
     ):
         started = ranks(2, data, run, *more)
@@ -178,42 +176,19 @@ def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path:
 
 
 def test_a_signal_to_one_process_stops_all(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    started = ranks(2, tiny_data, tmp_path / "run", "--max-steps", 100_000, "--save-every", 50)
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        assert not started[0].ended, started[0].err
-        time.sleep(0.01)
-    started[1].send(signal.SIGTERM)
+    started = ranks(2, tiny_data, tmp_path / "run", poison="asked_to_stop")
     assert [process.code() for process in started] == [128 + signal.SIGTERM] * 2
     assert len(messages(started)) == 1
 
 
-def torchrun(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, arguments)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )
-
-
 def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 1".split()
     arguments = ("train", tiny_data, "--out", tmp_path / "run", *forks.tiny, *LOGGED, "--max-steps", 8)
-    process = torchrun("--max-restarts", 1, HERE / "rank.py", "dies_once", *arguments)
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert err.count("nmt: ") <= 1  # torchrun may end the other rank before its message
-    assert "resuming from" in err
+    command = [sys.executable, *launcher, HERE / "rank.py", "dies_once", *arguments]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("nmt: ") <= 1  # torchrun may end the other rank before its message
+    assert "resuming from" in done.stderr
     assert [line["step"] for line in figures(tmp_path / "run")] == list(range(1, 9))
-
-
-@only_long
-def test_torchrun_passes_on_a_signal(forks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    arguments = ("train", tiny_data, "--out", tmp_path / "run", *forks.tiny, *LOGGED, "--max-steps", 100_000)
-    process = torchrun("-m", "nmt_cli", *arguments)
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.terminate()
-    _, err = process.communicate(timeout=300)
-    assert err.count("nmt: ") == 1, err

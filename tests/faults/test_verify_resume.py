@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tiny_run
 
-SMALL = (
-    "--num-layers 1 --d-model 16 --d-ff 32 --num-heads 2 --batch-tokens 500 --warmup-steps 20 --device cpu "
-    "--sustained-tflops 1 --peak-tflops 1"
-).split()
+from nmt_cli import registry
+
+Nmt = Callable[..., tuple[int, str, str]]
 
 FORGETFUL = '''
 """An optimizer whose behaviour depends on what no checkpoint holds: how many steps this process has made."""
@@ -38,24 +37,20 @@ class Forgetful(torch.optim.SGD):
 '''
 
 
-def verify(data: Path, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nmt_cli", "train", str(data), "--out", str(folder / "run"), *SMALL, *more]
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    return subprocess.run([*command, "--verify-resume"], capture_output=True, text=True, env=environment, timeout=500)
-
-
-def test_a_run_that_resumes_exactly(tiny_data: Path, tmp_path: Path) -> None:
-    done = verify(tiny_data, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("verified: ")
+def test_a_run_that_resumes_exactly(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
+    code, out, err = nmt("train", tiny_data, "--out", tmp_path / "run", *tiny_run.flags(), "--verify-resume")
+    assert code == 0, err
+    assert out.startswith("verified: ")
     assert list(tmp_path.iterdir()) == []  # nothing is kept
 
 
 @pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
-def test_a_run_that_does_not(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_that_does_not(nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.discover()
+    monkeypatch.setattr(registry, "_components", {kind: dict(own) for kind, own in registry._components.items()})
     (tmp_path / "forgetful.py").write_text(FORGETFUL)
-    done = verify(tiny_data, tmp_path, "--import", "forgetful", "--optimizer", "forgetful")
-    assert done.returncode == 1
-    assert "differs from an uninterrupted one in checkpoints/" in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    own = ("--import", "forgetful", "--optimizer", "forgetful", "--verify-resume")
+    code, _, err = nmt("train", tiny_data, "--out", tmp_path / "run", *tiny_run.flags(), *own)
+    assert (code, "differs from an uninterrupted one in checkpoints/" in err) == (1, True)

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from annexes import ANNEXES, copy_without
 from number_names import write_corpus
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
@@ -43,18 +45,36 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def data(nmt: Nmt, prepare: Callable[..., Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, prepared."""
-    return prepare(nmt, corpus, tmp_path_factory.mktemp("prepared") / "data")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Nmt:
+    """The core alone: the package without any annex."""
+    place = copy_without(ANNEXES, tmp_path_factory.mktemp("core"))
+    return partial(run_nmt, PYTHONPATH=str(place), PYTHONSAFEPATH="1")
 
 
 @pytest.fixture(scope="session")
-def prepare() -> Callable[[Nmt, Path, Path], Path]:
-    """Prepares `corpus` as `folder`."""
+def data(core: Nmt, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, prepared."""
+    folder = tmp_path_factory.mktemp("prepared") / "data"
+    splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", corpus / split)]
+    core("prepare", "--source-lang", "en", "--target-lang", "de", *splits, "--vocab-size", 120, "--out", folder)
+    return folder
 
-    def run(nmt: Nmt, corpus: Path, folder: Path) -> Path:
-        splits = [part for split in ("train", "valid", "test") for part in (f"--{split}", corpus / split)]
-        nmt("prepare", "--source-lang", "en", "--target-lang", "de", *splits, "--vocab-size", 120, "--out", folder)
-        return folder
 
-    return run
+TRAINING = (
+    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 2 --warmup-steps 100 --learning-rate-scale 0.5 "
+    "--batch-tokens 1024 --max-steps 400 --save-every 50 --keep-last 5 --seed 1"
+).split()
+"""A model that learns number names in seconds."""
+
+
+@pytest.fixture(scope="session")
+def training(core: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A finished run, what its training wrote to standard error, and what the same command writes after it."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    first, again = (core("train", data, *TRAINING, "--out", run, PYTHONPROFILEIMPORTTIME="1").stderr for _ in range(2))
+    return run, first, again
+
+
+@pytest.fixture(scope="session")
+def run(training: tuple[Path, str, str]) -> Path:
+    return training[0]

@@ -1,4 +1,4 @@
-"""Components in files of the user: the examples of docs/adding-a-component.md, and a part of the model."""
+"""Components in files of the user: the examples of docs/adding-a-component.md."""
 
 from __future__ import annotations
 
@@ -15,18 +15,6 @@ Nmt = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "adding-a-component.md"
 SMALL = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 512 --max-steps 2 --save-every 1".split()
-KERNEL = """
-from dataclasses import dataclass
-from nmt_cli.registry import build, find, option, register
-
-@dataclass(frozen=True)
-class SharpConfig:
-    sharpness: float = option(1.0, "Not used.")
-
-@register("attention", "sharp", SharpConfig)
-def sharp(config, **runtime):
-    return build(find("attention", "full").config(), **runtime)
-"""
 
 
 def save_example(name: str, folder: Path) -> None:
@@ -58,21 +46,9 @@ def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(nmt: Nmt, 
     assert translated.stdout.count("\n") == 2
 
 
-def test_own_components_train_average_and_translate(nmt: Nmt, data: Path, tmp_path: Path) -> None:
+def test_an_optimizer_in_one_file_brings_its_flags(nmt: Nmt, data: Path, tmp_path: Path) -> None:
     save_example("momentum.py", tmp_path)
-    (tmp_path / "sharp_kernel.py").write_text(KERNEL, encoding="utf-8")
-    run, place = tmp_path / "run", {"PYTHONPATH": str(tmp_path)}
-
-    imports = ("--import", "momentum", "--import=sharp_kernel")
-    chosen = ("--optimizer", "momentum", "--momentum", "0.95", "--attention", "sharp", "--attention.sharpness", "2")
-    nmt("train", data, *SMALL, *imports, *chosen, "--out", run, **place)
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    chosen = ("--import", "momentum", "--optimizer", "momentum", "--momentum", "0.95")
+    nmt("train", data, *SMALL, *chosen, "--out", tmp_path / "run", PYTHONPATH=str(tmp_path))
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert config["optimizer"] == {"name": "momentum", "momentum": 0.95, "nesterov": False}
-    assert config["attention"] == {"name": "sharp", "sharpness": 2.0}
-
-    # The optimizer is needed to train only.
-    nmt("average", run, "--last", 2, "--out", run / "averaged", "--import", "sharp_kernel", **place)
-    translated = nmt("translate", run / "averaged", "--import", "sharp_kernel", stdin="forty-two\n", **place)
-    assert translated.stdout.count("\n") == 1
-    refused = nmt("translate", run / "averaged", stdin="forty-two\n", code=1)
-    assert "--import sharp_kernel" in refused.stderr

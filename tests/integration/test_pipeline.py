@@ -7,7 +7,6 @@ import math
 import re
 import subprocess
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,47 +15,21 @@ from number_names import name
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 
-TINY = (
-    "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 2 "
-    "--warmup-steps 100 --learning-rate-scale 0.5 --batch-tokens 1024"
-).split()
-"""A model that learns number names in seconds."""
-
 COMPILER = "torch._dynamo"
 """PyTorch's compiler, whose import takes more than a second. With PYTHONPROFILEIMPORTTIME, Python lists the imports."""
 
 
 @pytest.fixture(scope="module")
-def nmt(nmt: Nmt, tmp_path_factory: pytest.TempPathFactory) -> Nmt:
-    """The core alone: the package without any annex."""
-    core = copy_without(ANNEXES, tmp_path_factory.mktemp("core"))
-    return partial(nmt, PYTHONPATH=str(core), PYTHONSAFEPATH="1")
-
-
-@pytest.fixture(scope="module")
-def data(nmt: Nmt, prepare: Callable[..., Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(nmt, corpus, tmp_path_factory.mktemp("prepared") / "data")
-
-
-@pytest.fixture(scope="module")
-def run(nmt: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished training run."""
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    nmt("train", data, *TINY, "--max-steps", 400, "--save-every", 50, "--keep-last", 5, "--seed", 1, "--out", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def averaged(nmt: Nmt, run: Path) -> Path:
-    nmt("average", run, "--last", 4, "--out", run / "averaged")
+def averaged(core: Nmt, run: Path) -> Path:
+    core("average", run, "--last", 4, "--out", run / "averaged")
     return run / "averaged"
 
 
 @pytest.fixture(scope="module")
-def hypotheses(nmt: Nmt, averaged: Path, corpus: Path) -> Path:
+def hypotheses(core: Nmt, averaged: Path, corpus: Path) -> Path:
     path = averaged.parent / "hypotheses"
     source = (corpus / "test.en").read_text(encoding="utf-8")
-    path.write_text(nmt("translate", averaged, "--beam", 4, "--alpha", 0.6, stdin=source).stdout, encoding="utf-8")
+    path.write_text(core("translate", averaged, "--beam", 4, "--alpha", 0.6, stdin=source).stdout, encoding="utf-8")
     return path
 
 
@@ -70,19 +43,19 @@ def test_unseen_numbers_are_translated(corpus: Path, hypotheses: Path) -> None:
     assert sum(h == r for h, r in zip(output, reference, strict=True)) >= 180
 
 
-def test_score_reports_what_the_files_say(nmt: Nmt, corpus: Path, hypotheses: Path) -> None:
+def test_score_reports_what_the_files_say(core: Nmt, corpus: Path, hypotheses: Path) -> None:
     metrics = ("--metric", "sacrebleu-char", "--metric", "chrf", "--json")
-    scores = json.loads(nmt("score", hypotheses, "--ref", corpus / "test.de", *metrics).stdout)["scores"]
+    scores = json.loads(core("score", hypotheses, "--ref", corpus / "test.de", *metrics).stdout)["scores"]
     assert [score["metric"] for score in scores] == ["sacrebleu-char", "chrf"]
     assert all(95 < score["score"] <= 100 and score["signature"] for score in scores)
-    perfect = json.loads(nmt("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout)["scores"]
+    perfect = json.loads(core("score", corpus / "test.de", "--ref", corpus / "test.de", *metrics).stdout)["scores"]
     assert [score["score"] for score in perfect] == [100, 100]
 
 
-def test_the_perplexity_of_the_validation_text_is_that_of_training(nmt: Nmt, run: Path, corpus: Path) -> None:
+def test_the_perplexity_of_the_validation_text_is_that_of_training(core: Nmt, run: Path, corpus: Path) -> None:
     records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
     expected = min(record.get("validation_perplexity", math.inf) for record in records)
-    done = nmt("score-targets", run / "best", "--input", corpus / "valid.en", "--target", corpus / "valid.de")
+    done = core("score-targets", run / "best", "--input", corpus / "valid.en", "--target", corpus / "valid.de")
     found = re.search(r"^perplexity (\S+) on ", done.stderr, re.MULTILINE)
     assert found is not None
     assert float(found[1]) == pytest.approx(expected, abs=1e-3)
@@ -92,16 +65,15 @@ def test_metrics_file_follows_the_contract(run: Path) -> None:
     records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
     assert all({"step", "loss", "lr", "target_tokens_per_second"} <= record.keys() for record in records)
     assert records[-1]["step"] == 400
-    assert records[-1]["loss"] < records[0]["loss"]
     assert any(record.get("validation_perplexity", 99.0) < 1.5 for record in records)
 
 
-def test_checkpoints_hold_all_that_is_needed(nmt: Nmt, averaged: Path, tmp_path: Path) -> None:
+def test_checkpoints_hold_all_that_is_needed(core: Nmt, averaged: Path, tmp_path: Path) -> None:
     """Moved elsewhere, without data and run, a checkpoint still translates."""
     moved = tmp_path / "moved"
     averaged.rename(moved)
     try:
-        done = nmt("translate", moved, stdin=f"{name(42, 'en')}\n", PYTHONPROFILEIMPORTTIME="1")
+        done = core("translate", moved, stdin=f"{name(42, 'en')}\n", PYTHONPROFILEIMPORTTIME="1")
     finally:
         moved.rename(averaged)
     assert done.stdout == f"{name(42, 'de')}\n"
@@ -110,9 +82,9 @@ def test_checkpoints_hold_all_that_is_needed(nmt: Nmt, averaged: Path, tmp_path:
 
 
 @pytest.mark.parametrize("annex", ANNEXES)
-def test_each_annex_can_be_taken_away(nmt: Nmt, annex: str, averaged: Path, tmp_path: Path) -> None:
+def test_each_annex_can_be_taken_away(core: Nmt, annex: str, averaged: Path, tmp_path: Path) -> None:
     rest = copy_without([annex], tmp_path)
-    done = nmt("translate", averaged, stdin=f"{name(42, 'en')}\n", PYTHONPATH=str(rest))
+    done = core("translate", averaged, stdin=f"{name(42, 'en')}\n", PYTHONPATH=str(rest))
     assert done.stdout == f"{name(42, 'de')}\n"
 
 
@@ -123,26 +95,7 @@ def test_python_gives_what_the_command_gives(averaged: Path, corpus: Path, hypot
     assert nmt_cli.load(averaged).translate(sentences) == lines(hypotheses)[:40]
 
 
-def test_dry_run_counts_the_parameters_that_the_checkpoint_holds(nmt: Nmt, data: Path, averaged: Path) -> None:
-    from safetensors.numpy import load_file
-
-    counted = json.loads(nmt("train", data, *TINY, "--dry-run", "--json").stdout)["parameters"]
-    assert counted == sum(tensor.size for tensor in load_file(averaged / "model.safetensors").values())
-
-
-def weights(checkpoint: Path) -> bytes:
-    return (checkpoint / "model.safetensors").read_bytes()
-
-
-def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(nmt: Nmt, data: Path, tmp_path: Path) -> None:
-    flags = [*TINY, "--save-every", "15", "--seed", "3"]
-    whole = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "whole", PYTHONPROFILEIMPORTTIME="1")
-    assert COMPILER not in whole.stderr
-    nmt("train", data, *flags, "--max-steps", 15, "--out", tmp_path / "halves")
-    again = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "halves")
-    assert "step 15" in again.stderr
-    last = "checkpoints/step-00000030"
-    assert weights(tmp_path / "whole" / last) == weights(tmp_path / "halves" / last)
-    assert weights(tmp_path / "whole" / last) != weights(tmp_path / "whole" / "checkpoints/step-00000015")
-    done = nmt("train", data, *flags, "--max-steps", 30, "--out", tmp_path / "halves")
-    assert "already finished at step 30" in done.stderr
+def test_a_run_needs_no_compiler_and_ends_once(training: tuple[Path, str, str]) -> None:
+    _, first, again = training
+    assert COMPILER not in first
+    assert "already finished at step 400" in again

@@ -94,12 +94,8 @@ def serving(checkpoint: Path, *flags: object) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(nmt: Nmt, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has begun to learn number names: its outputs depend on its inputs."""
-    run = tmp_path_factory.mktemp("runs") / "run"
-    model = "--num-layers 1 --d-model 64 --d-ff 128 --num-heads 2 --warmup-steps 100 --learning-rate-scale 0.5".split()
-    nmt("train", data, *model, "--batch-tokens", 1024, "--max-steps", 100, "--seed", 1, "--out", run)
-    return run / "checkpoints" / "step-00000100"
+def checkpoint(run: Path) -> Path:
+    return run / "checkpoints" / "step-00000400"
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +120,11 @@ def test_another_engine(nmt: Nmt, checkpoint: Path, corpus: Path, tmp_path: Path
 
 def check_answers(nmt: Nmt, server: Server, corpus: Path, *flags: object) -> None:
     """Fail unless clients that ask at the same time get what `nmt translate` with these flags gives."""
-    texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:120]
+    texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:40]
     source = "".join(f"{text}\n" for text in texts)
     rows = nmt("translate", *flags, "--scores", stdin=source).stdout.splitlines()
     expected = [(text, float(score)) for score, text in (row.split("\t") for row in rows)]
-    assert len(set(expected)) > 100
+    assert len(set(expected)) > 30
     with ThreadPoolExecutor(8) as clients:
         batch = clients.submit(server.post, "/translate/batch", {"texts": texts})
         answers = list(clients.map(lambda text: server.post("/translate", {"text": text}), texts))
@@ -159,14 +155,13 @@ def test_a_second_signal_ends_at_once(checkpoint: Path) -> None:
         assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("request_", [("POST", "/translate", '{"text": "forty-two"}'), ("GET", "/health")])
-def test_the_server_ends_with_its_workers(checkpoint: Path, request_: tuple[str, ...]) -> None:
+def test_the_server_ends_with_its_workers(checkpoint: Path) -> None:
     """At the first request after the death was noticed, which happens in another thread."""
     with serving(checkpoint, "--workers", 2) as server:
         assert server.ask("GET", "/health") == (200, {"status": "ok"})
         server.kill_workers()
         deadline = time.monotonic() + 120
-        while (answer := server.ask(*request_))[0] == 200 and time.monotonic() < deadline:
+        while (answer := server.post("/translate", {"text": "x"}))[0] == 200 and time.monotonic() < deadline:
             pass
         assert (answer[0], list(answer[1])) == (500, ["error"])
         code, err = server.end()

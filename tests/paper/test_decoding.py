@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
-from nmt_cli.decoding.beam_search import beam_search, length_penalty
+from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.options import SearchSettings
-from nmt_cli.interfaces import EOS
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
@@ -28,30 +26,6 @@ def test_length_penalty(length: int, alpha: float) -> None:
 def test_output_limit_is_input_plus_50() -> None:
     task = TranslationTask(TranslationConfig())
     assert [task.max_length(n) for n in (1, 10, 200)] == [51, 60, 250]
-
-
-class Endless:
-    """A model that never predicts EOS."""
-
-    vocabulary_size = 8
-
-    def start(self, source: Tensor) -> Endless:
-        return self
-
-    def select(self, rows: Tensor) -> Endless:
-        return self
-
-    def step(self, tokens: Tensor, state: Endless) -> tuple[Tensor, Endless]:
-        logits = torch.zeros(len(tokens), 8)
-        logits[:, EOS] = -1000.0
-        return logits.log_softmax(-1), self
-
-
-def test_no_output_is_longer_than_its_limit() -> None:
-    task = TranslationTask(TranslationConfig())
-    source = torch.tensor([[4, 5, 6, EOS], [4, EOS, 0, 0]])
-    found = beam_search(Endless(), source, [task.max_length(3), task.max_length(1)], SearchSettings(beam=2))
-    assert [len(best[0].tokens) for best in found] == [53, 51]
 
 
 def test_parsing_s_beam_alpha_and_limit() -> None:

@@ -7,21 +7,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothingConfig, smoothed_cross_entropy
+from nmt_cli.criteria.label_smoothed_cross_entropy import smoothed_cross_entropy
 
 V, d, TOKENS = 11, 6, 9
-
-
-def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states, output weights and targets."""
-    random = torch.Generator().manual_seed(seed)
-    hidden = torch.randn(TOKENS, d, generator=random, requires_grad=True)
-    weight = torch.randn(V, d, generator=random, requires_grad=True)
-    return hidden, weight, torch.randint(0, V, (TOKENS,), generator=random)
 
 
 def smoothed(targets: Tensor, epsilon: float) -> Tensor:
@@ -29,11 +19,13 @@ def smoothed(targets: Tensor, epsilon: float) -> Tensor:
     return (1 - epsilon) * F.one_hot(targets, V).double() + epsilon / V
 
 
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.0, 0.1, 0.2, 0.5]))
-def test_loss_is_the_kl_divergence_plus_the_entropy_of_q(seed: int, epsilon: float) -> None:
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
+def test_loss_is_the_kl_divergence_plus_the_entropy_of_q(epsilon: float) -> None:
     """The entropy is constant: gradients are those of the divergence."""
-    hidden, weight, targets = drawn(seed)
+    random = torch.Generator().manual_seed(1)
+    hidden = torch.randn(TOKENS, d, generator=random, requires_grad=True)
+    weight = torch.randn(V, d, generator=random, requires_grad=True)
+    targets = torch.randint(0, V, (TOKENS,), generator=random)
     total, nll = smoothed_cross_entropy(hidden, weight, targets, epsilon)
     log_p = (hidden @ weight.T).double().log_softmax(-1)
     q = smoothed(targets, epsilon)
@@ -55,7 +47,3 @@ def test_the_loss_of_a_perfect_model_is_the_entropy_of_q() -> None:
     entropy = -share * math.log(share) - (V - 1) * rest * math.log(rest)
     assert total.item() == pytest.approx(entropy, rel=1e-6)
     assert nll.item() == pytest.approx(-math.log(share), rel=1e-6)
-
-
-def test_epsilon() -> None:
-    assert LabelSmoothingConfig().label_smoothing == 0.1

@@ -6,8 +6,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmt_cli.config import resolve
 from nmt_cli.optim.adam import AdamConfig, adam
@@ -37,11 +35,8 @@ def test_adam_is_kingma_and_bas() -> None:
         assert weight.item() == pytest.approx(theta, rel=1e-6)
 
 
-@given(
-    step=st.integers(1, 300_000),
-    d_model=st.sampled_from([256, 512, 1024]),
-    warmup=st.sampled_from([1, 400, 4000, 16000]),
-)
+@pytest.mark.parametrize("step", [1, 2, 399, 400, 401, 4000, 4001, 300_000])
+@pytest.mark.parametrize(("d_model", "warmup"), [(512, 4000), (1024, 400), (256, 1)])
 def test_equation_3(step: int, d_model: int, warmup: int) -> None:
     schedule = InverseSqrt(InverseSqrtConfig(warmup_steps=warmup), d_model=d_model)
     expected = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)

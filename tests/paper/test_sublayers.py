@@ -47,17 +47,6 @@ def test_base_model_is_post_norm_without_a_final_norm(transformer: Callable[...,
     assert len(norms) == 3 * 2 + 3 * 3  # one around each sub-layer
 
 
-def test_every_sublayer_keeps_the_width(transformer: Callable[..., Any]) -> None:
-    """Section 3.1: all sub-layers and the embeddings give outputs of dimension d_model."""
-    model = transformer(d_k=3, d_v=5)
-    widths = []
-    for module in model.modules():
-        if isinstance(module, (MultiHeadAttention, FeedForward)):
-            module.register_forward_hook(lambda m, i, out: widths.append(out.size(-1)))
-    model(SOURCE, TARGET)
-    assert widths == [16] * (2 * 2 + 2 * 3)
-
-
 class Watch:
     """The tensors that enter dropout, and those that leave a sub-layer or enter a stack, in one training pass."""
 
@@ -98,19 +87,3 @@ def test_dropout_comes_before_the_sum_and_the_norm() -> None:
     for row, mask in zip(changed[0], kept[0], strict=True):
         torch.testing.assert_close(row, F.layer_norm(x[0, 0] + 2000.0 * mask, (64,)))
     assert 0.3 < kept.float().mean() < 0.7
-
-
-def test_without_training_there_is_no_dropout(transformer: Callable[..., Any]) -> None:
-    model = transformer(dropout=0.5)
-    model.eval()
-    assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
-    model.train()
-    assert not torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
-
-
-def test_base_model() -> None:
-    """Sections 3.1, 3.2.2, 3.3 and 5.4."""
-    base = TransformerConfig()
-    assert (base.num_layers, base.d_model, base.d_ff, base.num_heads) == (6, 512, 2048, 8)
-    assert base.head_widths() == (64, 64)
-    assert (base.dropout, base.attention_dropout, base.feed_forward_dropout) == (0.1, 0.0, 0.0)

@@ -28,8 +28,7 @@ def multiply_adds(kernel: Kernel, n: int, d: int, mask: AttentionMask = EVERYWHE
     return total // 2
 
 
-@pytest.mark.parametrize("n", [64, 128, 256])
-@pytest.mark.parametrize("d", [8, 16])
+@pytest.mark.parametrize(("n", "d"), [(64, 8), (256, 16)])
 def test_full_self_attention_is_n_squared_d(n: int, d: int) -> None:
     """Q K^T and the weights times V: n * n * d multiply-adds each."""
     assert multiply_adds(FullAttention(), n, d) == 2 * n * n * d
@@ -43,12 +42,6 @@ def test_restricted_self_attention_is_r_n_d(r: int) -> None:
     assert counts[512] == 2 * counts[256]
     assert counts[512] == multiply_adds(restricted(2 * r), 512, 8) / 2 == multiply_adds(restricted(r), 512, 16) / 2
     assert counts[512] <= 3 * r * 512 * 8  # the constant: three blocks of r / 2 keys for each query, twice
-
-
-def test_restriction_pays_where_the_sequence_is_long() -> None:
-    ratios = [multiply_adds(restricted(16), n, 8) / multiply_adds(FullAttention(), n, 8) for n in (64, 128, 256, 512)]
-    assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-1] < 0.05
 
 
 def test_a_decoding_step_costs_the_neighbourhood_and_not_the_prefix() -> None:

@@ -1,4 +1,4 @@
-"""`nmt train` with a model so small that a run takes a second."""
+"""`nmt train` with a model so small that a run takes a second: its settings, a run in this process, and its flags."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ TINY = (
     | {"batch_tokens": 500, "micro_batches": 2, "warmup_steps": 20, "max_steps": 12, "save_every": 4, "log_every": 5}
     | {"device": "cpu", "sustained_tflops": 1.0, "peak_tflops": 1.0}  # given, because measuring them takes time
 )
+
+
+def flags(**changes: Any) -> list[str]:
+    """Return the flags of `nmt train` for these changes of `TINY`."""
+    settings = TINY | changes
+    return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def run(data: Path, out: Path, **changes: Any) -> None:
