@@ -30,7 +30,7 @@ Ids = Sequence[int]
 
 def expressible(model: nn.Module, program: str) -> Transformer:
     """Return the model; raise UsageError unless it is a Transformer with the paper's attention."""
-    if not isinstance(model, Transformer):
+    if type(model) is not Transformer:
         raise UsageError(f"{program} has no model like this one, a {type(model).__name__}: --model transformer only")
     config, attention = model.config, component_of(model.attention).name
     width = config.d_model / config.num_heads
@@ -38,7 +38,6 @@ def expressible(model: nn.Module, program: str) -> Transformer:
         program,
         {
             f"--attention {attention}": attention != "full",
-            "--experts": config.experts,
             "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
         },
     )

@@ -52,7 +52,7 @@ PAIRS = [pair for pair in itertools.product(registry.names("model"), registry.na
 def variants() -> Iterator[Any]:
     """Every model with every attention that it takes, and so often that each choice of each field occurs.
 
-    Besides these, a mixture of experts, biases, and a decoder that is not as deep as the encoder.
+    Besides these, biases, and a decoder that is not as deep as the encoder.
     """
     for name, attention in PAIRS:
         yield pytest.param({"name": name, "attention": attention}, id=f"{name}-{attention}")
@@ -61,7 +61,6 @@ def variants() -> Iterator[Any]:
         for number in range(max(map(len, choices.values()))):
             fields = {name: values[number % len(values)] for name, values in choices.items() if values}
             yield pytest.param({"name": model.name, **fields}, id="-".join([model.name, *fields.values()]))
-    yield pytest.param({"name": "transformer", "experts": 4}, id="transformer-experts")
     yield pytest.param({"name": "transformer", "num_decoder_layers": 1}, id="transformer-shallow-decoder")
     yield pytest.param({"name": "transformer", "attention_biases": True, "output_bias": True}, id="transformer-biases")
 

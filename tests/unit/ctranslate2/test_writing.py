@@ -80,7 +80,6 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: P
     [
         ({"d_k": 5}, "full", "--d-k"),
         ({"d_v": 7}, "full", "--d-v"),
-        ({"experts": 4}, "full", "experts"),
         *(({}, name, name) for name in ("restricted", "relative", "rotary", "alibi")),
     ],
 )

@@ -118,7 +118,6 @@ def test_other_sentencepiece_vocabularies(
         ({}, {"norm": "pre"}, "--norm pre"),
         ({}, {"positions": "learned"}, "--positions learned"),
         ({}, {"gated_feed_forward": True}, "--gated-feed-forward"),
-        ({}, {"experts": 4}, "--experts"),
         ({}, {"d_k": 3}, "--d-k"),
         ({}, {"d_model": 13, "d_k": 6, "d_v": 6}, "--d-k or --d-v"),
     ],
