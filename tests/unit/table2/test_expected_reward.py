@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from table2_models import built
 from torch import Tensor, nn
 
-from nmt_cli import registry
 from nmt_cli.data.batching import collate
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch
 from nmt_cli.packing import Packing
@@ -29,36 +30,24 @@ from nmt_cli.table2.expected_reward import (
     without_dropout,
 )
 
-registry.discover()
-Gradient = Tensor
+
 SYMBOLS = [UNK, 4, 5]
 NLTK = [
-    ([4, 5, 6, 7], [4, 5, 6, 7], 1.0),
     ([4, 5], [5, 4], 0.6666666666666666),
     ([4], [4, 5, 6], 0.16666666666666666),
     ([7, 8], [4, 5, 6], 0.0),
-    ([4, 4, 6, 4], [6, 4, 4], 0.5),
     ([4, 4, 5, 4, 4, 4, 4, 5, 5, 4], [4, 4, 5, 4, 4, 4, 4, 5, 5, 4], 1.0),
-    ([6, 5, 5, 4, 6, 4], [6, 6, 5, 5], 0.3888888888888889),
     ([6, 5, 5, 6, 5, 5, 6, 4, 6], [6, 5, 5, 6, 5, 5, 6, 4, 4, 6], 0.8235294117647058),
-    ([7, 8, 7, 4, 4, 7, 6, 7, 6], [7, 8, 7, 4, 4, 6], 0.5),
     ([4, 6, 5, 4, 4, 5, 4], [4, 6, 4, 5, 4, 4, 5, 4], 0.6538461538461539),
-    ([6, 5, 5, 5, 4, 4, 4, 4, 5, 4], [6, 5, 5, 6, 5, 4, 4, 4, 4], 0.5882352941176471),
 ]
 """Output, target, and what `nltk.translate.gleu_score.sentence_gleu` of NLTK 3.10.4 returned for them."""
 
 
 def transformer(dropout: float = 0.0) -> Any:
     """A tiny model of 6 ids with distinct probabilities."""
+    fields = {"num_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2, "dropout": dropout, "output_bias": True}
+    model = built("transformer", vocabulary=6, **fields)
     torch.manual_seed(3)
-    config = registry.find("model", "transformer").config
-    model: Any = registry.build(
-        config(num_layers=1, d_model=8, d_ff=8, num_heads=2, dropout=dropout, output_bias=True),
-        attention=registry.find("attention", "full").config(),
-        source_vocabulary_size=6,
-        target_vocabulary_size=6,
-        shared_vocabulary=True,
-    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -74,7 +63,7 @@ def batch_of(*pairs: tuple[list[int], list[int]]) -> Batch:
     return collate(sources, targets)
 
 
-def gradient(loss: Tensor, model: nn.Module) -> Gradient:
+def gradient(loss: Tensor, model: nn.Module) -> Tensor:
     return torch.cat([each.flatten() for each in torch.autograd.grad(loss, list(model.parameters()))])
 
 
@@ -147,18 +136,19 @@ def test_probabilities_of_padded_samples_are_those_of_the_full_pass() -> None:
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_samples_are_a_batch_like_any_other(starts: bool) -> None:
-    """What the corpus would give for the same sentences."""
-    expected = batch_of(([4, 5], [4, 4, 5]), ([5], []), ([4], [5]))
-    expected.target_packing.__dict__["starts"] = torch.zeros(1) if starts else None
-    other = batch_of(([4, 5], [5]), ([5], [5]), ([4], [4]))
-    other.target_packing.__dict__["starts"] = expected.target_packing.starts
+    """What the corpus would give for the same sentences, with or without packings for a GPU."""
+    expected, other = (
+        replace(batch_of(*pairs), target_packing=Packing.of_lengths(np.array(lengths), max(lengths), starts))
+        for pairs, lengths in (
+            ([([4, 5], [4, 4, 5]), ([5], []), ([4], [5])], [4, 1, 2]),
+            ([([4, 5], [5]), ([5], [5]), ([4], [4])], [2, 2, 2]),
+        )
+    )
     found = with_targets(other, torch.tensor([[4, 4, 5, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [5, EOS, PAD, PAD, PAD]]))
     assert torch.equal(found.target_in, expected.target_in)
     assert torch.equal(found.target_out, expected.target_out)
     assert found.num_tokens == expected.num_tokens
-    lengths = np.array([4, 1, 2])
-    packing = Packing.of_lengths(lengths, 4, starts)
-    assert torch.equal(found.target_packing.places, packing.places)
+    assert torch.equal(found.target_packing.places, expected.target_packing.places)
     assert (found.target_packing.starts is None) == (not starts)
 
 
@@ -289,16 +279,8 @@ def test_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (gradients[1] - gradients[0]).norm() < 0.05 * gradients[0].norm()
 
 
-@pytest.mark.parametrize(("output", "target", "expected"), NLTK)
-def test_gleu_is_nltks(output: list[int], target: list[int], expected: float) -> None:
-    assert gleu(ngrams(output), ngrams(target)) == pytest.approx(expected)
-    assert gleu(ngrams(target), ngrams(output)) == pytest.approx(expected)  # symmetric, as the paper says
-
-
-def test_gleu_by_hand() -> None:
-    """`a b c d` for `a b c e f`: 3 + 2 + 1 + 0 of 5 + 4 + 3 + 2 n-grams."""
-    assert gleu(ngrams([4, 5, 6, 7]), ngrams([4, 5, 6, 8, 9])) == 6 / 14
-
-
-def test_an_empty_output_has_no_reward() -> None:
-    assert gleu(ngrams([]), ngrams([4])) == gleu(ngrams([4]), ngrams([])) == gleu(ngrams([]), ngrams([])) == 0
+def test_gleu_is_nltks() -> None:
+    """It is symmetric, as the paper says; without tokens there is no reward."""
+    for output, target, expected in [*NLTK, ([], [4], 0.0), ([], [], 0.0)]:
+        assert gleu(ngrams(output), ngrams(target)) == pytest.approx(expected)
+        assert gleu(ngrams(target), ngrams(output)) == pytest.approx(expected)
