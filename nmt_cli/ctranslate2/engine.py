@@ -144,11 +144,9 @@ class CTranslate2Engine:
 
     @property
     def parallel(self) -> int:
-        """See `Engine`."""
         return int(self.translator.num_translators)
 
     def check(self, options: TranslateOptions) -> None:
-        """See `Engine`."""
         chosen = {
             "--sample": options.sampling.sample,
             "--constrained": options.constrained,

@@ -88,7 +88,10 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
         )
     config = _object(folder / "config.json")
     settings = model_settings(config, folder / "config.json")
-    theirs, shared = load_weights(folder), bool(config.get("share_encoder_decoder_embeddings", True))
+    weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if weights_file is None:
+        raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
+    theirs, shared = load_weights(weights_file), bool(config.get("share_encoder_decoder_embeddings", True))
     embeddings = embeddings_of(theirs, shared, settings.d_model, folder)
     sides = entries_of(folder, config, [len(embedding) for embedding in embeddings])
     task = task_of(folder, sides, shared, languages)
@@ -97,7 +100,7 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
         "attention": {"name": "full"},
     }
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
-    contents = Contents(sections, *sizes, step=0, run=fingerprint(_weights_file(folder))[:16])
+    contents = Contents(sections, *sizes, step=0, run=fingerprint(weights_file)[:16])
     with torch.device("meta"):
         model = checkpoint.build_model(contents, str(folder))
     return Imported(contents, our_weights(theirs, model, embeddings, sides, folder), task)
@@ -130,14 +133,11 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
         raise CheckpointError(str(error)) from error
 
 
-def load_weights(folder: Path) -> dict[str, Tensor]:
+def load_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights by Marian's names, in float32. Nothing is unpickled but tensors."""
-    path = _weights_file(folder)
     try:
-        if path.name == WEIGHTS[0]:
-            tensors = load_file(path)
-        else:
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
+        safe = path.suffix == ".safetensors"
+        tensors = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
         weights = {str(name): tensor.float() for name, tensor in tensors.items()}
         wrong = [name for name, weight in weights.items() if not weight.isfinite().all()]
     except MemoryError:
@@ -147,13 +147,6 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     if wrong:
         raise CheckpointError(f"{path}: damaged: {wrong[0]} has values that are not finite")
     return weights
-
-
-def _weights_file(folder: Path) -> Path:
-    for name in WEIGHTS:
-        if (folder / name).is_file():
-            return folder / name
-    raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
 
 
 def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folder: Path) -> list[Tensor]:
@@ -169,9 +162,9 @@ def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folde
 def entries_of(folder: Path, config: Mapping[str, Any], sizes: Sequence[int]) -> list[Entries]:
     """Return the entries of source and target, whose embeddings have `sizes` rows."""
     shared, start = config.get("share_encoder_decoder_embeddings", True), config.get("decoder_start_token_id")
-    source = target = folder / "vocab.json"
-    if not shared and (folder / "target_vocab.json").is_file():
-        target = folder / "target_vocab.json"
+    source, target = folder / "vocab.json", folder / "target_vocab.json"
+    if shared or not target.is_file():
+        target = source
     vocab = _object(source)
     unused = start if shared else vocab.get(SPECIAL_SYMBOLS[BOS], vocab.get(SPECIAL_SYMBOLS[PAD]))
     return [entries(vocab, sizes[0], unused, source), entries(_object(target), sizes[1], start, target)]

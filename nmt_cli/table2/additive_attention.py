@@ -55,6 +55,5 @@ class AdditiveAttention(SourceAttention):
         self.score = nn.Linear(d_hidden, 1, bias=False)
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """See `SourceAttention`."""
         hidden = torch.tanh(self.query(query)[:, :, None] + keys[:, None])  # [A, Q, S, d_a]
         return self.score(hidden).squeeze(-1)

@@ -176,7 +176,6 @@ class ByteNet(EncoderDecoder):
             nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         return {**super().parts(), "encoder": [self.encoder], "decoder": [self.decoder, self.last]}
 
     def start(self, source: Tensor) -> FixedState:
@@ -191,7 +190,6 @@ class ByteNet(EncoderDecoder):
         return FixedState((columns,), tuple(block.convolution.zeros(columns) for block in self.decoder))
 
     def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
-        """See `EncoderDecoder`."""
         (columns,), (N, T) = state.source, target_in.shape
         own = columns[:, state.length : state.length + T].repeat_interleave(N // len(columns), dim=0)
         x = self._embed(self.target_embedding, target_in) + F.pad(own, (0, 0, 0, T - own.size(1)))

@@ -112,18 +112,17 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """A convolution whose outputs are values and gates, and a residual connection around it (section 3.2)."""
 
-    def __init__(self, kind: type[Convolution], inputs: int, outputs: int, kernel: int, dropout: float) -> None:
+    kind = Convolution
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
-        self.convolution: Any = normalised(kind(inputs, 2 * outputs, kernel), 4 * (1 - dropout))
+        self.convolution: Any = normalised(self.kind(inputs, 2 * outputs, kernel), 4 * (1 - dropout))
         self.residual = nn.Identity() if inputs == outputs else normalised(nn.Linear(inputs, outputs))
 
 
 class EncoderLayer(Block):
     """Convolution, gated linear unit and residual connection."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float) -> None:
-        super().__init__(Convolution, inputs, outputs, kernel, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, C] -> [B, S, C'], where `x` is zero at padding."""
@@ -133,8 +132,10 @@ class EncoderLayer(Block):
 class DecoderLayer(Block):
     """The same without later positions, and with attention."""
 
+    kind = CausalConvolution
+
     def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float, d_model: int) -> None:
-        super().__init__(CausalConvolution, inputs, outputs, kernel, dropout)
+        super().__init__(inputs, outputs, kernel, dropout)
         self.attention = Attention(outputs, d_model)
 
     def forward(self, x: Tensor, embedded: Tensor, memory: Memory, window: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -168,7 +169,6 @@ class ConvS2S(AttentiveEncoderDecoder):
         self.decoder: Sequence[DecoderLayer] = _modules(DecoderLayer(*shape, dropout, width) for shape in plans[1])
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         return {
             "embeddings": [*super().parts()["embeddings"], self.source_positions, self.target_positions],
             "encoder": [self.encoder_in, self.encoder, self.encoder_out],
@@ -181,7 +181,6 @@ class ConvS2S(AttentiveEncoderDecoder):
         return FixedState(memory, tuple(layer.convolution.zeros(memory.keys) for layer in self.decoder))
 
     def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
-        """See `EncoderDecoder`."""
         memory, weights, windows = Memory(*state.source), [], []
         positions = self.target_positions(state.length, target_in.size(1))
         embedded = self.dropout(self.target_embedding(target_in) + positions)
@@ -193,11 +192,9 @@ class ConvS2S(AttentiveEncoderDecoder):
         return Decoded(self.dropout(self.decoder_out(x)), weights, windows)
 
     def decodable(self, dtype: str = "float32") -> EncoderDecoderInference:
-        """See `Model`."""
         return EncoderDecoderInference(folded(self), dtype)
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """See `EncoderDecoder`."""
         return {
             "encoder": S * elements(self.encoder_in, self.encoder, self.encoder_out),
             "decoder": T * elements(self.decoder_in, self.decoder, self.decoder_out),

@@ -98,12 +98,11 @@ class DeepAtt(AttentiveEncoderDecoder):
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         encoder, decoder = [self.columns, self.projection], [self.attention, self.decoder]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
     def start(self, source: Tensor) -> FixedState:
-        """See `EncoderDecoder`. The target part is output and cell of each layer, from the bottom up."""
+        """The target part of the state is output and cell of each layer, from the bottom up."""
         memory = self._encode(source)
         return FixedState(memory, self.decoder[0].zeros(memory.values) * len(self.decoder))
 

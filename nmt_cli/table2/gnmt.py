@@ -60,17 +60,15 @@ class GNMT(AttentiveEncoderDecoder):
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         encoder = [self.from_left, self.from_right, self.encoder]
         return {**super().parts(), "encoder": encoder, "decoder": [self.bottom, self.attention, self.decoder]}
 
     def start(self, source: Tensor) -> FixedState:
-        """See `EncoderDecoder`. The target part is output and cell of each layer, from the bottom up."""
+        """The target part of the state is output and cell of each layer, from the bottom up."""
         memory = self._encode(source)
         return FixedState(memory, self.bottom.zeros(memory.values) * self.config.num_layers)
 
     def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
-        """See `EncoderDecoder`."""
         bottom, *upper = zip(state.target[::2], state.target[1::2], strict=True)
         x, *after = self.bottom.resume(self.dropout(self.target_embedding(target_in)), *bottom)
         past = torch.cat([bottom[0][:, None], x[:, :-1]], 1)  # y_(i-1) of equation 4
@@ -82,7 +80,6 @@ class GNMT(AttentiveEncoderDecoder):
         return Decoded(self.dropout(x), [weights], after)
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """See `EncoderDecoder`."""
         d = self.config.d_model
         return {
             "encoder": S * elements(self.from_left, self.from_right, self.encoder),

@@ -71,7 +71,6 @@ class Attention(SourceAttention):
         return self.v.weight * torch.tanh(self.u(encoded))
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """See `SourceAttention`."""
         return torch.tanh(self.w(query)) @ keys.mT
 
 
@@ -92,7 +91,6 @@ class MoE(AttentiveEncoderDecoder):
             nn.init.normal_(embedding.weight, std=d**-0.5)  # PyTorch's would be too large for a tied output layer
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         encoder = [self.from_left, self.from_right, self.encoder_top, self.encoder_experts]
         decoder = [self.decoder_bottom, self.decoder_top, self.decoder_experts, self.attention]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
@@ -103,7 +101,6 @@ class MoE(AttentiveEncoderDecoder):
         return FixedState(memory, self.decoder_bottom.zeros(memory.values) + self.decoder_top.zeros(memory.values))
 
     def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
-        """See `EncoderDecoder`."""
         x = self.dropout(self.target_embedding(target_in))
         step = partial(self._bottom_step, Memory(*state.source))
         bottom, cell, weights = unrolled(step, x, *state.target[:2])
@@ -113,7 +110,6 @@ class MoE(AttentiveEncoderDecoder):
         return Decoded(x + self.dropout(top), [weights], [bottom[:, -1], cell[:, -1], *last])
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """See `EncoderDecoder`."""
         d = self.config.d_model
         return {
             "encoder": S * elements(self.from_left, self.from_right, self.encoder_top),

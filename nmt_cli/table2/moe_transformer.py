@@ -52,7 +52,6 @@ class MoETransformer(Transformer):
         """See `ComputesRows`. The numbers of tokens of experts are known to the host only: nothing is compiled."""
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`."""
         experts: Any = self.encoder[0].feed_forward
         forward = {
             "encoder feed-forward": 2 * float(source_lengths.sum()) * len(self.encoder) * experts.products,

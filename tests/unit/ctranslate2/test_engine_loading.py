@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -96,6 +97,18 @@ def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:
     assert len(said) == 1
     assert "length^alpha" in said[0]
     assert "unknown word" in said[0]
+
+
+def test_the_package_that_is_missing_is_named(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    for name in ("writing", "engine"):
+        monkeypatch.delitem(sys.modules, f"nmt_cli.ctranslate2.{name}", raising=False)
+    with pytest.raises(UsageError, match="pip install ctranslate2"):
+        nmt_cli.load(copy, device="cpu", engine="ctranslate2")
+    assert list(tmp_path.iterdir()) == [copy]
 
 
 def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:

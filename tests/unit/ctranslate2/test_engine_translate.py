@@ -46,9 +46,8 @@ def test_the_output_is_that_of_nmt(
     assert their_summary.split(" in ")[0] == our_summary.split(" in ")[0]
 
 
-@pytest.mark.parametrize("flags", [["--format", "json"], ["--nbest", "2"], ["--scores"]], ids=" ".join)
 def test_where_scores_are_shown_they_are_those_of_the_model(
-    nmt: Run, tiny_export: Path, source: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
+    nmt: Run, tiny_export: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
 
@@ -57,14 +56,13 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
         return ctranslate2_engine.load(loading)
 
     monkeypatch.setattr(engine, "find", lambda name: recorded)
-    for more in ([], flags):
-        assert nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, *more)[0] == 0
-    assert asked == [False, True]
-    code, out, _ = nmt("translate", tiny_export, "--engine", "ctranslate2", "--input", source, "--format", "json")
-    assert code == 0
-    for row in map(json.loads, out.splitlines()):
-        for output in row["outputs"]:
-            assert len(output["token_scores"]) >= len(output["tokens"])
+    command = ("translate", tiny_export, "--engine", "ctranslate2", "--input", source)
+    for more in ([], ["--nbest", "2"], ["--scores"]):
+        assert nmt(*command, *more)[0] == 0
+    code, out, _ = nmt(*command, "--format", "json")
+    assert (code, asked) == (0, [False, True, True, True])
+    for output in (output for row in map(json.loads, out.splitlines()) for output in row["outputs"]):
+        assert len(output["token_scores"]) >= len(output["tokens"])
 
 
 @pytest.mark.parametrize(

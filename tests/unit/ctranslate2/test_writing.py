@@ -23,14 +23,10 @@ LINES = ["abcdefgh" * 3, "hgf", "", "a", "bad cab", "xyz"]
 
 MODELS: dict[str, dict[str, Any]] = {
     "the paper's": {},
-    "pre-norm": {"model": {"norm": "pre", "num_layers": 2}},
+    "pre-norm": {"model": {"norm": "pre", "activation": "gelu", "num_layers": 2, "num_decoder_layers": 1}},
     "learned positions, shorter than the lines": {"model": {"positions": "learned", "max_positions": 6}},
-    "no positions": {"model": {"positions": "none"}},
-    "GELU": {"model": {"activation": "gelu"}},
-    "SwiGLU": {"model": {"activation": "swish", "gated_feed_forward": True}},
-    "biases": {"model": {"attention_biases": True, "output_bias": True}},
-    "separate vocabularies": {"separate": True},
-    "a shallow decoder": {"model": {"num_layers": 2, "num_decoder_layers": 1}},
+    "SwiGLU": {"model": {"positions": "none", "activation": "swish", "gated_feed_forward": True}},
+    "biases": {"model": {"attention_biases": True, "output_bias": True}, "separate": True},
     "an odd width": {"model": {"d_model": 15, "num_heads": 3}},
 }
 

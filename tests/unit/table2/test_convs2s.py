@@ -88,14 +88,6 @@ def test_it_is_what_the_equations_say(tied: bool) -> None:
             torch.testing.assert_close(ours[name], theirs[name])
 
 
-def test_the_weights_of_attention_are_those_of_each_layer() -> None:
-    model = made()
-    weights = model.attention_weights(torch.tensor([SOURCE]), torch.tensor([TARGET]))
-    assert weights.keys() == {"cross"}
-    assert weights["cross"].shape == (2, 1, 4, 5)
-    torch.testing.assert_close(weights["cross"].sum(-1), torch.ones(2, 1, 4))
-
-
 def test_initial_weights() -> None:
     """Section 3.5, with a dropout of 0.36, which keeps p = 0.64 of the inputs."""
     model = made(vocabulary=3000, d_model=96, convolutions="64x3,80x1", decoder_convolutions="64x3", dropout=0.36)
