@@ -24,12 +24,11 @@ from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import KIND, MarianPieces
-from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SHARED, SIDES, layer_weights, our_order, reordered
+from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, our_order, reordered
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
 BELOW = 20.0
 """Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can tell."""
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _NEEDED: dict[str, tuple[Any, Any]] = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
@@ -40,20 +39,6 @@ _NEEDED: dict[str, tuple[Any, Any]] = {
     "tie_word_embeddings": (True, True),
 }
 """Settings: the value that our Transformer can express, and the one that is meant where there is none."""
-_SETTINGS = {
-    "num_layers": "encoder_layers",
-    "num_decoder_layers": "decoder_layers",
-    "d_model": "d_model",
-    "d_ff": "encoder_ffn_dim",
-    "num_heads": "encoder_attention_heads",
-}
-"""Our settings, and Marian's."""
-_DROPOUTS = {
-    "dropout": ("dropout", 0.1),
-    "attention_dropout": ("attention_dropout", 0.0),
-    "feed_forward_dropout": ("activation_dropout", 0.0),
-}
-"""The same, with Marian's defaults."""
 
 
 class Imported(NamedTuple):
@@ -112,21 +97,18 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
     Raises:
         CheckpointError: it cannot express the model.
     """
-    needed = _NEEDED | {
-        f"decoder_{name}": (config.get(f"encoder_{name}"), None) for name in ("ffn_dim", "attention_heads")
-    }
-    for name, (expected, absent) in needed.items():
-        if (value := config.get(name, absent)) != expected:
-            raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {expected!r}")
-    if (activation := str(config.get("activation_function"))) not in _ACTIVATIONS:
-        raise CheckpointError(f"{path}: cannot be imported: its activation_function is {activation!r}")
-    settings: dict[str, Any] = {
-        "attention_biases": True,
-        "output_bias": True,
-        "activation": _ACTIVATIONS[activation],
-        **{ours: config.get(theirs) for ours, theirs in _SETTINGS.items()},
-        **{ours: config.get(*theirs) for ours, theirs in _DROPOUTS.items()},
-    }
+    for name, (needed, absent) in _NEEDED.items():
+        if (value := config.get(name, absent)) != needed:
+            raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {needed!r}")
+    settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
+    for ours, names in SETTINGS.items():
+        values = [config[name] for name in names if name in config]
+        if any(value != values[0] for value in values):
+            raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ")
+        if values:
+            settings[ours] = values[0]
+    if settings.get("activation") == "silu":
+        settings["activation"] = "swish"
     try:
         return restored(registry.find("model", "transformer").config, settings, str(path))
     except UsageError as error:
@@ -138,15 +120,11 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     try:
         safe = path.suffix == ".safetensors"
         tensors = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-        weights = {str(name): tensor.float() for name, tensor in tensors.items()}
-        wrong = [name for name, weight in weights.items() if not weight.isfinite().all()]
+        return {str(name): tensor.float() for name, tensor in tensors.items()}
     except MemoryError:
         raise
     except Exception as error:  # torch's loader raises about every kind, even AssertionError, for a damaged file
         raise CheckpointError(f"{path}: cannot read the weights: {error or type(error).__name__}") from error
-    if wrong:
-        raise CheckpointError(f"{path}: damaged: {wrong[0]} has values that are not finite")
-    return weights
 
 
 def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folder: Path) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from nmt_cli.export.comparison import Comparison, expressible, refuse
 from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import MarianPieces
-from nmt_cli.marian.weights import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
+from nmt_cli.marian.weights import OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
 
@@ -98,8 +99,7 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
 
 def model_config(model: Transformer, task: Task) -> dict[str, Any]:
     """Return the content of config.json."""
-    config = model.config
-    sides = ("encoder", "decoder")
+    config = replace(model.config, num_decoder_layers=model.config.decoder_layers)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -110,15 +110,7 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
-        "d_model": config.d_model,
-        "encoder_layers": config.num_layers,
-        "decoder_layers": config.decoder_layers,
-        **{f"{side}_ffn_dim": config.d_ff for side in sides},
-        **{f"{side}_attention_heads": config.num_heads for side in sides},
-        "activation_function": config.activation,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.feed_forward_dropout,
+        **{name: getattr(config, ours) for ours, names in SETTINGS.items() for name in names},
         **_SPECIAL_IDS,
         "forced_eos_token_id": None,
         "dtype": "float32",

@@ -105,12 +105,7 @@ class MultiplicativeUnits(nn.Module):
 
 
 def multiplicative_unit(h: Tensor, convolved: Tensor) -> Tensor:
-    """sigmoid(g_1) tanh(sigmoid(g_2) h + sigmoid(g_3) tanh(u)).
-
-    Args:
-        h: [..., d].
-        convolved: g_1, g_2, g_3 and u, made of h: [..., 4d].
-    """
+    """sigmoid(g_1) tanh(sigmoid(g_2) h + sigmoid(g_3) tanh(u)); `convolved` [..., 4d] is g_1, g_2, g_3 and u."""
     first, second, third, update = convolved.chunk(4, dim=-1)
     return first.sigmoid() * (second.sigmoid() * h + third.sigmoid() * update.tanh()).tanh()
 

@@ -69,11 +69,7 @@ class ConvS2SConfig:
 
 
 def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
-    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1.
-
-    Raises:
-        UsageError: `text`, the value of `flag`, has another form.
-    """
+    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1, the value of `flag`."""
     layers: list[tuple[int, int]] = []
     for group in text.split(","):
         match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,2})(?:\*([1-9]\d{0,2}))?", group.strip())

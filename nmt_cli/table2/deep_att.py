@@ -138,13 +138,7 @@ class DeepAtt(AttentiveEncoderDecoder):
     def _column(
         self, layers: Sequence[FastForwardLSTM], x: Tensor, lengths: Tensor, backwards: int
     ) -> tuple[Tensor, Tensor]:
-        """h [B, S, d] and f [B, S, 4 d] of the last layer.
-
-        Args:
-            x: embeddings [B, S, d_embedding].
-            lengths: of the sentences [B].
-            backwards: 1 if the first layer reads from right to left, else 0.
-        """
+        """h [B, S, d] and f [B, S, 4 d] of the last layer; `backwards` is 1 if the first reads from right to left."""
         h = layers[0](x, lengths if backwards else None)
         for k, (below, layer) in enumerate(pairwise(layers), start=1):
             x = self._next_input(below, x, h)
@@ -156,10 +150,7 @@ class DeepAtt(AttentiveEncoderDecoder):
         return torch.cat([layer.half_feed_forward(x), self.dropout(h)], dim=-1)
 
     def _first_step(self, memory: Memory, y: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
-        """One position of the first layer (equations 8 to 10), from the last word's embedding `y` [N, d_embedding].
-
-        Its output and cell [N, d], its input [N, d_c + d_embedding], and the weights [N, S] of the source.
-        """
+        """One position of the first layer (equations 8 to 10), after the word `y`: output, cell, input, attention."""
         context, weights = self.attention.read(output, memory)
         x = torch.cat([context, y], dim=-1)
         return *self.decoder[0].step(x, output, cell), x, weights

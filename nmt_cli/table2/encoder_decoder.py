@@ -107,12 +107,7 @@ class EncoderDecoder(nn.Module, ABC):
 
     @abstractmethod
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
-        """Multiply-adds of a forward pass by part.
-
-        Args:
-            S, T: tokens of all sources, and of all targets.
-            pairs: the sum of S * T over the sentence pairs.
-        """
+        """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds up S * T."""
 
     @abstractmethod
     def start(self, source: Tensor) -> FixedState:
@@ -148,15 +143,7 @@ def elements(*modules: Any) -> int:
 
 
 class EncoderDecoderInference:
-    """A `Decodable` with the weights of `model`.
-
-    Args:
-        model: in evaluation mode.
-        dtype: of the matrix products: float32 or bfloat16.
-
-    Raises:
-        UsageError: `dtype` is int8.
-    """
+    """A `Decodable` with the weights of `model`, in evaluation mode; its products are in float32 or bfloat16."""
 
     def __init__(self, model: EncoderDecoder, dtype: str) -> None:
         if dtype == "int8":

@@ -230,9 +230,9 @@ def change(path: Path, **fields: Any) -> None:
         ("config.json", {"normalize_before": True}, "its normalize_before is True"),
         ("config.json", {"scale_embedding": False}, "its scale_embedding is False"),
         ("config.json", {"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
-        ("config.json", {"decoder_ffn_dim": 48}, "its decoder_ffn_dim is 48, expected 24"),
-        ("config.json", {"activation_function": ["relu"]}, "its activation_function is .*relu"),
-        ("config.json", {"d_model": "wide"}, "config.json: --d-model must be of type int"),
+        ("config.json", {"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
+        ("config.json", {"activation_function": ["relu"]}, "--activation must be"),
+        ("config.json", {"d_model": "wide"}, "--d-model must be of type int"),
         ("config.json", {"decoder_start_token_id": 9999}, "decoder_start_token_id below"),
         ("vocab.json", {"<pad>": None}, "expected different ids"),
         ("vocab.json", {CODES[0]: -1}, "expected different ids"),
@@ -242,7 +242,7 @@ def change(path: Path, **fields: Any) -> None:
 )
 def test_what_we_do_not_have_is_refused_by_name(copied: Path, name: str, fields: dict[str, Any], message: str) -> None:
     change(copied / name, **fields)
-    with pytest.raises((CheckpointError, UsageError), match=rf"{name}.*{message}"):
+    with pytest.raises((CheckpointError, UsageError), match=rf"{copied}.*{message}"):
         read(copied)
 
 
@@ -283,10 +283,9 @@ def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
         ("model.encoder.layers.1.self_attn.q_proj.weight", lambda weight: weight.repeat(1, 2), "expected [16, 16]"),
         ("model.decoder.layers.0.fc2.bias", lambda weight: weight.repeat(2), "expected [16]"),
         ("model.shared.weight", lambda weight: weight.repeat(1, 2), "lack embeddings of the width"),
-        ("model.decoder.layers.1.fc1.weight", lambda weight: weight / 0.0, "values that are not finite"),
     ],
 )
-def test_weights_of_another_shape_and_damaged_ones_are_named(
+def test_weights_of_another_shape_are_named(
     copied: Path, name: str, changed: Callable[[Tensor], Tensor], message: str
 ) -> None:
     weights = load_file(copied / "model.safetensors")
