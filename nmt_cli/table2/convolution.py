@@ -51,5 +51,6 @@ class CausalConvolution(Convolution):
     def resume(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
         """The next inputs [N, T, C] and the window of those before them -> [N, T, C'], and the next window."""
         inputs = torch.cat([window.to(x.dtype), x], dim=1)
-        # A view would hold the inputs of all layers in memory.
-        return self.inside(inputs), inputs[:, x.size(1) :].clone()
+        after = inputs[:, x.size(1) :]
+        # In training, views would hold the inputs of all layers in memory.
+        return self.inside(inputs), after.clone() if torch.is_grad_enabled() else after
