@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ import torch
 from nmt_cli import __version__, checkpoint
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Loading, Request
-from nmt_cli.decoding.options import DTYPES, SearchSettings, TranslateOptions
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.workers import default_workers
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.export.writing import fingerprint_of, record_of, write_export
@@ -46,14 +46,13 @@ def load(loading: Loading) -> CTranslate2Engine:
     task = checkpoint.load_task(folder / checkpoint.TASK)
     threads = default_workers(device) if loading.workers is None else loading.workers
     dtype = "float32" if loading.dtype == "auto" else loading.dtype
-    engine = load_engine(folder, task, device, dtype, threads, loading.scores)
     if loading.options.settings(task).beam > 1:
         # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers no other order.
         loading.say(
             "CTranslate2's beam search ranks by length^alpha, and without the probability of the unknown word, so a "
             "few outputs may differ from nmt's own, and many where the vocabulary lacks words of the text"
         )
-    return engine
+    return load_engine(folder, task, device, dtype, threads, loading.scores)
 
 
 def kept_export(path: Path, say: Callable[[str], None]) -> Path:
@@ -74,8 +73,8 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
             return place
         if not os.access(folder.parent, os.W_OK):
             raise UsageError(
-                f"{folder.parent}: cannot be written, and the export of a checkpoint is kept beside it. Export it to "
-                f"another place: nmt export {folder} --to {FORMAT} --out DIR, and give DIR in its place"
+                f"{folder.parent}: cannot be written, and the export of a checkpoint is kept there. Export it to "
+                f"another place: nmt export {folder} --to {FORMAT} --out DIR"
             )
         say(f"exporting to {place}, which is kept")
         write_export(folder, FORMAT, place, overwrite=True, say=say)
@@ -88,15 +87,14 @@ def tokens_of(task: Task) -> tuple[list[str], list[str]]:
     Raises:
         UsageError: a token is twice in a vocabulary.
     """
-    source = task.source_tokens(range(task.source_vocabulary_size))
-    target = task.target_tokens(range(task.target_vocabulary_size))
     first = len(SPECIAL_SYMBOLS)
-    sides = ([*SPECIAL_SYMBOLS, *source[first:]], [*SPECIAL_SYMBOLS, *target[first:]])
-    for side, tokens in zip(("source", "target"), sides, strict=True):
-        if len({*tokens}) < len(tokens):
-            twice = next(token for token in tokens if tokens.count(token) > 1)
-            raise UsageError(f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {twice!r} twice")
-    return sides
+    source = [*SPECIAL_SYMBOLS, *task.source_tokens(range(task.source_vocabulary_size))[first:]]
+    target = [*SPECIAL_SYMBOLS, *task.target_tokens(range(task.target_vocabulary_size))[first:]]
+    for side, tokens in (("source", source), ("target", target)):
+        token, count = Counter(tokens).most_common(1)[0]
+        if count > 1:
+            raise UsageError(f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {token!r} twice")
+    return source, target
 
 
 def load_engine(
@@ -109,15 +107,13 @@ def load_engine(
         NmtError: it cannot load the model.
     """
     place = {"device": device.type, "device_index": device.index or 0}
-    known = ctranslate2.get_supported_compute_types(**place)
-    if dtype not in known:
-        ours = [name for name in DTYPES if name in known]
-        raise UsageError(f"--dtype {dtype}: CTranslate2 computes on this {device.type} in {' or '.join(ours)}")
     try:
         translator = ctranslate2.Translator(
             str(folder), **place, compute_type=dtype, inter_threads=threads, intra_threads=1
         )
-    except (RuntimeError, ValueError) as error:
+    except ValueError as error:
+        raise UsageError(f"--dtype {dtype}: CTranslate2: {error}") from error
+    except RuntimeError as error:
         raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
     return CTranslate2Engine(task, translator, *tokens_of(task), device, scores)
 
@@ -148,11 +144,9 @@ class CTranslate2Engine:
 
     @property
     def parallel(self) -> int:
-        """See `Engine`."""
         return int(self.translator.num_translators)
 
     def check(self, options: TranslateOptions) -> None:
-        """See `Engine`."""
         chosen = {
             "--sample": options.sampling.sample,
             "--constrained": options.constrained,

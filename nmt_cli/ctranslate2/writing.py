@@ -23,7 +23,6 @@ from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.export.comparison import Comparison, expressible
 from nmt_cli.interfaces import BOS, EOS, SPECIAL_SYMBOLS, UNK
-from nmt_cli.layers.sublayer import FeedForward
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.task import Task
 
@@ -115,7 +114,6 @@ def _set_layer(part: Any, layer: EncoderLayer | DecoderLayer) -> None:
     _set_linear(part.self_attention.linear[0], attention.w_q, attention.w_k, attention.w_v)
     _set_linear(part.self_attention.linear[1], attention.w_o)
     _set_norm(part.self_attention.layer_norm, layer.around_self_attention.norm)
-    assert isinstance(network, FeedForward)
     _set_linear(part.ffn.linear_0, network.inner)
     if network.factor is not None:
         _set_linear(part.ffn.linear_0_noact, network.factor)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, checkpoint
+from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.errors import DataError
 from nmt_cli.export.formats import module_of
-from nmt_cli.export.samples import sample_lines
 from nmt_cli.files.staging import staged
 from nmt_cli.files.text import fingerprint, read_object, write_object
+from nmt_cli.interfaces import SPECIAL_SYMBOLS
+from nmt_cli.task import Task
 
+LINES = 32  # to check an export on
 RECORD = checkpoint.EXPORT  # says what an export is, of which checkpoint, and names its files
 
 
@@ -35,7 +39,7 @@ def write_export(
     files = [str(name) for name in record_of(out).get("files", ())]
     with staged(out, overwrite=overwrite, ours=files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
-        samples, origin = sample_lines(folder, task)
+        samples = sample_lines(task)
         report = convert(model, task, samples, aside, quantization)
         (aside / checkpoint.TASK).mkdir()
         task.save(aside / checkpoint.TASK)
@@ -46,9 +50,20 @@ def write_export(
             "files": sorted({path.name for path in aside.iterdir() if not path.name.startswith(".")} | {RECORD}),
         }
         write_object(aside / RECORD, record)
-    say(f"checked on {len(samples)} {origin}:")
+    say(f"checked on {len(samples)} lines made of random entries of the vocabulary:")
     for line in report:
         say(f"  {line}")
+
+
+def sample_lines(task: Task) -> list[str]:
+    """Return source lines made of random entries of the vocabulary, the same at every call."""
+    size = task.source_vocabulary_size
+    entries = range(len(SPECIAL_SYMBOLS), size) if size > len(SPECIAL_SYMBOLS) else range(size)
+    draw = random.Random(1)
+    rows = [task.source_tokens(draw.choices(entries, k=draw.randint(1, 30))) for _ in range(LINES)]
+    subwords = any(SPACE in token for token in task.source_tokens(entries))
+    lines = [("".join(row).replace(SPACE, " ") if subwords else " ".join(row)).strip() for row in rows]
+    return [line for line in lines if task.encode_source(line)]
 
 
 def fingerprint_of(folder: Path) -> str:

@@ -130,10 +130,6 @@ class FullAttention(Kernel):
 class Layout(Protocol):
     """Where the rows of a batch are, and which keys each query sees: see `layout.py`."""
 
-    @property
-    def tokens(self) -> int | None:
-        """The rows of queries that are tokens, which are the first ones; None if all are."""
-
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """`query` [N, H, d_k], `key` [M, H, d_k] and `value` [M, H, d_v] -> [N, H, d_v]."""
 

@@ -80,10 +80,7 @@ class LearnedPositions(nn.Module):
 
     def forward(self, start: int, length: int) -> Tensor:
         """[length, d_model] for positions `start` to `start + length - 1`."""
-        return self.at(torch.arange(start, start + length, device=self.weight.device))
-
-    def at(self, positions: Tensor) -> Tensor:
-        """Positions [N] -> [N, d_model]."""
+        positions = torch.arange(start, start + length, device=self.weight.device)
         return self.weight[positions.clamp(max=len(self.weight) - 1)]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -34,11 +34,6 @@ class Padded:
     queries: Packing
     keys: Packing
     mask: AttentionMask
-
-    @property
-    def tokens(self) -> int:
-        """See `Layout`."""
-        return len(self.queries.places)
 
     @classmethod
     def of(cls, queries: Packing, keys: Packing, causal: bool = False) -> Self:
@@ -81,7 +76,6 @@ class VariableLength:
     queries: Packing
     keys: Packing
     causal: bool
-    tokens: ClassVar[None] = None  # no layer of these rows needs their number
 
     @staticmethod
     def available(attention: MultiHeadAttention, device: torch.device, dtype: torch.dtype) -> bool:
@@ -117,7 +111,6 @@ class Newest:
     """The newest positions of hypotheses, with keys [A, H, S, d_k] and values [A, H, S, d_v] of their sentences."""
 
     mask: Tensor  # broadcasts to [A * H, W, S]: 0 where a hypothesis sees a key, and -inf elsewhere
-    tokens: ClassVar[None] = None  # all
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
@@ -149,7 +142,6 @@ class Cached:
 
     step: Step
     cache: Tensor  # keys and values [A, H, at least C, d_k + d_v]
-    tokens: ClassVar[None] = None
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -26,13 +24,11 @@ from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import KIND, MarianPieces
-from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SHARED, SIDES, layer_weights, our_order, reordered
+from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, our_order, reordered
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""The files that may hold the weights; the first one there is read."""
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
 BELOW = 20.0
 """Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can tell."""
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _NEEDED: dict[str, tuple[Any, Any]] = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
@@ -43,14 +39,9 @@ _NEEDED: dict[str, tuple[Any, Any]] = {
     "tie_word_embeddings": (True, True),
 }
 """Settings: the value that our Transformer can express, and the one that is meant where there is none."""
-_SETTINGS = {"num_layers": "encoder_layers", "num_decoder_layers": "decoder_layers", "d_model": "d_model"}
-"""Our settings, and Marian's."""
-_BOTH_SIDES = {"d_ff": "ffn_dim", "num_heads": "attention_heads"}
-"""Our settings, and Marian's of encoder and of decoder, which must be the same."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Imported:
+class Imported(NamedTuple):
     """The parts of a checkpoint."""
 
     contents: Contents
@@ -58,8 +49,7 @@ class Imported:
     task: Any
 
 
-@dataclasses.dataclass(frozen=True)
-class Entries:
+class Entries(NamedTuple):
     """The vocabulary of a side, in the order of our ids."""
 
     pieces: list[str]
@@ -83,7 +73,10 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
         )
     config = _object(folder / "config.json")
     settings = model_settings(config, folder / "config.json")
-    theirs, shared = load_weights(folder), bool(config.get("share_encoder_decoder_embeddings", True))
+    weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if weights_file is None:
+        raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
+    theirs, shared = load_weights(weights_file), bool(config.get("share_encoder_decoder_embeddings", True))
     embeddings = embeddings_of(theirs, shared, settings.d_model, folder)
     sides = entries_of(folder, config, [len(embedding) for embedding in embeddings])
     task = task_of(folder, sides, shared, languages)
@@ -92,7 +85,7 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
         "attention": {"name": "full"},
     }
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
-    contents = Contents(sections, *sizes, step=0, run=fingerprint(_weights_file(folder))[:16])
+    contents = Contents(sections, *sizes, step=0, run=fingerprint(weights_file)[:16])
     with torch.device("meta"):
         model = checkpoint.build_model(contents, str(folder))
     return Imported(contents, our_weights(theirs, model, embeddings, sides, folder), task)
@@ -108,51 +101,30 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
         if (value := config.get(name, absent)) != needed:
             raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {needed!r}")
     settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
-    try:
-        settings |= {ours: config[theirs] for ours, theirs in _SETTINGS.items()}
-        for ours, theirs in _BOTH_SIDES.items():
-            settings[ours] = config[f"encoder_{theirs}"]
-            if config[f"decoder_{theirs}"] != settings[ours]:
-                raise CheckpointError(f"{path}: cannot be imported: encoder_{theirs} and decoder_{theirs} differ")
-        activation = str(config["activation_function"])
-        if activation not in _ACTIVATIONS:
-            raise CheckpointError(f"{path}: cannot be imported: its activation_function is {activation!r}")
-        settings["activation"] = _ACTIVATIONS[activation]
-    except KeyError as error:
-        raise CheckpointError(f"{path}: damaged: it has no {error.args[0]}") from error
-    dropouts = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
-    rates = [config.get(name, default) for name, default in dropouts.items()]
-    settings |= dict(zip(("dropout", "attention_dropout", "feed_forward_dropout"), rates, strict=True))
+    for ours, names in SETTINGS.items():
+        values = [config[name] for name in names if name in config]
+        if any(value != values[0] for value in values):
+            raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ")
+        if values:
+            settings[ours] = values[0]
+    if settings.get("activation") == "silu":
+        settings["activation"] = "swish"
     try:
         return restored(registry.find("model", "transformer").config, settings, str(path))
     except UsageError as error:
         raise CheckpointError(str(error)) from error
 
 
-def load_weights(folder: Path) -> dict[str, Tensor]:
+def load_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights by Marian's names, in float32. Nothing is unpickled but tensors."""
-    path = _weights_file(folder)
     try:
-        if path.name == WEIGHTS[0]:
-            tensors = load_file(path)
-        else:
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-        weights = {name: tensor.float() for name, tensor in tensors.items()}
-        wrong = [name for name, tensor in tensors.items() if tensor.is_complex() or not weights[name].isfinite().all()]
+        safe = path.suffix == ".safetensors"
+        tensors = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+        return {str(name): tensor.float() for name, tensor in tensors.items()}
     except MemoryError:
         raise
     except Exception as error:  # torch's loader raises about every kind, even AssertionError, for a damaged file
         raise CheckpointError(f"{path}: cannot read the weights: {error or type(error).__name__}") from error
-    if wrong:
-        raise CheckpointError(f"{path}: damaged: {wrong[0]} has values that are not finite, or not real")
-    return weights
-
-
-def _weights_file(folder: Path) -> Path:
-    for name in WEIGHTS:
-        if (folder / name).is_file():
-            return folder / name
-    raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
 
 
 def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folder: Path) -> list[Tensor]:
@@ -168,9 +140,9 @@ def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folde
 def entries_of(folder: Path, config: Mapping[str, Any], sizes: Sequence[int]) -> list[Entries]:
     """Return the entries of source and target, whose embeddings have `sizes` rows."""
     shared, start = config.get("share_encoder_decoder_embeddings", True), config.get("decoder_start_token_id")
-    source = target = folder / "vocab.json"
-    if not shared and (folder / "target_vocab.json").is_file():
-        target = folder / "target_vocab.json"
+    source, target = folder / "vocab.json", folder / "target_vocab.json"
+    if shared or not target.is_file():
+        target = source
     vocab = _object(source)
     unused = start if shared else vocab.get(SPECIAL_SYMBOLS[BOS], vocab.get(SPECIAL_SYMBOLS[PAD]))
     return [entries(vocab, sizes[0], unused, source), entries(_object(target), sizes[1], start, target)]
@@ -185,13 +157,13 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
         start: Marian's id of the symbol with which the decoder starts.
 
     Raises:
-        CheckpointError: a special symbol is missing, an id is out of range, or two pieces have the same.
+        CheckpointError: a special symbol is missing, or ids are not those of different pieces.
     """
-    if not all(type(i) is int and 0 <= i < size for i in [*vocab.values(), start]):
-        raise CheckpointError(f"{path}: damaged: ids of pieces, and decoder_start_token_id, must be below {size}")
-    for (first, i), (second, j) in pairwise(sorted(vocab.items(), key=itemgetter(1))):
-        if i == j:
-            raise CheckpointError(f"{path}: damaged: {first!r} and {second!r} have the same id, {i}")
+    ids = list(vocab.values())
+    if not all(type(i) is int and 0 <= i < size for i in [*ids, start]) or len({*ids}) < len(ids):
+        raise CheckpointError(
+            f"{path}: damaged: expected different ids for all pieces, and ids and decoder_start_token_id below {size}"
+        )
     named = {i: piece for piece, i in vocab.items() if piece not in SPECIAL_SYMBOLS}
     special = [vocab.get(symbol) for symbol in SPECIAL_SYMBOLS]
     copied = special[BOS] != start
@@ -210,29 +182,23 @@ def our_weights(
 ) -> dict[str, Tensor]:
     """Return the weights of our Transformer `model` by our names; its own are not read, only their shapes."""
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    order, weights = our_order(model.config.d_model), {}
+    order, (source, target) = our_order(model.config.d_model), sides
     pairs = list(layer_weights(model.config.num_layers, model.config.decoder_layers))
-    known = {pair.theirs for pair in pairs}
-    for name in theirs:
-        if ".layers." in str(name) and name not in known:
-            raise CheckpointError(f"{folder}: its weights do not fit its config.json, which has no {name}")
-    for pair in pairs:
-        weight, shape = theirs.get(pair.theirs), shapes[pair.ours]
-        if weight is None or weight.shape != shape:
-            found = "missing" if weight is None else list(weight.shape)
+    bias_shape = torch.Size([1, len(embeddings[1])])
+    expected = {pair.theirs: shapes[pair.ours] for pair in pairs} | {OUTPUT_BIAS: bias_shape}
+    theirs = {OUTPUT_BIAS: torch.zeros(bias_shape), **theirs}
+    for name in [*expected, *(name for name in theirs if ".layers." in name)]:
+        shapes_of_it = (theirs[name].shape if name in theirs else None, expected.get(name))
+        if shapes_of_it[0] != shapes_of_it[1]:
+            found, needed = ("missing" if shape is None else list(shape) for shape in shapes_of_it)
             raise CheckpointError(
-                f"{folder}: its weights do not fit its config.json: {pair.theirs} is {found}, expected {list(shape)}"
+                f"{folder}: its weights do not fit its config.json: {name} is {found}, expected {needed}"
             )
-        weights[pair.ours] = reordered(weight, pair.axis, order)
-    names, target = ("source_embedding.weight", "target_embedding.weight"), sides[1]
-    for name, embedding, side in zip(names, embeddings, sides, strict=True):
-        weights[name] = reordered(embedding, 1, order)[side.rows]
-    if embeddings[0] is embeddings[1]:
-        del weights[names[0]]
-    bias = theirs.get(OUTPUT_BIAS, torch.zeros(1, len(embeddings[1])))
-    if bias.shape != (1, len(embeddings[1])):
-        raise CheckpointError(f"{folder}: {OUTPUT_BIAS} is {list(bias.shape)}, expected [1, {len(embeddings[1])}]")
-    weights["output_bias"] = bias[0, target.rows]
+    weights = {pair.ours: reordered(theirs[pair.theirs], pair.axis, order) for pair in pairs}
+    if embeddings[0] is not embeddings[1]:
+        weights["source_embedding.weight"] = reordered(embeddings[0], 1, order)[source.rows]
+    weights["target_embedding.weight"] = reordered(embeddings[1], 1, order)[target.rows]
+    weights["output_bias"] = theirs[OUTPUT_BIAS][0, target.rows]
     if target.bos_is_copied:
         weights["output_bias"][BOS] -= BELOW
     return weights
@@ -242,14 +208,16 @@ def task_of(folder: Path, sides: Sequence[Entries], shared: bool, languages: Seq
     """Return the task of translation with the vocabularies of source and target."""
     path = folder / "tokenizer_config.json"
     tokenizer = _object(path) if path.is_file() else {}
-    names = {"source_lang": languages[0], "target_lang": languages[1]}
-    for name, given in names.items():
+    names = {}
+    for name, given in zip(("source_lang", "target_lang"), languages, strict=True):
         names[name] = given or tokenizer.get(name)
         if not isinstance(names[name], str) or not names[name]:
             raise UsageError(f"{path} names no {name}: give {flag(name)}, the ending of your files, as de in train.de")
-    models = [_read_bytes(folder / name) for name in ("source.spm", "target.spm")]
     try:
-        source, target = (MarianPieces(side.pieces, model) for side, model in zip(sides, models, strict=True))
+        source, target = (
+            MarianPieces(side.pieces, _bytes(folder / name))
+            for side, name in zip(sides, ("source.spm", "target.spm"), strict=True)
+        )
     except RuntimeError as error:
         raise CheckpointError(f"{folder}: damaged: source.spm or target.spm is no SentencePiece model") from error
     component = registry.find("task", "translation")
@@ -270,10 +238,6 @@ def _object(path: Path) -> dict[str, Any]:
     return read_object(path, CheckpointError, "Download the folder again.")
 
 
-def _read_bytes(path: Path) -> bytes:
-    if path.exists():
-        check_regular(path, LARGEST_FILE)
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot read it: {error.strerror}; a MarianMTModel's folder has one") from error
+def _bytes(path: Path) -> bytes:
+    check_regular(path, LARGEST_FILE)
+    return path.read_bytes()

@@ -12,6 +12,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+SETTINGS = {
+    "d_model": ("d_model",),
+    "num_layers": ("encoder_layers",),
+    "num_decoder_layers": ("decoder_layers",),
+    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
+    "num_heads": ("encoder_attention_heads", "decoder_attention_heads"),
+    "activation": ("activation_function",),
+    "dropout": ("dropout",),
+    "attention_dropout": ("attention_dropout",),
+    "feed_forward_dropout": ("activation_dropout",),
+}
+"""Our settings, and Marian's. The defaults are the same."""
 SHARED = "model.shared.weight"
 SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 """The embeddings of a shared vocabulary, and of source and target."""

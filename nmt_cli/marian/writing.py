@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,44 +22,33 @@ from nmt_cli.export.comparison import Comparison, expressible, refuse
 from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import MarianPieces
-from nmt_cli.marian.weights import OUTPUT_BIAS, SHARED, SIDES, layer_weights, marian_order, reordered
+from nmt_cli.marian.weights import OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
 
 POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
-TOLERANCE = 1e-4  # largest difference of two log-probabilities of a token
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 
 
 def export(
-    model: nn.Module, task: Task, samples: Sequence[str], folder: Path, quantization: str = "float32"
+    model: nn.Module, task: Any, samples: Sequence[str], folder: Path, quantization: str = "float32"
 ) -> Sequence[str]:
     """See `formats.py`."""
     if quantization != "float32":
         raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
     transformer = check(model, task)
-    write_tokenizer(task, folder)
+    for side, vocabulary in zip(("source", "target"), task.vocabularies(), strict=True):
+        content = with_rule(sentencepiece_model(vocabulary), task.config.normalization)
+        (folder / f"{side}.spm").write_bytes(content)
+        if side == "source" or not task.shared_vocabulary:
+            name = "vocab.json" if side == "source" else "target_vocab.json"
+            pieces = vocabulary.pieces(range(len(vocabulary)))
+            write_object(folder / name, {piece: i for i, piece in enumerate(pieces)})
+    write_object(folder / "tokenizer_config.json", tokenizer_config(task))
     write_object(folder / "config.json", model_config(transformer, task))
     write_object(folder / "generation_config.json", generation_config())
     (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
     return compare(transformer, task, samples, folder)
-
-
-def write_tokenizer(task: Any, folder: Path) -> None:
-    """Write the files of the tokenizer; raise UsageError if it has no vocabularies like these."""
-    source, target = task.vocabularies()
-    for side, vocabulary in (("source", source), ("target", target)):
-        model = with_rule(sentencepiece_model(vocabulary), task.config.normalization)
-        (folder / f"{side}.spm").write_bytes(model)
-    write_object(folder / "vocab.json", ids_of(source))
-    if not task.shared_vocabulary:
-        write_object(folder / "target_vocab.json", ids_of(target))
-    write_object(folder / "tokenizer_config.json", tokenizer_config(task))
-
-
-def ids_of(vocabulary: Vocabulary) -> dict[str, int]:
-    """Return the id of each piece."""
-    return {piece: i for i, piece in enumerate(vocabulary.pieces(range(len(vocabulary))))}
 
 
 def check(model: nn.Module, task: Any) -> Transformer:
@@ -109,8 +99,7 @@ def marian_weights(model: Transformer) -> dict[str, Tensor]:
 
 def model_config(model: Transformer, task: Task) -> dict[str, Any]:
     """Return the content of config.json."""
-    config = model.config
-    sides = ("encoder", "decoder")
+    config = replace(model.config, num_decoder_layers=model.config.decoder_layers)
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -121,15 +110,7 @@ def model_config(model: Transformer, task: Task) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "scale_embedding": True,
         "max_position_embeddings": POSITIONS,
-        "d_model": config.d_model,
-        "encoder_layers": config.num_layers,
-        "decoder_layers": config.decoder_layers,
-        **{f"{side}_ffn_dim": config.d_ff for side in sides},
-        **{f"{side}_attention_heads": config.num_heads for side in sides},
-        "activation_function": config.activation,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.feed_forward_dropout,
+        **{name: getattr(config, ours) for ours, names in SETTINGS.items() for name in names},
         **_SPECIAL_IDS,
         "forced_eos_token_id": None,
         "dtype": "float32",
@@ -176,7 +157,7 @@ def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Seq
     transformers.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}", TOLERANCE)
+    comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}")
     log_probabilities, outputs = [], []
     for line, ids, output, limit in zip(
         samples, comparison.sources, comparison.outputs, comparison.limits, strict=True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,6 @@ from nmt_cli.interfaces import PAD
 from nmt_cli.layers.attention import FullAttention, Kernel, Layout, MultiHeadAttention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
-from nmt_cli.layers.experts import Experts
 from nmt_cli.layers.layout import Recorded, VariableLength, layout_of
 from nmt_cli.layers.sublayer import ACTIVATIONS, FeedForward, Residual
 from nmt_cli.models.transformer_flops import training_flops
@@ -62,15 +60,6 @@ class TransformerConfig:
     max_positions: int = option(1024, "Rows of learned positional embeddings.", minimum=1)
     activation: str = option("relu", "Activation of feed-forward layers (paper: ReLU).", choices=tuple(ACTIVATIONS))
     gated_feed_forward: bool = option(False, "Multiply activations by another projection, without biases.")
-    experts: int = option(0, "Experts in each feed-forward layer (Shazeer et al. 2017). 0 means none.", minimum=0)
-    experts_per_token: int = option(2, "Experts that a token is sent to.", minimum=2)
-    importance_loss: float = option(0.01, "Weight of the loss that balances the gates of experts.", minimum=0.0)
-    load_loss: float = option(0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0)
-
-    def __post_init__(self) -> None:
-        """Raise UsageError if experts are to have another form than theirs."""
-        if self.experts and (self.gated_feed_forward or self.activation != "relu"):
-            raise UsageError("--experts cannot be used with --activation or --gated-feed-forward")
 
     @property
     def decoder_layers(self) -> int:
@@ -106,7 +95,7 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, own: Layout) -> Tensor:
         """[N, d_model] -> [N, d_model]; `own` is the layout of the source."""
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
-        return self.around_feed_forward(x, _of_tokens(self.feed_forward, own))
+        return self.around_feed_forward(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -129,7 +118,7 @@ class DecoderLayer(nn.Module):
         """
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
         x = self.around_cross_attention(x, lambda y: self.cross_attention(y, memory, across))
-        return self.around_feed_forward(x, _of_tokens(self.feed_forward, own))
+        return self.around_feed_forward(x, self.feed_forward)
 
 
 @register("model", "transformer", TransformerConfig)
@@ -221,7 +210,7 @@ class Transformer(nn.Module):
     def packed_layers(self, device: torch.device, dtype: torch.dtype) -> list[nn.Module] | None:
         """See `ComputesRows`."""
         attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
-        if self.config.experts or not all(VariableLength.available(each, device, dtype) for each in attentions):
+        if not all(VariableLength.available(each, device, dtype) for each in attentions):
             return None
         return [*self.encoder, *self.decoder]
 
@@ -277,22 +266,7 @@ def _attention(config: TransformerConfig, kernel: Kernel, cross: bool = False) -
     return MultiHeadAttention(*sizes, kernel, biases=config.attention_biases, cross=cross)
 
 
-def _feed_forward(config: TransformerConfig) -> FeedForward | Experts:
-    """The feed-forward network of a layer, or a mixture of such networks."""
-    if not config.experts:
-        dropout, activation = config.feed_forward_dropout, config.activation
-        return FeedForward(config.d_model, config.d_ff, dropout, activation, config.gated_feed_forward)
-    return Experts(
-        config.d_model,
-        config.d_ff,
-        experts=config.experts,
-        per_token=config.experts_per_token,
-        importance_weight=config.importance_loss,
-        load_weight=config.load_loss,
-        dropout=config.feed_forward_dropout,
-    )
-
-
-def _of_tokens(layer: FeedForward | Experts, rows: Layout) -> Callable[[Tensor], Tensor]:
-    """Return the feed-forward layer for these rows; filler needs no expert, and does not count."""
-    return layer if isinstance(layer, FeedForward) else partial(layer, count=rows.tokens)
+def _feed_forward(config: TransformerConfig) -> FeedForward:
+    """The feed-forward network of a layer."""
+    dropout, activation = config.feed_forward_dropout, config.activation
+    return FeedForward(config.d_model, config.d_ff, dropout, activation, config.gated_feed_forward)

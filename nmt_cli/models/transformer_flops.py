@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli.interfaces import with_backward
 from nmt_cli.layers.attention import Kernel
-from nmt_cli.layers.experts import expert_flops
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
@@ -32,8 +31,6 @@ def training_flops(
     keys_and_values = 2 * d * h * (d_k + d_v)
     each_pair = 2 * h * (d_k + d_v)  # a score, and a term of the weighted sum
     feed_forward = 2 * (3 if config.gated_feed_forward else 2) * d * config.d_ff
-    if config.experts:
-        feed_forward = expert_flops(d, config.d_ff, config.experts, config.experts_per_token)
     forward = {
         "encoder projections": N * S * (queries_and_output + keys_and_values),
         "encoder attention": N * h * kernel.flops(source, d_k + d_v),

@@ -1,4 +1,5 @@
-"""Additive attention (Bahdanau, Cho and Bengio 2015, section 3 and appendix A.1.2).
+"""Attention of recurrent decoders over the source, and additive attention (Bahdanau, Cho and Bengio 2015, appendix
+A.1.2).
 
 Letters: A sentences, Q queries of each, S source length, d_a width of the hidden layer.
 """
@@ -6,34 +7,53 @@ Letters: A sentences, Q queries of each, S source length, d_a width of the hidde
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
-class AdditiveAttention(nn.Module):
-    """softmax_j(v^T tanh(W query + U key_j)), a feed-forward network with one hidden layer.
+class Memory(NamedTuple):
+    """The source as a decoder attends to it."""
 
-    Args:
-        d_query: width of a query.
-        d_key: width of a key.
-        d_hidden: d_a.
-    """
+    values: Tensor  # [A, S, d_v]
+    keys: Tensor  # [A, S, d_a]
+    padding: Tensor  # True at padding: [A, S]
+
+
+def softmax_over_source(scores: Tensor, padding: Tensor) -> Tensor:
+    """The weights [A, Q, S] for these scores; 0 where `padding` [A, S] is True."""
+    return scores.float().masked_fill(padding[:, None], -math.inf).softmax(-1)
+
+
+class SourceAttention(nn.Module, ABC):
+    """One head; a subclass has the scores of the source for a query."""
+
+    @abstractmethod
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Queries [A, Q, d] and keys [A, S, d_a] -> [A, Q, S]."""
+
+    def forward(self, query: Tensor, memory: Memory) -> Tensor:
+        """The weights [A, Q, S] of the source positions for queries [A, Q, d]."""
+        return softmax_over_source(self.scores(query, memory.keys), memory.padding)
+
+    def read(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """The contexts [N, ..., d_v] and the weights [N, ..., S] for queries [N, ..., d] of N = A * W hypotheses."""
+        weights = self(query.reshape(len(memory.values), -1, query.size(-1)), memory)
+        context = weights @ memory.values
+        return context.view(*query.shape[:-1], -1), weights.view(*query.shape[:-1], -1)
+
+
+class AdditiveAttention(SourceAttention):
+    """softmax_j(v^T tanh(W query + U key_j)), a feed-forward network with one hidden layer."""
 
     def __init__(self, d_query: int, d_key: int, d_hidden: int) -> None:
         super().__init__()
         self.query = nn.Linear(d_query, d_hidden, bias=False)
-        self.key = nn.Linear(d_key, d_hidden)
+        self.key = nn.Linear(d_key, d_hidden)  # makes the keys
         self.score = nn.Linear(d_hidden, 1, bias=False)
 
-    def forward(self, query: Tensor, keys: Tensor, padding: Tensor) -> Tensor:
-        """The weights [A, Q, S] of the source positions.
-
-        Args:
-            query: [A, Q, d_query].
-            keys: the projected source, `key(encoder output)`: [A, S, d_a].
-            padding: True at padding: [A, S].
-        """
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         hidden = torch.tanh(self.query(query)[:, :, None] + keys[:, None])  # [A, Q, S, d_a]
-        scores = self.score(hidden).squeeze(-1).float()
-        return scores.masked_fill(padding[:, None], -math.inf).softmax(-1)
+        return self.score(hidden).squeeze(-1)

@@ -27,17 +27,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import PAD, with_backward
+from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.registry import option, register
 from nmt_cli.table2.convolution import CausalConvolution, Convolution
-from nmt_cli.table2.encoder_decoder import EncoderDecoder, FixedState
+from nmt_cli.table2.encoder_decoder import Decoded, EncoderDecoder, FixedState, elements
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
@@ -106,12 +105,7 @@ class MultiplicativeUnits(nn.Module):
 
 
 def multiplicative_unit(h: Tensor, convolved: Tensor) -> Tensor:
-    """sigmoid(g_1) tanh(sigmoid(g_2) h + sigmoid(g_3) tanh(u)).
-
-    Args:
-        h: [..., d].
-        convolved: g_1, g_2, g_3 and u, made of h: [..., 4d].
-    """
+    """sigmoid(g_1) tanh(sigmoid(g_2) h + sigmoid(g_3) tanh(u)); `convolved` [..., 4d] is g_1, g_2, g_3 and u."""
     first, second, third, update = convolved.chunk(4, dim=-1)
     return first.sigmoid() * (second.sigmoid() * h + third.sigmoid() * update.tanh()).tanh()
 
@@ -138,17 +132,15 @@ class Block(nn.Module):
         self.widen = nn.Linear(d, 2 * d)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
         """[B, T, 2d] -> [B, T, 2d]; no other position sees those where `real` [B, T, 1] is False."""
-        h = self._narrowed(x)
-        if real is not None:
-            h = h * real
+        h = self._narrowed(x) * real
         return self._widened(x, h, self.convolution(h))
 
-    def step(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
-        """The next position [N, 2d] and the window of those before it -> its output, and the next window."""
+    def resume(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
+        """The next positions [N, T, 2d] and the window of those before them -> their output, and the next window."""
         h = self._narrowed(x)
-        convolved, window = self.convolution.step(h, window)
+        convolved, window = self.convolution.resume(h, window)
         return self._widened(x, h, convolved), window
 
     def _narrowed(self, x: Tensor) -> Tensor:
@@ -179,58 +171,36 @@ class ByteNet(EncoderDecoder):
             nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         return {**super().parts(), "encoder": [self.encoder], "decoder": [self.decoder, self.last]}
 
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """See `EncoderDecoder`."""
-        columns = self._encode(source)
-        missing = target_in.size(1) - columns.size(1)  # if negative, columns are cut off
-        x = self._embed(self.target_embedding, target_in) + F.pad(columns, (0, 0, 0, missing))
-        for block in self.decoder:
-            x = block(x)
-        return self.last(x)
-
-    def _encode(self, source: Tensor) -> Tensor:
-        """[B, S] ids -> [B, C, d_model]; after a sentence's own columns there are zeros."""
+    def start(self, source: Tensor) -> FixedState:
+        """See `EncoderDecoder`. The state: the columns, and each block's window."""
         count = int(self.config.columns(source.size(1)))
         own = self.config.columns((source != PAD).sum(1, keepdim=True).double())  # [B, 1], rounded as `count` is
         real = (torch.arange(count, device=source.device) < own)[:, :, None]
         x = self._embed(self.source_embedding, F.pad(source, (0, count - source.size(1)), value=PAD))
         for block in self.encoder:
             x = block(x, real)
-        return x * real
-
-    def _embed(self, embedding: nn.Module, tokens: Tensor) -> Tensor:
-        """Ids of any shape -> [..., d_model]."""
-        return self.dropout(embedding(tokens) * self.config.d_model**0.5)
-
-    def start(self, source: Tensor) -> FixedState:
-        """See `EncoderDecoder`. The state: the columns that the decoder has not reached, and each block's window."""
-        columns = F.pad(self._encode(source), (0, 0, 0, 1))  # the zeros past the end
+        columns = x * real  # [B, C, d_model], zeros after a sentence's own
         return FixedState((columns,), tuple(block.convolution.zeros(columns) for block in self.decoder))
 
-    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
-        """See `EncoderDecoder`."""
-        (columns,), windows = state.source, []
-        column = columns[:, 0].repeat_interleave(len(tokens) // len(columns), dim=0)
-        x = self._embed(self.target_embedding, tokens) + column
+    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+        (columns,), (N, T) = state.source, target_in.shape
+        own = columns[:, state.length : state.length + T].repeat_interleave(N // len(columns), dim=0)
+        x = self._embed(self.target_embedding, target_in) + F.pad(own, (0, 0, 0, T - own.size(1)))
+        windows = []
         for block, window in zip(self.decoder, state.target, strict=True):
-            x, window = block.step(x, window)
+            x, window = block.resume(x, window)
             windows.append(window)
-        left = columns[:, 1:] if columns.size(1) > 1 else columns  # the last one is zero, and is used again
-        return self.last(x), FixedState((left,), tuple(windows))
+        return Decoded(self.last(x), [], windows)
+
+    def _embed(self, embedding: nn.Module, tokens: Tensor) -> Tensor:
+        return self.dropout(embedding(tokens) * self.config.d_model**0.5)
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `CountsFlops`. The columns count that the encoder adds to a source; padding of a batch does not."""
-        c = self.config
-        d, d_model, N = c.d_model // 2, c.d_model, c.num_layers
-        inner = d * (c.kernel if c.block == "relu" else 4 * c.kernel + 4)
-        block = 2 * d * (d_model + inner + d_model)
-        columns, T = float(np.sum(c.columns(source_lengths))), float(target_lengths.sum())
-        forward = {
-            "encoder": N * columns * block,
-            "decoder": T * (N * block + 2 * d_model * d_model),
-            "output layer": T * 2 * d_model * self.vocabulary_size,
-        }
-        return with_backward(forward)
+        return super().training_flops(self.config.columns(source_lengths), target_lengths)
+
+    def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
+        """See `EncoderDecoder`. S is the number of columns."""
+        return {"encoder": S * elements(self.encoder), "decoder": T * elements(self.decoder, self.last)}

@@ -29,32 +29,28 @@ class Convolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
         nn.init.kaiming_uniform_(self.weight, nonlinearity="linear")
 
-    @property
-    def before(self) -> int:
-        """Positions before the current one that its output depends on."""
-        return (self.kernel - 1) * self.dilation // 2
-
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, C] -> [B, T, C']."""
         reach = (self.kernel - 1) * self.dilation
-        padded = F.pad(x, (0, 0, self.before, reach - self.before))
-        shifted = [padded[:, start : start + x.size(1)] for start in range(0, reach + 1, self.dilation)]
+        return self.inside(F.pad(x, (0, 0, reach // 2, reach - reach // 2)))
+
+    def inside(self, x: Tensor) -> Tensor:
+        """The outputs whose inputs are all in `x`: [B, T + (k - 1) * dilation, C] -> [B, T, C']."""
+        reach = (self.kernel - 1) * self.dilation
+        shifted = [x[:, start : x.size(1) - reach + start] for start in range(0, reach + 1, self.dilation)]
         return F.linear(torch.cat(shifted, dim=2), self.weight, self.bias)
 
 
 class CausalConvolution(Convolution):
-    """A convolution of each position and those before it."""
-
-    @property
-    def before(self) -> int:
-        """See `Convolution`."""
-        return (self.kernel - 1) * self.dilation
+    """A convolution of each position and those before it; a window holds the inputs before the next one."""
 
     def zeros(self, x: Tensor) -> Tensor:
         """The window before the first position, for the rows of `x` [N, ...]: [N, (k - 1) * dilation, C]."""
-        return x.new_zeros(len(x), self.before, self.weight.size(1) // self.kernel)
+        return x.new_zeros(len(x), (self.kernel - 1) * self.dilation, self.weight.size(1) // self.kernel)
 
-    def step(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
-        """The next input [N, C] and the window of those before it -> its output [N, C'], and the next window."""
-        inputs = torch.cat([window.to(x.dtype), x[:, None]], dim=1)
-        return F.linear(inputs[:, :: self.dilation].flatten(1), self.weight, self.bias), inputs[:, 1:]
+    def resume(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
+        """The next inputs [N, T, C] and the window of those before them -> [N, T, C'], and the next window."""
+        inputs = torch.cat([window.to(x.dtype), x], dim=1)
+        after = inputs[:, x.size(1) :]
+        # In training, views would hold the inputs of all layers in memory.
+        return self.inside(inputs), after.clone() if torch.is_grad_enabled() else after

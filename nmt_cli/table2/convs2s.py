@@ -19,24 +19,27 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import PAD, with_backward
+from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import LearnedPositions
 from nmt_cli.registry import option, register
+from nmt_cli.table2.additive_attention import Memory, softmax_over_source
 from nmt_cli.table2.convolution import CausalConvolution, Convolution
-from nmt_cli.table2.encoder_decoder import EncoderDecoder, EncoderDecoderInference, FixedState
+from nmt_cli.table2.encoder_decoder import (
+    AttentiveEncoderDecoder,
+    Decoded,
+    EncoderDecoderInference,
+    FixedState,
+    elements,
+)
 from nmt_cli.table2.weight_norm import folded, normalised
-
-if TYPE_CHECKING:
-    from nmt_cli.interfaces import Lengths
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,7 @@ class ConvS2SConfig:
 
 
 def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
-    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1.
-
-    Raises:
-        UsageError: `text`, the value of `flag`, has another form.
-    """
+    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1, the value of `flag`."""
     layers: list[tuple[int, int]] = []
     for group in text.split(","):
         match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,2})(?:\*([1-9]\d{0,2}))?", group.strip())
@@ -82,14 +81,6 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
     return layers
 
 
-class Source(NamedTuple):
-    """The keys and values of the source for attention."""
-
-    keys: Tensor  # z: [A, S, f]
-    values: Tensor  # z + e: [A, S, f]
-    padding: Tensor  # True at padding: [A, S]
-
-
 class Attention(nn.Module):
     """Multi-step attention of one decoder layer (section 3.3)."""
 
@@ -98,19 +89,18 @@ class Attention(nn.Module):
         self.query = normalised(nn.Linear(channels, d_model))
         self.context = normalised(nn.Linear(d_model, channels))
 
-    def forward(self, h: Tensor, embedded: Tensor, source: Source) -> tuple[Tensor, Tensor]:
-        """`h` plus its context, and the weights a [A, Q, S] of its Q positions in each sentence.
+    def forward(self, h: Tensor, embedded: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """`h` plus its context, and the weights a [A, Q, S] of the Q positions of each sentence.
 
         Args:
-            h: the layer's state [..., C'], Q rows for each sentence in turn.
-            embedded: g, the embeddings [..., f] of the same positions.
-            source: of A sentences.
+            h: the layer's state [N, T, C'].
+            embedded: g, the embeddings [N, T, f] of the same positions.
         """
         d = _summed(self.query(h), embedded)  # equation 1
-        scores = torch.bmm(d.view(len(source.keys), -1, d.size(-1)), source.keys.mT).float()
-        weights = scores.masked_fill(source.padding[:, None], -math.inf).softmax(-1)
-        context = torch.bmm(weights, source.values)  # equation 2
-        m = (~source.padding).sum(1)[:, None, None]
+        scores = torch.bmm(d.view(len(memory.keys), -1, d.size(-1)), memory.keys.mT)
+        weights = softmax_over_source(scores, memory.padding)
+        context = torch.bmm(weights, memory.values)  # equation 2
+        m = (~memory.padding).sum(1)[:, None, None]
         context = (context * m.sqrt()).view(d.shape)  # m sqrt(1 / m), section 3.4
         return _summed(self.context(context), h), weights
 
@@ -118,18 +108,17 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """A convolution whose outputs are values and gates, and a residual connection around it (section 3.2)."""
 
-    def __init__(self, kind: type[Convolution], inputs: int, outputs: int, kernel: int, dropout: float) -> None:
+    kind = Convolution
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
-        self.convolution: Any = normalised(kind(inputs, 2 * outputs, kernel), 4 * (1 - dropout))
+        self.convolution: Any = normalised(self.kind(inputs, 2 * outputs, kernel), 4 * (1 - dropout))
         self.residual = nn.Identity() if inputs == outputs else normalised(nn.Linear(inputs, outputs))
 
 
 class EncoderLayer(Block):
     """Convolution, gated linear unit and residual connection."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float) -> None:
-        super().__init__(Convolution, inputs, outputs, kernel, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, C] -> [B, S, C'], where `x` is zero at padding."""
@@ -139,24 +128,21 @@ class EncoderLayer(Block):
 class DecoderLayer(Block):
     """The same without later positions, and with attention."""
 
+    kind = CausalConvolution
+
     def __init__(self, inputs: int, outputs: int, kernel: int, dropout: float, d_model: int) -> None:
-        super().__init__(CausalConvolution, inputs, outputs, kernel, dropout)
+        super().__init__(inputs, outputs, kernel, dropout)
         self.attention = Attention(outputs, d_model)
 
-    def forward(self, x: Tensor, embedded: Tensor, source: Source) -> tuple[Tensor, Tensor]:
-        """[B, T, C] -> [B, T, C'], and the weights of attention [B, T, S]."""
-        h, weights = self.attention(F.glu(self.convolution(self.dropout(x))), embedded, source)
-        return _summed(h, self.residual(x)), weights
-
-    def step(self, x: Tensor, embedded: Tensor, source: Source, window: Tensor) -> tuple[Tensor, Tensor]:
-        """The next input [N, C] and the window of those before it -> [N, C'], and the next window."""
-        convolved, window = self.convolution.step(x, window)
-        h, _ = self.attention(F.glu(convolved), embedded, source)
-        return _summed(h, self.residual(x)), window
+    def forward(self, x: Tensor, embedded: Tensor, memory: Memory, window: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The next inputs [N, T, C] and the window of those before them -> [N, T, C'], weights, and the next window."""
+        convolved, window = self.convolution.resume(self.dropout(x), window)
+        h, weights = self.attention(F.glu(convolved), embedded, memory)
+        return _summed(h, self.residual(x)), weights, window
 
 
 @register("model", "convs2s", ConvS2SConfig)
-class ConvS2S(EncoderDecoder):
+class ConvS2S(AttentiveEncoderDecoder):
     """The convolutional encoder and decoder of section 3, with weight normalisation (section 4.2).
 
     A gain of 4 and the dropout's p = 1 - rate make the initial weights those of section 3.5.
@@ -179,55 +165,39 @@ class ConvS2S(EncoderDecoder):
         self.decoder: Sequence[DecoderLayer] = _modules(DecoderLayer(*shape, dropout, width) for shape in plans[1])
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         return {
             "embeddings": [*super().parts()["embeddings"], self.source_positions, self.target_positions],
             "encoder": [self.encoder_in, self.encoder, self.encoder_out],
             "decoder": [self.decoder_in, self.decoder, self.decoder_out],
         }
 
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """See `EncoderDecoder`."""
-        return self._decode(self._encode(source), target_in)[0]
+    def start(self, source: Tensor) -> FixedState:
+        """See `EncoderDecoder`. The target part is the last k - 1 inputs of each layer."""
+        memory = self._encode(source)
+        return FixedState(memory, tuple(layer.convolution.zeros(memory.keys) for layer in self.decoder))
 
-    def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """See `ShowsAttention`."""
-        with torch.inference_mode():
-            _, weights = self._decode(self._encode(source), target_in)
-        return {"cross": torch.stack(weights)}  # [layers, 1, T, S]
+    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+        memory, weights, windows = Memory(*state.source), [], []
+        positions = self.target_positions(state.length, target_in.size(1))
+        embedded = self.dropout(self.target_embedding(target_in) + positions)
+        x = self.decoder_in(embedded)
+        for layer, window in zip(self.decoder, state.target, strict=True):
+            x, attended, window = layer(x, embedded, memory, window)
+            weights.append(attended)
+            windows.append(window)
+        return Decoded(self.dropout(self.decoder_out(x)), weights, windows)
 
     def decodable(self, dtype: str = "float32") -> EncoderDecoderInference:
-        """See `Model`."""
         return EncoderDecoderInference(folded(self), dtype)
 
-    def start(self, source: Tensor) -> FixedState:
-        """See `EncoderDecoder`."""
-        encoded = self._encode(source)
-        windows = (layer.convolution.zeros(encoded.keys) for layer in self.decoder)
-        return FixedState(encoded, (source.new_zeros(len(source)), *windows))
-
-    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
-        """See `EncoderDecoder`. The state is the position, and the last k - 1 inputs of each layer."""
-        source, (position, *windows) = Source(*state.source), state.target
-        embedded = self.target_embedding(tokens) + self.target_positions.at(position)
-        x = self.decoder_in(embedded)
-        for number, layer in enumerate(self.decoder):
-            x, windows[number] = layer.step(x, embedded, source, windows[number])
-        return self.decoder_out(x), FixedState(source, (position + 1, *windows))
-
-    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`. Each position meets each weight of its side once; a multiply-add is two operations."""
-        S, T, f = float(source_lengths.sum()), float(target_lengths.sum()), self.config.d_model
-        encoder, decoder = self._weights
-        forward = {
-            "encoder": 2 * S * encoder,
-            "decoder": 2 * T * decoder,
-            "attention": 4 * f * len(self.decoder) * float((source_lengths * target_lengths).sum()),
-            "output layer": 2 * T * f * self.vocabulary_size,
+    def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
+        return {
+            "encoder": S * elements(self.encoder_in, self.encoder, self.encoder_out),
+            "decoder": T * elements(self.decoder_in, self.decoder, self.decoder_out),
+            "attention": pairs * 2 * self.config.d_model * len(self.decoder),
         }
-        return with_backward(forward)
 
-    def _encode(self, source: Tensor) -> Source:
+    def _encode(self, source: Tensor) -> Memory:
         padding = source == PAD
         embedded = self.dropout(self.source_embedding(source) + self.source_positions(0, source.size(1)))
         x = self.encoder_in(embedded)
@@ -236,26 +206,7 @@ class ConvS2S(EncoderDecoder):
         keys = self.encoder_out(x)
         if keys.requires_grad:  # the end of section 3.4
             keys.register_hook(lambda gradient: gradient / (2 * len(self.decoder)))
-        return Source(keys, _summed(keys, embedded), padding)
-
-    def _decode(self, source: Source, target_in: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The decoder output [B, T, f], and the weights of attention of each layer."""
-        embedded = self.dropout(self.target_embedding(target_in) + self.target_positions(0, target_in.size(1)))
-        x, collected = self.decoder_in(embedded), []
-        for layer in self.decoder:
-            x, weights = layer(x, embedded, source)
-            collected.append(weights)
-        return self.dropout(self.decoder_out(x)), collected
-
-    @cached_property
-    def _weights(self) -> tuple[int, int]:
-        """Elements of the matrices of the encoder, and of the decoder."""
-        sides = [(self.encoder_in, self.encoder, self.encoder_out), (self.decoder_in, self.decoder, self.decoder_out)]
-        encoder, decoder = (
-            sum(each.weight.numel() for each in _modules(side).modules() if isinstance(each, (nn.Linear, Convolution)))
-            for side in sides
-        )
-        return encoder, decoder
+        return Memory(_summed(keys, embedded), keys, padding)
 
 
 def _summed(a: Tensor, b: Tensor) -> Tensor:

@@ -21,23 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import PAD, with_backward
+from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.registry import option, register
-from nmt_cli.table2.additive_attention import AdditiveAttention
-from nmt_cli.table2.encoder_decoder import EncoderDecoder, FixedState
-from nmt_cli.table2.recurrent import LSTM
-
-if TYPE_CHECKING:
-    from nmt_cli.interfaces import Lengths
+from nmt_cli.table2.additive_attention import AdditiveAttention, Memory
+from nmt_cli.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
+from nmt_cli.table2.recurrent import LSTM, unrolled
 
 INITIAL_DEVIATION = 0.07  # standard deviation of all weights that are not recurrent (section 4.3)
 
@@ -79,25 +77,8 @@ class FastForwardLSTM(LSTM):
         return F.linear(x, torch.cat([cell_input, input_gate]))
 
 
-class Memory(NamedTuple):
-    """The source as the decoder reads it."""
-
-    values: Tensor  # W_p e: [A, S, d_c]
-    keys: Tensor  # projected again, for the attention: [A, S, d]
-    padding: Tensor  # [A, S]
-
-
-class FirstStep(NamedTuple):
-    """The results of the decoder's first layer at one position."""
-
-    weights: Tensor  # of the source: [N, S]
-    x: Tensor  # the layer's input, context and embedding: [N, d_c + d_embedding]
-    output: Tensor  # h: [N, d]
-    cell: Tensor  # [N, d]
-
-
 @register("model", "deep_att", DeepAttConfig)
-class DeepAtt(EncoderDecoder):
+class DeepAtt(AttentiveEncoderDecoder):
     """The model of Figure 2."""
 
     def __init__(self, config: DeepAttConfig, **runtime: Any) -> None:
@@ -117,60 +98,37 @@ class DeepAtt(EncoderDecoder):
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION)
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         encoder, decoder = [self.columns, self.projection], [self.attention, self.decoder]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """See `Model`."""
-        steps = self._first_layer(target_in, self._encode(source))
-        x, h = steps.x, steps.output
-        for below, layer in pairwise(self.decoder):
-            x = self._next_input(below, x, h)
-            h = layer(x)
-        return self.dropout(h)
-
     def start(self, source: Tensor) -> FixedState:
-        """See `EncoderDecoder`."""
+        """The target part of the state is output and cell of each layer, from the bottom up."""
         memory = self._encode(source)
-        zeros = [part for layer in self.decoder for part in layer.zeros(memory.keys)]
-        return FixedState(memory, tuple(zeros))
+        return FixedState(memory, self.decoder[0].zeros(memory.values) * len(self.decoder))
 
-    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
-        """See `EncoderDecoder`."""
-        output, cell, *_ = state.target
-        first = self._first_step(self.target_embedding(tokens), output, cell, Memory(*state.source))
-        x, h = first.x, first.output
-        target = [first.output, first.cell]
-        for i, (below, layer) in enumerate(pairwise(self.decoder), start=1):
+    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+        """See `EncoderDecoder`. The first layer goes step by step: its input depends on its last output."""
+        first, *upper = zip(state.target[::2], state.target[1::2], strict=True)
+        step = partial(self._first_step, Memory(*state.source))
+        h, cell, x, weights = unrolled(step, self.target_embedding(target_in), *first)
+        after = [h[:, -1], cell[:, -1]]
+        for (below, layer), before in zip(pairwise(self.decoder), upper, strict=True):
             x = self._next_input(below, x, h)
-            h, cell = layer.step(x, *state.target[2 * i : 2 * i + 2])
-            target += [h, cell]
-        return h, FixedState(state.source, tuple(target))
+            h, *last = layer.resume(x, *before)
+            after += last
+        return Decoded(self.dropout(h), [weights], after)
 
-    @torch.inference_mode()
-    def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """See `ShowsAttention`."""
-        return {"cross": self._first_layer(target_in, self._encode(source)).weights[None]}
-
-    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`. The products with half of f, which are computed twice, count once."""
-        c, d = self.config, self.config.d_model
-        S, T, pairs = (float(n.sum()) for n in (source_lengths, target_lengths, source_lengths * target_lengths))
-        stacked = 4 * d * (3 * d + d)  # a layer that reads half of f and h
-        column = 4 * d * (c.d_embedding + d) + (c.num_layers - 1) * stacked
-        first = 4 * d * (c.d_context + c.d_embedding + d)
-        products = {
-            "encoder": S * 2 * column,
-            "interface": S * (10 * d + d) * c.d_context,
-            "attention": T * d * d + pairs * (d + c.d_context),
-            "decoder": T * (first + (c.num_decoder_layers - 1) * stacked),
-            "output layer": T * d * self.vocabulary_size,
+    def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
+        """See `EncoderDecoder`. The products with half of f, which are computed twice, count once."""
+        c, d = self.config.d_context, self.config.d_model
+        return {
+            "encoder": S * elements(self.columns, self.projection),
+            "decoder": T * elements(self.decoder),
+            "attention": (S * c + T * d) * d + pairs * (d + c),  # a score, and a term of the weighted sum
         }
-        return with_backward({part: 2 * count for part, count in products.items()})
 
     def _encode(self, source: Tensor) -> Memory:
-        """Both columns, and the interface (equations 5, 7 and 8): [B, S] ids."""
+        """Both columns, and W_p e (equations 5, 7 and 8)."""
         padding = source == PAD
         embedded, lengths = self.source_embedding(source), (~padding).sum(dim=1)
         (h_1, f_1), (h_2, f_2) = (self._column(layers, embedded, lengths, i) for i, layers in enumerate(self.columns))
@@ -180,13 +138,7 @@ class DeepAtt(EncoderDecoder):
     def _column(
         self, layers: Sequence[FastForwardLSTM], x: Tensor, lengths: Tensor, backwards: int
     ) -> tuple[Tensor, Tensor]:
-        """h [B, S, d] and f [B, S, 4 d] of the last layer.
-
-        Args:
-            x: embeddings [B, S, d_embedding].
-            lengths: of the sentences [B].
-            backwards: 1 if the first layer reads from right to left, else 0.
-        """
+        """h [B, S, d] and f [B, S, 4 d] of the last layer; `backwards` is 1 if the first reads from right to left."""
         h = layers[0](x, lengths if backwards else None)
         for k, (below, layer) in enumerate(pairwise(layers), start=1):
             x = self._next_input(below, x, h)
@@ -197,22 +149,11 @@ class DeepAtt(EncoderDecoder):
         """[Half(f), Dr(h)], which the layer above reads, from the input and the output of `layer` (equation 5)."""
         return torch.cat([layer.half_feed_forward(x), self.dropout(h)], dim=-1)
 
-    def _first_layer(self, target_in: Tensor, memory: Memory) -> FirstStep:
-        """All positions [B, T] of the decoder's first layer, stacked: its input depends on its last output."""
-        output, cell = self.decoder[0].zeros(memory.keys)
-        steps = []
-        for y in self.target_embedding(target_in).unbind(dim=1):
-            steps.append(self._first_step(y, output, cell, memory))
-            output, cell = steps[-1].output, steps[-1].cell
-        return FirstStep(*(torch.stack(parts, dim=1) for parts in zip(*steps, strict=True)))
-
-    def _first_step(self, y: Tensor, output: Tensor, cell: Tensor, memory: Memory) -> FirstStep:
-        """One position of the decoder's first layer (equations 8 to 10): the last word's embedding `y` [N, ...]."""
-        query = output.view(len(memory.keys), -1, output.size(1))  # [A, N / A, d]
-        weights = self.attention(query, memory.keys, memory.padding)
-        context = (weights @ memory.values).flatten(0, 1)
+    def _first_step(self, memory: Memory, y: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
+        """One position of the first layer (equations 8 to 10), after the word `y`: output, cell, input, attention."""
+        context, weights = self.attention.read(output, memory)
         x = torch.cat([context, y], dim=-1)
-        return FirstStep(weights.flatten(0, 1), x, *self.decoder[0].step(x, output, cell))
+        return *self.decoder[0].step(x, output, cell), x, weights
 
 
 def _layers(inputs: int, d: int, count: int) -> Any:

@@ -7,8 +7,9 @@ d_model width of the decoder's output.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +17,11 @@ from torch import Tensor, nn
 
 from nmt_cli.device import autocast
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import DecoderState
+from nmt_cli.interfaces import DecoderState, with_backward
 from nmt_cli.registry import component_of
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Lengths
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class FixedState:
 
     source: tuple[Tensor, ...]  # of each sentence: [A, ...]
     target: tuple[Tensor, ...]  # of each hypothesis: [N, ...]
+    length: int = 0  # target positions so far
 
     def select(self, rows: Tensor) -> FixedState:
         """See `DecoderState`."""
@@ -33,20 +38,25 @@ class FixedState:
         chosen = rows[:, 0].div(hypotheses // sentences, rounding_mode="floor")
         unchanged = len(chosen) == sentences and bool((chosen[1:] > chosen[:-1]).all())
         source = self.source if unchanged else tuple(each[chosen] for each in self.source)
-        return FixedState(source, tuple(each[rows.flatten()] for each in self.target))
+        return FixedState(source, tuple(each[rows.flatten()] for each in self.target), self.length)
+
+
+class Decoded(NamedTuple):
+    """What a decoder computes for T positions of each hypothesis."""
+
+    hidden: Tensor  # [N, T, d_model], which the output weight projects to logits
+    weights: Sequence[Tensor]  # of each attention: [A, N / A * T, S]
+    target: Sequence[Tensor]  # the target part of the next state
 
 
 class EncoderDecoder(nn.Module, ABC):
     """A `Model` that has embeddings and an output layer; a subclass adds what is between them.
 
     Args:
-        d_model: width of the decoder's output.
         tied: one matrix for the target embedding and the output layer, and for the source if the vocabulary is shared.
             Without it there are three matrices.
         d_embedding: width of the embeddings; None is `d_model`, as tied embeddings have it.
-        attention: configuration of the kernel of self-attention, of which these models have none.
-        source_vocabulary_size, target_vocabulary_size: V of each side.
-        shared_vocabulary: whether the ids of both sides mean the same.
+        attention: configuration of the kernel of self-attention, which these models do not have.
 
     Raises:
         UsageError: another kernel of self-attention than the default is asked for.
@@ -89,33 +99,51 @@ class EncoderDecoder(nn.Module, ABC):
         """See `HasParts`."""
         return {"embeddings": [self.source_embedding, self.target_embedding]}
 
+    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
+        """See `CountsFlops`. Matrix products only; a multiply-add is two operations."""
+        S, T, pairs = (float(each.sum()) for each in (source_lengths, target_lengths, source_lengths * target_lengths))
+        products = self.products(S, T, pairs) | {"output layer": T * self.output_weight.numel()}
+        return with_backward({part: 2 * count for part, count in products.items()})
+
     @abstractmethod
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """The hidden states [B, T, d_model], which the output weight projects to logits."""
+    def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
+        """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds up S * T."""
 
     @abstractmethod
     def start(self, source: Tensor) -> FixedState:
         """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
 
     @abstractmethod
-    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
-        """One step: the last ids `tokens` [N] -> the hidden state [N, d_model] of the next, and the next state."""
+    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+        """Go on from `state` with the ids [N, T] that follow: all of a target in training, or the last one."""
+
+    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """See `Model`."""
+        return self.decode(target_in, self.start(source)).hidden
 
     def decodable(self, dtype: str = "float32") -> EncoderDecoderInference:
         """See `Model`."""
         return EncoderDecoderInference(self, dtype)
 
 
+class AttentiveEncoderDecoder(EncoderDecoder):
+    """An `EncoderDecoder` that attends to the source."""
+
+    @torch.inference_mode()
+    def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
+        """See `ShowsAttention`."""
+        return {"cross": torch.stack([*self.decode(target_in, self.start(source)).weights])}
+
+
+def elements(*modules: Any) -> int:
+    """The elements of the matrices of `modules`: each position meets each of them once."""
+    named = (each for module in modules for each in module.named_parameters())
+    # original0 is the gains of weight normalisation.
+    return sum(weight.numel() for name, weight in named if weight.dim() == 2 and not name.endswith("original0"))
+
+
 class EncoderDecoderInference:
-    """A `Decodable` with the weights of `model`.
-
-    Args:
-        model: in evaluation mode.
-        dtype: of the matrix products: float32 or bfloat16.
-
-    Raises:
-        UsageError: `dtype` is int8.
-    """
+    """A `Decodable` with the weights of `model`, in evaluation mode; its products are in float32 or bfloat16."""
 
     def __init__(self, model: EncoderDecoder, dtype: str) -> None:
         if dtype == "int8":
@@ -134,6 +162,6 @@ class EncoderDecoderInference:
         """See `Decodable`."""
         assert isinstance(state, FixedState)
         with autocast(tokens.device, self._dtype):
-            hidden, after = self._model.next_output(tokens, state)
-            logits = F.linear(hidden, self._model.output_weight)
-        return logits.float().log_softmax(1), after
+            hidden, _, target = self._model.decode(tokens[:, None], state)
+            logits = F.linear(hidden.squeeze(1), self._model.output_weight)
+        return logits.float().log_softmax(1), FixedState(state.source, tuple(target), state.length + 1)

@@ -9,9 +9,8 @@ The gradient of the expectation is estimated from m samples Y_1 ... Y_m, and r_m
     sum over i of (r(Y_i, Y*) - r_mean) / (m - 1) * grad log P(Y_i | X).
 
 The paper does not give the divisor; as r_mean has a share of each sample's own reward, m - 1 makes the estimate
-unbiased. GLEU is that of subwords. Padding and the begin of a sentence are never drawn, as in decoding.
-
-Nothing is dropped out, as in the paper: so the samples are drawn from the distribution whose gradient is taken.
+unbiased. GLEU is computed on subwords. Padding and the begin of a sentence are never drawn, as in decoding. Without
+dropout, as in the paper: so the samples are drawn from the distribution whose gradient is taken.
 
 Letters: B sentences, m samples of each, A sentences with samples that have not ended, N rows of the decoder's state, L
 length of the longest sample, T target length, V vocabulary.
@@ -37,7 +36,6 @@ from nmt_cli.packing import Packing, mapped
 from nmt_cli.registry import option, register
 
 NEVER = [PAD, BOS]  # ids that are not part of an output
-LONGEST_NGRAM = 4  # tokens of the longest n-grams of GLEU
 BLOCK = 128  # entries of the vocabulary from which a token is drawn at once
 
 
@@ -120,9 +118,9 @@ def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:
 def draw_tokens(probabilities: Tensor, rows: Tensor) -> Tensor:
     """Draw a token [M] for each of `rows` [M] from the row's probabilities [N, V], which need not sum to 1.
 
-    First a block of the vocabulary, then a token of it: that needs a hundredth of the random numbers. Where a diverged
-    model has no probabilities, all tokens are equal; the update is skipped for its likelihood.
+    First a block of the vocabulary, then a token of it: that needs a hundredth of the random numbers.
     """
+    # Where a diverged model has no probabilities, all tokens are equal; the update is skipped for its likelihood.
     padded = F.pad(probabilities.nan_to_num_(nan=1.0), (0, -probabilities.size(1) % BLOCK))
     blocks = padded.view(len(padded), -1, BLOCK)  # [N, V / BLOCK, BLOCK]
     block = torch.multinomial(blocks.sum(2)[rows], 1).squeeze(1)
@@ -141,8 +139,7 @@ def rewards_of(samples: Tensor, references: Tensor) -> Tensor:
 
 def ngrams(ids: Sequence[int]) -> Counter[tuple[int, ...]]:
     """Return how often each sequence of 1 to 4 tokens occurs."""
-    lengths = range(1, min(LONGEST_NGRAM, len(ids)) + 1)
-    return Counter(tuple(ids[i : i + n]) for n in lengths for i in range(len(ids) - n + 1))
+    return Counter(tuple(ids[i : i + n]) for n in (1, 2, 3, 4) for i in range(len(ids) - n + 1))
 
 
 def gleu(output: Counter[tuple[int, ...]], target: Counter[tuple[int, ...]]) -> float:
@@ -178,13 +175,11 @@ def log_probabilities(model: Any, batch: Batch) -> Tensor:
 
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Put the model into evaluation mode, and back.
-
-    Recurrent layers stay in training mode, without which cuDNN has no gradient; theirs has no dropout.
-    """
+    """Put the model into evaluation mode, and back."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         for module, training in modes:
+            # In evaluation mode, cuDNN's recurrent layers have no gradient. Here they have no dropout of their own.
             module.training = training and isinstance(module, nn.RNNBase)
         yield
     finally:

@@ -18,21 +18,17 @@ Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.interfaces import PAD, with_backward
+from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.registry import option, register
-from nmt_cli.table2.additive_attention import AdditiveAttention
-from nmt_cli.table2.encoder_decoder import EncoderDecoder, FixedState
+from nmt_cli.table2.additive_attention import AdditiveAttention, Memory
+from nmt_cli.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
 from nmt_cli.table2.recurrent import LSTM
-
-if TYPE_CHECKING:
-    from nmt_cli.interfaces import Lengths
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class GNMTConfig:
 
 
 @register("model", "gnmt", GNMTConfig)
-class GNMT(EncoderDecoder):
+class GNMT(AttentiveEncoderDecoder):
     """The network of Figure 1."""
 
     def __init__(self, config: GNMTConfig, **vocabularies: Any) -> None:
@@ -64,72 +60,41 @@ class GNMT(EncoderDecoder):
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         encoder = [self.from_left, self.from_right, self.encoder]
         return {**super().parts(), "encoder": encoder, "decoder": [self.bottom, self.attention, self.decoder]}
 
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """See `EncoderDecoder`."""
-        encoded, keys, padding = self._encode(source)
-        x, past = self._bottom(target_in)
-        context = self.attention(past, keys, padding) @ encoded  # equation 4: [B, T, d]
-        for number, layer in enumerate(self.decoder):
-            x = _plus_residual(number, layer(self.dropout(torch.cat([x, context], -1))), x)
-        return self.dropout(x)
-
     def start(self, source: Tensor) -> FixedState:
-        """See `EncoderDecoder`. The target part is output and cell of each layer, from the bottom up."""
-        encoded = self._encode(source)
-        return FixedState(encoded, self.bottom.zeros(encoded[0]) * self.config.num_layers)
+        """The target part of the state is output and cell of each layer, from the bottom up."""
+        memory = self._encode(source)
+        return FixedState(memory, self.bottom.zeros(memory.values) * self.config.num_layers)
 
-    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
-        """See `EncoderDecoder`."""
-        encoded, keys, padding = state.source
+    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
         bottom, *upper = zip(state.target[::2], state.target[1::2], strict=True)
-        past = bottom[0].view(len(encoded), -1, self.config.d_model)  # [A, W, d]
-        context = (self.attention(past, keys, padding) @ encoded).flatten(0, 1)
-        x, cell = self.bottom.step(self.target_embedding(tokens), *bottom)
-        target = [x, cell]
+        x, *after = self.bottom.resume(self.dropout(self.target_embedding(target_in)), *bottom)
+        past = torch.cat([bottom[0][:, None], x[:, :-1]], 1)  # y_(i-1) of equation 4
+        context, weights = self.attention.read(past, Memory(*state.source))
         for number, (layer, before) in enumerate(zip(self.decoder, upper, strict=True)):
-            output, cell = layer.step(torch.cat([x, context], -1), *before)
-            target += [output, cell]
+            output, *last = layer.resume(self.dropout(torch.cat([x, context], -1)), *before)
             x = _plus_residual(number, output, x)
-        return x, FixedState(state.source, tuple(target))
+            after += last
+        return Decoded(self.dropout(x), [weights], after)
 
-    @torch.inference_mode()
-    def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """See `ShowsAttention`."""
-        _, keys, padding = self._encode(source)
-        return {"cross": self.attention(self._bottom(target_in)[1], keys, padding)[None]}
-
-    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`. Matrix products only, each with two for its gradients; a multiply-add is two."""
-        d, layers = self.config.d_model, self.config.num_layers
-        S, T, pairs = (float(each.sum()) for each in (source_lengths, target_lengths, source_lengths * target_lengths))
-        products = {  # sizes of the matrices that multiply each position
-            "encoder": S * (2 * 8 + 12 + (layers - 2) * 8) * d**2,
-            "decoder": T * (8 + (layers - 1) * 12) * d**2,
-            "attention": (S + T) * d**2 + pairs * 2 * d,  # a score, and a term of the weighted sum
-            "output layer": T * d * self.vocabulary_size,
+    def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
+        d = self.config.d_model
+        return {
+            "encoder": S * elements(self.from_left, self.from_right, self.encoder),
+            "decoder": T * elements(self.bottom, self.decoder),
+            "attention": ((S + T) * d + pairs * 2) * d,  # a score, and a term of the weighted sum
         }
-        return with_backward({part: 2 * count for part, count in products.items()})
 
-    def _encode(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x_1 ... x_M of section 3 [B, S, d], their projections for attention [B, S, d], and where `source` is padding.
-
-        The bottom layer is one LSTM from each side (section 3.2).
-        """
+    def _encode(self, source: Tensor) -> Memory:
+        """x_1 ... x_M of section 3; the bottom layer is one LSTM from each side (section 3.2)."""
         padding = source == PAD
         x = self.dropout(self.source_embedding(source))
         x = torch.cat([self.from_left(x), self.from_right(x, (~padding).sum(1))], -1)
         for number, layer in enumerate(self.encoder):
             x = _plus_residual(number, layer(self.dropout(x)), x)
-        return x, self.attention.key(x), padding
-
-    def _bottom(self, target_in: Tensor) -> tuple[Tensor, Tensor]:
-        """The output of the decoder's bottom layer, and y_(i-1), that of the position before: [B, T, d] each."""
-        x = self.bottom(self.dropout(self.target_embedding(target_in)))
-        return x, F.pad(x, (0, 0, 1, -1))
+        return Memory(x, self.attention.key(x), padding)
 
 
 def _plus_residual(number: int, output: Tensor, x: Tensor) -> Tensor:

@@ -21,28 +21,26 @@ Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import PAD, with_backward
+from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.layers.experts import Experts, expert_flops
 from nmt_cli.packing import Packing
 from nmt_cli.registry import option, register
-from nmt_cli.table2.encoder_decoder import EncoderDecoder, FixedState
-from nmt_cli.table2.recurrent import LSTM
-
-if TYPE_CHECKING:
-    from nmt_cli.interfaces import Lengths
+from nmt_cli.table2.additive_attention import Memory, SourceAttention
+from nmt_cli.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
+from nmt_cli.table2.experts import Experts, ExpertsConfig
+from nmt_cli.table2.recurrent import LSTM, unrolled
 
 
 @dataclass(frozen=True)
-class MoEConfig:
+class MoEConfig(ExpertsConfig):
     """Size and regularisation; the defaults are the paper's largest model (appendix E)."""
 
     d_model: int = option(512, "Width of embeddings, layers and attention.", minimum=2)
@@ -50,18 +48,17 @@ class MoEConfig:
     d_ff: int = option(2048, "Hidden units of an expert.", minimum=1)
     experts: int = option(2048, "Experts in each of the two mixtures.", minimum=2)
     experts_per_token: int = option(4, "Experts that a token is sent to.", minimum=2)
-    importance_loss: float = option(0.01, "Weight of the loss that balances the gates of experts.", minimum=0.0)
-    load_loss: float = option(0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0)
     dropout: float = option(0.4, "Dropout on outputs of layers and on embeddings.", minimum=0.0, maximum=0.99)
     tie_embeddings: bool = option(False, "Share one matrix among embeddings and output layer.")
 
     def __post_init__(self) -> None:
-        """Raise UsageError if an LSTM has fewer cells than outputs."""
+        """Raise UsageError if an LSTM has fewer cells than outputs, or a token cannot have so many experts."""
+        super().__post_init__()
         if self.d_hidden < self.d_model:
             raise UsageError(f"--d-hidden {self.d_hidden} is below --d-model {self.d_model}; it is at least that")
 
 
-class Attention(nn.Module):
+class Attention(SourceAttention):
     """Appendix G, equation 22: softmax over i of sum_d V_d tanh((x_i U)_d) tanh((y_j W)_d)."""
 
     def __init__(self, d_model: int) -> None:
@@ -69,18 +66,16 @@ class Attention(nn.Module):
         self.u, self.w = (nn.Linear(d_model, d_model, bias=False) for _ in range(2))
         self.v = nn.Linear(d_model, 1, bias=False)
 
-    def keys(self, encoded: Tensor) -> Tensor:
+    def key(self, encoded: Tensor) -> Tensor:
         """The factors of the source x [A, S, d] in the scores: [A, S, d]."""
         return self.v.weight * torch.tanh(self.u(encoded))
 
-    def forward(self, queries: Tensor, keys: Tensor, padding: Tensor) -> Tensor:
-        """The weights [A, Q, S] of the source for y [A, Q, d]; `padding` [A, S] is True at padding."""
-        scores = torch.tanh(self.w(queries)) @ keys.mT
-        return scores.float().masked_fill(padding[:, None], -math.inf).softmax(-1)
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        return torch.tanh(self.w(query)) @ keys.mT
 
 
 @register("model", "moe", MoEConfig)
-class MoE(EncoderDecoder):
+class MoE(AttentiveEncoderDecoder):
     """The model of appendix E for one pair of languages."""
 
     def __init__(self, config: MoEConfig, **vocabularies: Any) -> None:
@@ -90,97 +85,54 @@ class MoE(EncoderDecoder):
         self.from_left, self.from_right, self.encoder_top = (LSTM(d, d, hidden) for _ in range(3))
         self.decoder_bottom, self.decoder_top = LSTM(2 * d, d, hidden), LSTM(d, d, hidden)
         self.attention = Attention(d)
-        self.encoder_experts, self.decoder_experts = (
-            Experts(
-                d,
-                config.d_ff,
-                experts=config.experts,
-                per_token=config.experts_per_token,
-                importance_weight=config.importance_loss,
-                load_weight=config.load_loss,
-            )
-            for _ in range(2)
-        )
+        self.encoder_experts, self.decoder_experts = (Experts(d, config.d_ff, config) for _ in range(2))
         self.dropout = Dropout(config.dropout)
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=d**-0.5)  # PyTorch's would be too large for a tied output layer
 
     def parts(self) -> dict[str, list[Any]]:
-        """See `HasParts`."""
         encoder = [self.from_left, self.from_right, self.encoder_top, self.encoder_experts]
         decoder = [self.decoder_bottom, self.decoder_top, self.decoder_experts, self.attention]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """See `EncoderDecoder`."""
-        x = self.dropout(self.target_embedding(target_in))
-        x = x + self.dropout(self._bottom(x, *self._encode(source))[0])
-        x = x + self._mixture(self.decoder_experts, x, Packing.of(target_in != PAD))
-        return x + self.dropout(self.decoder_top(x))
-
     def start(self, source: Tensor) -> FixedState:
         """See `EncoderDecoder`. The target part is output and cell of the lower LSTM, then of the upper one."""
         memory = self._encode(source)
-        return FixedState(memory, self.decoder_bottom.zeros(memory[0]) + self.decoder_top.zeros(memory[0]))
+        return FixedState(memory, self.decoder_bottom.zeros(memory.values) + self.decoder_top.zeros(memory.values))
 
-    def next_output(self, tokens: Tensor, state: FixedState) -> tuple[Tensor, FixedState]:
-        """See `EncoderDecoder`."""
-        x = self.target_embedding(tokens)
-        *bottom, _ = self._bottom_step(x, *state.target[:2], *state.source)
-        x = x + bottom[0]
-        x = x + self.decoder_experts(x).sigmoid()
-        top = self.decoder_top.step(x, *state.target[2:])
-        return x + top[0], FixedState(state.source, (*bottom, *top))
+    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+        x = self.dropout(self.target_embedding(target_in))
+        step = partial(self._bottom_step, Memory(*state.source))
+        bottom, cell, weights = unrolled(step, x, *state.target[:2])
+        x = x + self.dropout(bottom)
+        x = x + self._mixture(self.decoder_experts, x, target_in != PAD)
+        top, *last = self.decoder_top.resume(x, *state.target[2:])
+        return Decoded(x + self.dropout(top), [weights], [bottom[:, -1], cell[:, -1], *last])
 
-    @torch.inference_mode()
-    def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """See `ShowsAttention`."""
-        return {"cross": self._bottom(self.target_embedding(target_in), *self._encode(source))[1][None]}
-
-    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
-        """See `CountsFlops`. Matrix products only, each with two for its gradients; a multiply-add is two."""
-        config, d = self.config, self.config.d_model
-        S, T, pairs = (float(each.sum()) for each in (source_lengths, target_lengths, source_lengths * target_lengths))
-        lstm = 2 * config.d_hidden * (4 * 2 * d + (d if config.d_hidden > d else 0))
-        experts = expert_flops(d, config.d_ff, config.experts, config.experts_per_token)
-        forward = {
-            "encoder LSTMs": S * 3 * lstm,
-            "encoder experts": S * experts,
-            "decoder LSTMs": T * (2 * lstm + 2 * 4 * config.d_hidden * d),
-            "decoder experts": T * experts,
-            "attention": (S + T) * 2 * d**2 + pairs * 2 * 2 * d,  # a score, and a term of the weighted sum
-            "output layer": T * 2 * d * self.vocabulary_size,
+    def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
+        d = self.config.d_model
+        return {
+            "encoder": S * elements(self.from_left, self.from_right, self.encoder_top),
+            "decoder": T * elements(self.decoder_bottom, self.decoder_top),
+            "experts": (S + T) * self.encoder_experts.products,
+            "attention": ((S + T) * d + pairs * 2) * d,  # a score, and a term of the weighted sum
         }
-        return with_backward(forward)
 
-    def _encode(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The encoder's output [B, S, d], the keys of attention [B, S, d], and where `source` is padding [B, S]."""
+    def _encode(self, source: Tensor) -> Memory:
         padding = source == PAD
         x = self.dropout(self.source_embedding(source))
         from_right = self.from_right(x, (~padding).sum(1))
         x = x + self.dropout(self.from_left(x)) + self.dropout(from_right)
-        x = x + self._mixture(self.encoder_experts, x, Packing.of(~padding))
+        x = x + self._mixture(self.encoder_experts, x, ~padding)
         x = x + self.dropout(self.encoder_top(x))
-        return x, self.attention.keys(x), padding
+        return Memory(x, self.attention.key(x), padding)
 
-    def _mixture(self, experts: Experts, x: Tensor, tokens: Packing) -> Tensor:
-        """The mixture's part of the real positions of `x` [B, T, d], and something finite at padding."""
-        return self.dropout(tokens.unpack(experts(tokens.pack(x), len(tokens.places))).sigmoid())
+    def _mixture(self, experts: Experts, x: Tensor, real: Tensor) -> Tensor:
+        """The mixture's part of the `real` [B, T] positions of `x` [B, T, d], and something finite at padding."""
+        tokens = Packing.of(real, multiple=1)
+        return self.dropout(tokens.unpack(experts(tokens.pack(x))).sigmoid())
 
-    def _bottom(self, x: Tensor, *memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs [B, T, d] of the decoder's lower LSTM, and its attention [B, T, S]; `memory` is from `_encode`."""
-        output, cell = self.decoder_bottom.zeros(x)
-        outputs, weights = [], []
-        for each in x.unbind(1):
-            output, cell, attended = self._bottom_step(each, output, cell, *memory)
-            outputs.append(output)
-            weights.append(attended)
-        return torch.stack(outputs, 1), torch.cat(weights, 1)
-
-    def _bottom_step(
-        self, x: Tensor, output: Tensor, cell: Tensor, encoded: Tensor, keys: Tensor, padding: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The next output, cell and attention [A, W, S], from the input and the last ones [N, d]."""
-        weights = self.attention(output.view(len(encoded), -1, output.size(1)), keys, padding)
-        context = (weights @ encoded).flatten(0, 1)
+    def _bottom_step(self, memory: Memory, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
+        """The lower LSTM's next output and cell, and the attention [N, S], from the input and the last ones [N, d]."""
+        context, weights = self.attention.read(output, memory)
         return *self.decoder_bottom.step(torch.cat([x, context], -1), output, cell), weights

@@ -6,6 +6,9 @@ from typing import Any
 
 from nmt_cli.presets import MULTI30K, preset
 
+# Adam's usual constants, where a paper does not give them.
+ADAM: dict[str, Any] = {"beta2": 0.999, "epsilon": 1e-8, "label_smoothing": 0.0}
+
 # ByteNet.
 preset(
     "bytenet_paper",
@@ -13,10 +16,7 @@ preset(
     model="bytenet",
     schedule="constant",
     learning_rate=0.0003,
-    # The paper says no more than Adam: its usual constants.
-    beta2=0.999,
-    epsilon=1e-8,
-    label_smoothing=0.0,
+    **ADAM,
 )
 preset(
     "bytenet_small",
@@ -70,16 +70,14 @@ preset(
 )
 
 # Deep-Att: Zhou et al. 2016, section 4.3: 500 to 800 sentences a batch, and seven passes over 36 million of them. The
-# rate is that of all weights but the recurrent ones. Adam's constants are not given: its usual ones.
+# rate is that of all weights but the recurrent ones.
 preset(
     "deep_att_paper",
     "Deep-Att for WMT 2014 EN-FR (Zhou et al. 2016)",
     model="deep_att",
     schedule="constant",
     learning_rate=0.00004,
-    beta2=0.999,
-    epsilon=1e-8,
-    label_smoothing=0.0,
+    **ADAM,
     batch_tokens=20_000,
     max_steps=380_000,
     save_every="600",
@@ -100,30 +98,27 @@ preset(
 )
 
 
-def _gnmt(name: str, about: str, steps: int, **differs: Any) -> None:
-    """GNMT of the paper's size: Adam at 0.0002, as it begins; a decay for its SGD, whose rate is halved repeatedly."""
-    preset(
-        name,
-        about,
-        **differs,
-        model="gnmt",
-        label_smoothing=0.0,
-        beta2=0.999,
-        epsilon=1e-8,
-        schedule="linear_decay",
-        warmup_steps=1,
-        learning_rate_scale=0.0064,
-        clip_norm=5.0,
-        batch_tokens=4096,  # about 128 sentences
-        max_steps=steps,
-        decay_steps=steps,
-        save_every="600",
-    )
-
-
-# In Table 2, the operations of English to German are a sixth of those of English to French.
-_gnmt("gnmt_paper", "GNMT of Wu et al. (2016), for English to German", 340_000)
-_gnmt("gnmt_paper_en_fr", "GNMT for WMT 2014 EN-FR", 2_000_000, dropout=0.2)
+# GNMT of the paper's size: Adam at 0.0002, as it begins, and a decay for its SGD, whose rate is halved repeatedly. In
+# Table 2, the operations of English to German are a sixth of those of English to French.
+GNMT: dict[str, Any] = {
+    "model": "gnmt",
+    **ADAM,
+    "schedule": "linear_decay",
+    "warmup_steps": 1,
+    "learning_rate_scale": 0.0064,
+    "clip_norm": 5.0,
+    "batch_tokens": 4096,  # about 128 sentences
+    "save_every": "600",
+}
+preset("gnmt_paper", "GNMT of Wu et al. (2016), for English to German", **GNMT, max_steps=340_000, decay_steps=340_000)
+preset(
+    "gnmt_paper_en_fr",
+    "GNMT for WMT 2014 EN-FR",
+    **GNMT,
+    dropout=0.2,
+    max_steps=2_000_000,
+    decay_steps=2_000_000,
+)
 preset(
     "gnmt_small",
     "GNMT for Multi30k on a CPU, of the size of multi30k",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ class LSTM(nn.Module):
     Args:
         inputs: width of the input.
         width: d.
-        hidden: h, the width of the cell, if the output is projected from there to d (Sak et al. 2014).
+        hidden: h, if the output is projected from there to d (Sak et al. 2014).
     """
 
     def __init__(self, inputs: int, width: int, hidden: int | None = None) -> None:
@@ -43,8 +44,16 @@ class LSTM(nn.Module):
         hidden = self.cells.hidden_size
         return x.new_zeros(len(x), self.cells.proj_size or hidden), x.new_zeros(len(x), hidden)
 
+    def resume(self, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The next inputs [N, T, inputs], the last output [N, d] and cell [N, h] -> [N, T, d], and those after it."""
+        if x.size(1) == 1:
+            output, cell = self.step(x[:, 0], output, cell)
+            return output[:, None], output, cell
+        outputs, (output, cell) = self._run(x, (output[None], cell[None]))
+        return outputs, output[0], cell[0]
+
     def step(self, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """The next input [N, inputs], the last output [N, d] and cell [N, h] -> the next output and cell."""
+        """`resume` for one input [N, inputs]."""
         if not self.cells.proj_size:  # a quarter of the time of the layer with one position
             names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
             return torch.lstm_cell(x, (output, cell), *map(self.cells.get_parameter, names))
@@ -52,14 +61,24 @@ class LSTM(nn.Module):
         return output[0], cell[0]
 
     def _run(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The layer over `x`, from `state`; on a GPU in float32.
-
-        There autocast would lower it to float16, whatever its type, and float16 needs a scaled loss.
-        """
+        # On a GPU in float32: autocast would lower it to float16, whatever its type, and float16 needs a scaled loss.
         dtype = torch.float32 if x.is_cuda else x.dtype
         state = state and (state[0].to(dtype), state[1].to(dtype))
         with autocast(x.device, "float32") if x.is_cuda else contextlib.nullcontext():
             return self.cells(x.to(dtype), state)
+
+
+def unrolled(step: Callable[..., tuple[Tensor, ...]], x: Tensor, output: Tensor, cell: Tensor) -> list[Tensor]:
+    """The results [B, T, ...] of `step` for each position of `x` [B, T, ...], from the first output and cell.
+
+    Args:
+        step: the next input, the last output and cell [B, ...] -> the next output and cell, and other results.
+    """
+    steps: list[tuple[Tensor, ...]] = []
+    for each in x.unbind(1):
+        steps.append(step(each, output, cell))
+        output, cell, *_ = steps[-1]
+    return [torch.stack(results, 1) for results in zip(*steps, strict=True)]
 
 
 def reversed_in_time(x: Tensor, lengths: Tensor) -> Tensor:

@@ -26,17 +26,11 @@ def normalised(layer: Layer, gain: float = 1.0) -> Layer:
 def folded(model: Layer) -> Layer:
     """Return a copy of `model` whose weights are normalised once and for all."""
     frozen = copy.deepcopy(model)
-    for module in filter(is_parametrized, list(frozen.modules())):
-        _fold(module)
+    layers: list[Any] = [module for module in frozen.modules() if is_parametrized(module)]
+    for layer in layers:
+        weight = nn.Parameter(layer.weight.detach())
+        # `remove_parametrizations` would change the class, which the layer shares with the one that it is a copy of.
+        layer.__class__ = type(layer).__base__
+        del layer.parametrizations
+        layer.weight = weight
     return frozen
-
-
-def _fold(layer: Any) -> None:
-    """Give `layer` the weight that results.
-
-    PyTorch's `remove_parametrizations` would change the class of `layer`, which it shares with those it is a copy of.
-    """
-    weight = nn.Parameter(layer.weight.detach())
-    layer.__class__ = type(layer).__base__
-    del layer.parametrizations
-    layer.weight = weight

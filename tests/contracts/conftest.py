@@ -31,7 +31,7 @@ SMALL = {
     "d_embedding": 12,
     "d_ff": 24,
     "d_hidden": 20,
-    "moe.experts": 4,  # a Transformer has none
+    "experts": 4,
     "num_heads": 2,
     "dropout": 0.0,
     "attention_dropout": 0.0,
@@ -55,8 +55,7 @@ def small(kind: str, name: str, **fields: Any) -> Any:
     """A small configuration of a component."""
     config = registry.find(kind, name).config
     own = {field.name for field in dataclasses.fields(config)}
-    of_all = {key.removeprefix(f"{name}."): value for key, value in SMALL.items()}
-    return config(**{field: value for field, value in {**of_all, **fields}.items() if field in own})
+    return config(**{field: value for field, value in {**SMALL, **fields}.items() if field in own})
 
 
 @pytest.fixture

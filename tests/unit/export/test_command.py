@@ -22,7 +22,7 @@ def test_a_run_is_exported_and_the_check_reported(
     assert (code, stdout) == (0, "")
     first, checked, probabilities, outputs, last = err.splitlines()
     assert first == f"{run}: using {folder}"
-    assert checked == "checked on 32 sentences made of random entries of the vocabulary:"
+    assert checked == "checked on 32 lines made of random entries of the vocabulary:"
     assert "log-probabilities" in probabilities
     assert outputs == "  greedy outputs: 32 of 32 equal"
     assert last == f"exported {folder} to {out}"

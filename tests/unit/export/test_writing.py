@@ -15,7 +15,8 @@ import pytest
 from nmt_cli.checkpoint import load_task
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export import formats
-from nmt_cli.export.writing import fingerprint_of, record_of, write_export
+from nmt_cli.export.writing import LINES, fingerprint_of, record_of, sample_lines, write_export
+from nmt_cli.interfaces import UNK
 
 
 class Recorded:
@@ -47,7 +48,7 @@ def test_an_export_has_its_record_and_the_task(tiny_checkpoint: Path, tmp_path: 
     assert (record["format"], record["checkpoint"]) == ("ctranslate2", fingerprint_of(tiny_checkpoint))
     ours, theirs = load_task(tiny_checkpoint / "task"), load_task(tmp_path / "out" / "task")
     assert ours.encode_source("abc") == theirs.encode_source("abc")
-    assert said[0].startswith("checked on 32 sentences")
+    assert said[0].startswith("checked on 32 lines")
     assert said[1:] == ["  all is equal"]
 
 
@@ -79,6 +80,16 @@ def test_only_an_export_is_replaced_and_only_if_asked(
     checkpoint = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
     with pytest.raises(UsageError, match="in use"):
         write_export(other, "ctranslate2", checkpoint, overwrite=True)
+
+
+def test_lines_of_the_vocabulary(tiny_checkpoint: Path) -> None:
+    task = load_task(tiny_checkpoint / "task")
+    lines = sample_lines(task)
+    assert len(lines) == len(set(lines)) == LINES
+    ids = [task.encode_source(line) for line in lines]
+    assert set().union(*ids) >= set(range(5, task.source_vocabulary_size))
+    assert not any(UNK in row for row in ids)
+    assert lines == sample_lines(task)
 
 
 def test_a_pipe_or_a_device_is_not_opened(tmp_path: Path) -> None:

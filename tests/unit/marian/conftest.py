@@ -1,5 +1,94 @@
-"""Fixtures shared by what exports and imports models."""
+"""Text that looks real, and tiny models for it."""
 
-from exported_models import made, odd_lines, taught, text
+from __future__ import annotations
 
-__all__ = ["made", "odd_lines", "taught", "text"]
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli import registry
+
+ENGLISH = (
+    "the big small old happy quiet",
+    "man woman dog café child farmer",
+    "sees hears finds paints isn't",
+    "today ! ?",
+)
+GERMAN = ("der große kleine alte frohe stille", "Mann Bäcker Hund Gärtner Fuß", "sieht hört findet malt", "heute ! ?")
+ODD = [
+    "",
+    "   Two  spaces,  and  more ",
+    "3.5 % of 1,234 — “quoted” text … (naïve) №5",
+    "日本語 and emoji 🙂🙂 and Ünïcödé",
+    "tab\there, no-break\u00a0space, zero\u200bwidth",
+    "</s> a <pad> symbol <unk> <s> in the text",
+    "one \u2581 block, >>deu<< in the middle",
+    "ﬁne ligatures, ① and full-width ＡＢＣ",
+    "NFD: scho\u0308n, cafe\u0301; \ufeffa mark, a \x01 control, e\x01\u0301; \u3000a wide space",
+]
+"""Lines with characters that no vocabulary here has, and with what a tokenizer may take for something else."""
+
+
+def _sentences(words: tuple[str, ...], count: int) -> list[str]:
+    draw = random.Random(len(words[0]))
+    lists = [part.split(" ") for part in (words[0], words[1], words[2], words[0], words[1], words[3])]
+    return [
+        " ".join(map(draw.choice, lists)).capitalize() + ("." if number % 3 else ", 12.5 %") for number in range(count)
+    ]
+
+
+@pytest.fixture(scope="session")
+def text() -> list[tuple[str, str]]:
+    """Pairs of sentences."""
+    return list(zip(_sentences(ENGLISH, 60), _sentences(GERMAN, 60), strict=True))
+
+
+@pytest.fixture(scope="session")
+def odd_lines(text: list[tuple[str, str]]) -> list[str]:
+    """A few sentences of the text, and odd ones."""
+    return [*(line for pair in text[:4] for line in pair), *ODD]
+
+
+@pytest.fixture(scope="session")
+def made(text: list[tuple[str, str]]) -> Callable[..., tuple[Any, Any]]:
+    """Makes a Transformer with random weights, and its task."""
+
+    def make(task: dict[str, Any] | None = None, attention: str = "full", **fields: Any) -> tuple[Any, Any]:
+        registry.discover()
+        component = registry.find("task", "translation")
+        settings = {"source_lang": "en", "target_lang": "de", "vocab_size": 90, **(task or {})}
+        own = component.build(component.config(**settings))
+        own.learn([own.normalise(type("Pair", (), {"source": s, "target": t})()) for s, t in text])
+        torch.manual_seed(1)
+        sizes = {"num_layers": 2, "d_model": 16, "d_ff": 24, "num_heads": 2}
+        model = registry.build(
+            registry.find("model", "transformer").config(**{**sizes, **fields}),
+            attention=registry.find("attention", attention).config(),
+            source_vocabulary_size=own.source_vocabulary_size,
+            target_vocabulary_size=own.target_vocabulary_size,
+            shared_vocabulary=own.shared_vocabulary,
+        )
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        return model.eval(), own
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def taught() -> Callable[..., None]:
+    """Lowers the loss of a model, ours or theirs, so far that most of its outputs end, and differ."""
+
+    def teach(model: torch.nn.Module, loss: Callable[[], Tensor]) -> None:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+        for _ in range(50):
+            optimizer.zero_grad()
+            loss().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    return teach

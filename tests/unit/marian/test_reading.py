@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import shutil
@@ -19,10 +18,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, Mar
 
 import nmt_cli
 from nmt_cli import checkpoint
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian import writing
-from nmt_cli.marian.reading import load_weights, read
+from nmt_cli.marian.reading import read
 
 Text = list[tuple[str, str]]
 CODES = [">>deu<<", ">>fra<<"]
@@ -225,24 +224,25 @@ def change(path: Path, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("name", "fields", "message"),
     [
-        ({"model_type": "bart"}, "its model_type is 'bart', expected 'marian'"),
-        ({"normalize_before": True}, "its normalize_before is True"),
-        ({"normalize_embedding": True}, "its normalize_embedding is True"),
-        ({"scale_embedding": False}, "its scale_embedding is False"),
-        ({"static_position_embeddings": False}, "its static_position_embeddings is False"),
-        ({"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
-        ({"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
-        ({"activation_function": "tanh"}, "its activation_function is 'tanh'"),
-        ({"activation_function": ["relu"]}, "its activation_function is .*relu"),
-        ({"d_model": "wide"}, "config.json: --d-model must be of type int"),
-        ({"decoder_start_token_id": 9999}, "decoder_start_token_id, must be below"),
+        ("config.json", {"model_type": "bart"}, "its model_type is 'bart', expected 'marian'"),
+        ("config.json", {"normalize_before": True}, "its normalize_before is True"),
+        ("config.json", {"scale_embedding": False}, "its scale_embedding is False"),
+        ("config.json", {"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
+        ("config.json", {"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
+        ("config.json", {"activation_function": ["relu"]}, "--activation must be"),
+        ("config.json", {"d_model": "wide"}, "--d-model must be of type int"),
+        ("config.json", {"decoder_start_token_id": 9999}, "decoder_start_token_id below"),
+        ("vocab.json", {"<pad>": None}, "expected different ids"),
+        ("vocab.json", {CODES[0]: -1}, "expected different ids"),
+        ("vocab.json", {CODES[0]: 0}, "expected different ids"),
+        ("tokenizer_config.json", {"source_lang": []}, "names no source_lang"),
     ],
 )
-def test_what_we_do_not_have_is_refused_by_name(copied: Path, fields: dict[str, Any], message: str) -> None:
-    change(copied / "config.json", **fields)
-    with pytest.raises(CheckpointError, match=message):
+def test_what_we_do_not_have_is_refused_by_name(copied: Path, name: str, fields: dict[str, Any], message: str) -> None:
+    change(copied / name, **fields)
+    with pytest.raises((CheckpointError, UsageError), match=rf"{copied}.*{message}"):
         read(copied)
 
 
@@ -250,16 +250,8 @@ def test_what_we_do_not_have_is_refused_by_name(copied: Path, fields: dict[str, 
     ("name", "content", "message"),
     [
         ("config.json", None, "config.json: cannot read this file: No such file"),
-        ("config.json", b"{", "config.json: damaged: not a JSON file"),
-        ("config.json", b"[]", "config.json: damaged: expected a JSON object"),
         ("vocab.json", b'{"a": 1}', "vocab.json: has no <pad>"),
-        ("vocab.json", b'{"<pad>": -1, "<unk>": 1, "</s>": 0}', "ids of pieces"),
-        ("source.spm", None, "source.spm: cannot read it"),
-        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "a": [3]}', "ids of pieces"),
-        ("vocab.json", b'{"<pad>": 0, "<unk>": 1, "</s>": 0}', "'<pad>' and '</s>' have the same id, 0"),
-        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "a": 3, "b": 3}', "'a' and 'b' have the same id, 3"),
-        ("vocab.json", b'{"<pad>": 2, "<unk>": 1, "</s>": 0, "\\ud800": 3}', "vocab.json: damaged: .*surrogates"),
-        ("source.spm", b"x", "is no SentencePiece model"),
+        ("source.spm", None, "source.spm: cannot read this file"),
         ("source.spm", b"", "is no SentencePiece model"),
         ("model.safetensors", None, "has no weights for PyTorch"),
         ("model.safetensors", b"x", "model.safetensors: cannot read the weights"),
@@ -270,28 +262,8 @@ def test_missing_and_damaged_files_are_named(copied: Path, name: str, content: b
         (copied / name).unlink()
     else:
         (copied / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises((CheckpointError, DataError), match=message):
         read(copied)
-
-
-READ = {
-    "config.json": ["activation_function", "d_model", "encoder_layers", "dropout", "decoder_start_token_id"],
-    "tokenizer_config.json": ["source_lang"],
-    "vocab.json": ["<pad>", CODES[0]],
-}
-
-
-def test_odd_values_are_errors_that_name_the_folder(copied: Path) -> None:
-    errors = []
-    for name, keys in READ.items():
-        whole = (copied / name).read_bytes()
-        for key, value in itertools.product(keys, [None, -1, [], ["relu"], {"a": 1}, "\ud800"]):
-            change(copied / name, **{key: value})
-            with pytest.raises((CheckpointError, UsageError)) as error:
-                read(copied)
-            errors.append(str(error.value))
-            (copied / name).write_bytes(whole)
-    assert all(str(copied) in error for error in errors)
 
 
 def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
@@ -299,7 +271,9 @@ def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
     with pytest.raises(CheckpointError, match=r"do not fit its config.json.*layers\.2.*missing"):
         read(copied)
     change(copied / "config.json", encoder_layers=2, decoder_layers=1)
-    with pytest.raises(CheckpointError, match=r"do not fit its config.json, which has no model\.decoder\.layers\.1"):
+    with pytest.raises(
+        CheckpointError, match=r"do not fit its config.json: model\.decoder\.layers\.1\..* expected missing"
+    ):
         read(copied)
 
 
@@ -309,11 +283,9 @@ def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
         ("model.encoder.layers.1.self_attn.q_proj.weight", lambda weight: weight.repeat(1, 2), "expected [16, 16]"),
         ("model.decoder.layers.0.fc2.bias", lambda weight: weight.repeat(2), "expected [16]"),
         ("model.shared.weight", lambda weight: weight.repeat(1, 2), "lack embeddings of the width"),
-        ("model.decoder.layers.1.fc1.weight", lambda weight: weight / 0.0, "values that are not finite"),
-        ("final_logits_bias", lambda weight: weight * torch.nan, "values that are not finite"),
     ],
 )
-def test_weights_of_another_shape_and_damaged_ones_are_named(
+def test_weights_of_another_shape_are_named(
     copied: Path, name: str, changed: Callable[[Tensor], Tensor], message: str
 ) -> None:
     weights = load_file(copied / "model.safetensors")
@@ -321,11 +293,6 @@ def test_weights_of_another_shape_and_damaged_ones_are_named(
     save_file(weights, copied / "model.safetensors")
     with pytest.raises(CheckpointError, match=rf"({re.escape(name)}|its weights) .*{re.escape(message)}"):
         read(copied)
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no such directory"):
-        read(tmp_path / "nowhere")
 
 
 def test_languages_are_given_or_named(copied: Path) -> None:
@@ -352,19 +319,3 @@ def test_weights_in_the_older_form(copied: Path) -> None:
     torch.save(Code(), copied / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match=r"pytorch_model.bin: cannot read the weights"):
         read(copied)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_damaged_weights_in_the_oldest_form_are_a_checkpoint_error(tmp_path: Path) -> None:
-    path = tmp_path / "pytorch_model.bin"
-    torch.save({"a": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
-    whole = path.read_bytes()
-    refused = []
-    for place in range(0, len(whole), 3):
-        path.write_bytes(whole[:place] + b"\0" + whole[place + 1 :])
-        try:
-            load_weights(tmp_path)
-        except CheckpointError as error:
-            refused.append(str(error))
-    assert len(refused) > 20
-    assert all(str(path) in message for message in refused)

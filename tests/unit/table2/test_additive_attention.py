@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nmt_cli.table2.additive_attention import AdditiveAttention
+from nmt_cli.table2.additive_attention import AdditiveAttention, Memory
 
 
 def test_it_is_a_softmax_of_a_feed_forward_network() -> None:
@@ -12,7 +12,7 @@ def test_it_is_a_softmax_of_a_feed_forward_network() -> None:
     attention = AdditiveAttention(4, 6, 5)
     query, source = torch.randn(2, 3, 4), torch.randn(2, 7, 6)
     padding = torch.arange(7) >= torch.tensor([7, 4])[:, None]
-    weights = attention(query, attention.key(source), padding)
+    weights = attention(query, Memory(source, attention.key(source), padding))
     for sentence, real in ((0, 7), (1, 4)):
         for q in range(3):
             scores = torch.stack(

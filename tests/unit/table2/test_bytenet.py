@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from table2_models import built
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from nmt_cli import registry
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.presets import PRESETS
 from nmt_cli.table2.bytenet import Block, ByteNet, ByteNetConfig
 
-BLOCKS = pytest.mark.parametrize("block", ["relu", "multiplicative"])
 DILATIONS = [1, 2, 4, 1]
 """Of the model that `made` makes."""
 
 
-def made(vocabulary: int = 20, device: str = "cpu", **fields: Any) -> ByteNet:
+def made(**fields: Any) -> Any:
     """A model with random weights, which are neither zero nor one."""
-    registry.discover()
-    torch.manual_seed(0)
-    with torch.device(device):
-        model = ByteNet(
-            ByteNetConfig(**{"num_layers": 4, "d_model": 8, "max_dilation": 4, **fields}),
-            attention=registry.find("attention", "full").config(),
-            source_vocabulary_size=vocabulary,
-            target_vocabulary_size=vocabulary,
-            shared_vocabulary=True,
-        )
+    model = built("bytenet", **{"num_layers": 4, "d_model": 8, "max_dilation": 4, **fields})
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.7)
     return model
@@ -92,7 +80,7 @@ def reference(model: ByteNet, source: list[int], target: list[int], columns: int
     return torch.stack([norm(normalisation, projection(y_t)).relu() for y_t in y])
 
 
-@BLOCKS
+@pytest.mark.parametrize("block", ["relu", "multiplicative"])
 def test_the_equations_of_the_paper(block: str) -> None:
     """Targets longer and shorter than the columns of their sources, 6 and 2 and 9 columns in one batch."""
     model = made(block=block)
@@ -112,24 +100,13 @@ def test_a_sentence_has_as_many_columns_in_a_batch_as_alone(length_ratio: float,
     model = made(num_layers=1, length_ratio=length_ratio, length_offset=length_offset)
     lengths = range(1, 61)
     source = nn.utils.rnn.pad_sequence([torch.full((n,), 7) for n in lengths], True)
-    together = (model._encode(source) != 0).any(2).sum(1)
-    assert together.tolist() == [model._encode(source[n - 1 : n, :n]).size(1) for n in lengths]
+    together = (model.start(source).source[0] != 0).any(2).sum(1)
+    assert together.tolist() == [model.start(source[n - 1 : n, :n]).source[0].size(1) for n in lengths]
     assert (together >= torch.tensor(lengths)).all()
-
-
-@BLOCKS
-@pytest.mark.parametrize(("sentences", "source", "target"), [(1, 5, 9), (3, 12, 4)])
-def test_operations_are_those_that_torch_counts(block: str, sentences: int, source: int, target: int) -> None:
-    model = made(block=block)
-    with FlopCounterMode(display=False) as counter:
-        model(torch.full((sentences, source), 7), torch.full((sentences, target), 7)).sum().backward()
-    parts = model.training_flops(np.full(sentences, source), np.full(sentences, target))
-    assert sum(parts.values()) == counter.get_total_flops()
 
 
 def test_the_defaults_are_the_model_of_section_6() -> None:
     """d = 800, 30 blocks on each side, kernel 3, dilations 1, 2, 4, 8, 16; weights counted by hand."""
-    registry.discover()
     fields = {"num_layers", "d_model", "kernel", "max_dilation", "block"}
     assert not fields & PRESETS["bytenet_paper"].differs.keys()
     config = ByteNetConfig()

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from table2_models import built
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS
-from nmt_cli.layers.attention import FullAttentionConfig
 from nmt_cli.table2.deep_att import DeepAtt, DeepAttConfig
 
 SMALL = DeepAttConfig(num_layers=3, num_decoder_layers=3, d_model=6, d_embedding=4, dropout=0.0)
 SOURCE, TARGET = [5, 6, 7, 8, EOS], [BOS, 9, 10, 11]
 
 
-def built(config: DeepAttConfig, V: int = 20) -> DeepAtt:
-    torch.manual_seed(0)
-    sizes = {"source_vocabulary_size": V, "target_vocabulary_size": V, "shared_vocabulary": True}
-    return DeepAtt(config, attention=FullAttentionConfig(), **sizes).eval()
+def made(**fields: Any) -> Any:
+    return built("deep_att", **{**dataclasses.asdict(SMALL), **fields}).eval()
 
 
 @pytest.fixture
 def model() -> DeepAtt:
     """Its weights are neither zero nor small."""
-    made = built(SMALL)
+    model: DeepAtt = made()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return made
+    return model
 
 
 class Equations:
@@ -115,8 +114,7 @@ def test_operations_are_those_of_the_equations(model: DeepAtt) -> None:
 
 def test_sizes_of_the_paper() -> None:
     """Section 4.2: widths of 256 and 512; c_t has 1280 elements."""
-    with torch.device("meta"):
-        model = built(DeepAttConfig(), V=80_000)
+    model = built("deep_att", vocabulary=80_000, device="meta")
     d, c, e = 512, 1280, 256
     assert model.config.d_context == c
     lstm = {name: parameter.numel() for name, parameter in model.named_parameters() if ".cells.weight" in name}
@@ -124,12 +122,11 @@ def test_sizes_of_the_paper() -> None:
     first = 2 * (4 * d * e + 4 * d * d) + 4 * d * (c + e) + 4 * d * d
     assert sum(lstm.values()) == first + (2 * 8 + 6) * stacked
     assert model.projection.weight.shape == (c, 10 * d)
-    assert model.output_weight.shape == (80_000, d)
 
 
 def test_weights_begin_as_in_the_paper() -> None:
     """Section 4.3: recurrent weights are zero, the others have a standard deviation of 0.07."""
-    for name, parameter in built(dataclasses.replace(SMALL, d_model=32), V=200).named_parameters():
+    for name, parameter in made(d_model=32, vocabulary=200).named_parameters():
         if "weight_hh" in name or "bias" in name:
             assert not parameter.any(), name
         elif parameter.numel() > 1000:
@@ -138,7 +135,7 @@ def test_weights_begin_as_in_the_paper() -> None:
 
 def test_dropout_is_on_the_outputs_of_layers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equation 5: Half(f) is a linear function of the embeddings, so it stays."""
-    model = built(dataclasses.replace(SMALL, dropout=0.5)).train()
+    model = made(dropout=0.5).train()
     dropped: list[Tensor] = []
     monkeypatch.setattr(type(model.dropout), "forward", lambda self, x: dropped.append(x) or x)
     model(torch.tensor([SOURCE]), torch.tensor([TARGET]))
@@ -148,6 +145,4 @@ def test_dropout_is_on_the_outputs_of_layers_only(monkeypatch: pytest.MonkeyPatc
 
 def test_tied_embeddings_need_the_width_of_the_output() -> None:
     with pytest.raises(UsageError, match="--d-embedding 4 and --d-model 6 must be the same"):
-        dataclasses.replace(SMALL, tie_embeddings=True)
-    model = built(dataclasses.replace(SMALL, d_embedding=6, tie_embeddings=True))
-    assert model.output_weight is model.source_embedding.weight is model.target_embedding.weight
+        made(tie_embeddings=True)

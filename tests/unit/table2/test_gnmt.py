@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from table2_models import built
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
-from nmt_cli import registry
-from nmt_cli.errors import UsageError
 from nmt_cli.table2.gnmt import GNMT, GNMTConfig
 from nmt_cli.table2.recurrent import LSTM
 
 
-def made(attention: str = "full", vocabulary: int = 20, device: str = "cpu", **fields: Any) -> GNMT:
-    registry.discover()
-    torch.manual_seed(0)
-    with torch.device(device):
-        return GNMT(
-            GNMTConfig(**{"num_layers": 4, "d_model": 6, "dropout": 0.0, "init_range": 0.5, **fields}),
-            attention=registry.find("attention", attention).config(),
-            source_vocabulary_size=vocabulary,
-            target_vocabulary_size=vocabulary,
-            shared_vocabulary=True,
-        )
+def made(**fields: Any) -> Any:
+    return built("gnmt", **{"num_layers": 4, "d_model": 6, "dropout": 0.0, "init_range": 0.5, **fields})
 
 
 def lstm(layer: LSTM, inputs: list[Tensor]) -> list[Tensor]:
@@ -70,16 +58,10 @@ def test_the_equations_of_the_paper() -> None:
     model = made()
     source, target = [5, 6, 7, 8, 3], [2, 10, 11, 12]
     batch = torch.tensor([source, [9, 3, 0, 0, 0]]), torch.tensor([target, [2, 13, 0, 0]])
-    found = model.decoder_output(*batch)
-    torch.testing.assert_close(found[0], reference(model, source, target)[0])
+    found, weights = model.decoder_output(*batch), model.attention_weights(*(side[:1] for side in batch))
+    expected = reference(model, source, target)
+    torch.testing.assert_close((found[0], weights["cross"][0, 0]), expected)
     torch.testing.assert_close(found[1, :2], reference(model, [9, 3], [2, 13])[0])
-
-
-def test_attention_weights_are_those_of_the_equations() -> None:
-    model = made()
-    source, target = [5, 6, 7, 8, 3], [2, 10, 11, 12]
-    weights = model.attention_weights(torch.tensor([source]), torch.tensor([target]))
-    torch.testing.assert_close(weights, {"cross": reference(model, source, target)[1][None, None]})
 
 
 def test_parameters_of_the_paper_s_model() -> None:
@@ -103,18 +85,3 @@ def test_dropout_is_on_the_inputs_of_layers_and_on_the_output() -> None:
     assert widths == [6, 12, 6, 6, 12, 12, 6]
     assert (dropped == 0).any()
     assert not (model.eval().decoder_output(source, target) == 0).any()
-
-
-def test_flops_are_those_of_the_products() -> None:
-    """On the meta device, PyTorch's counter sees the products of an LSTM."""
-    model = made(num_layers=5, vocabulary=30, device="meta")
-    source, target = torch.full((3, 7), 9, device="meta"), torch.full((3, 4), 9, device="meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(source, target)
-    parts = model.training_flops(np.full(3, 7), np.full(3, 4))
-    assert sum(parts.values()) == 3 * counter.get_total_flops()
-
-
-def test_kernels_of_self_attention_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"--attention restricted .* GNMT"):
-        made(attention="restricted")

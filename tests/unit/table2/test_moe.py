@@ -7,32 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from table2_models import built
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
-from nmt_cli import packing, registry
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import FullAttentionConfig
-from nmt_cli.layers.experts import Experts
-from nmt_cli.presets import PRESETS
+from nmt_cli.table2.experts import Experts
 from nmt_cli.table2.moe import MoE, MoEConfig
 
 SMALL = {"d_model": 8, "d_hidden": 12, "d_ff": 10, "experts": 4, "experts_per_token": 2, "dropout": 0.0}
 SOURCE, TARGET = [5, 9, 7, 3], [2, 6, 4, 11, 8]
 
 
-def made(vocabulary: int = 20, **fields: Any) -> MoE:
-    registry.discover()
-    torch.manual_seed(0)
-    vocabularies = {"source_vocabulary_size": vocabulary, "target_vocabulary_size": vocabulary}
-    config = MoEConfig(**fields)
-    return MoE(config, attention=FullAttentionConfig(), shared_vocabulary=True, **vocabularies)
-
-
 @pytest.fixture
 def model() -> MoE:
     """With gates that are not equal."""
-    model = made(**SMALL).eval()
+    model: MoE = built("moe", **SMALL).eval()
     with torch.no_grad():
         for experts in (model.encoder_experts, model.decoder_experts):
             experts.gate.weight.normal_()
@@ -83,8 +72,7 @@ def test_it_is_the_network_of_appendix_e(model: MoE) -> None:
 
 def test_the_figures_of_the_paper() -> None:
     """Table 3: 8.7 billion parameters and 85 million multiply-adds a step; appendix E: 2 million in an expert."""
-    with torch.device("meta"):
-        model = made(32_000)
+    model = built("moe", vocabulary=32_000, device="meta")
     assert sum(each.numel() for each in model.parameters()) == pytest.approx(8.7e9, rel=0.005)
     experts = model.encoder_experts
     assert experts.inner[0].numel() + experts.outer[0].numel() == 2 * 512 * 2048
@@ -93,28 +81,9 @@ def test_the_figures_of_the_paper() -> None:
     assert (sum(parts.values()) - parts["attention"] - gates) / 6 == pytest.approx(85e6, rel=0.01)
 
 
-def test_the_small_preset_is_as_large_as_the_small_transformer() -> None:
-    registry.discover()
-    differs = PRESETS["moe_small"].differs
-    fields = {name: value for name, value in differs.items() if name in MoEConfig.__dataclass_fields__}
-    with torch.device("meta"):
-        model = made(10_000, **fields)
-    assert sum(each.numel() for each in model.parameters()) == pytest.approx(2_598_912, rel=0.03)
-
-
-def test_operations_are_those_that_torch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MULTIPLE", 1)
-    model = made(**SMALL)
-    source, target = (torch.tensor([ids] * 3) for ids in (SOURCE, TARGET))
-    with FlopCounterMode(display=False) as counter:
-        model(source, target)
-    counted = model.training_flops(np.full(3, len(SOURCE)), np.full(3, len(TARGET)))
-    assert 3 * counter.get_total_flops() == sum(counted.values())
-
-
 @pytest.mark.parametrize("d_hidden", [8, 12])
 def test_it_trains_in_bfloat16(d_hidden: int) -> None:
-    model = made(**SMALL | {"d_hidden": d_hidden, "dropout": 0.3})
+    model = built("moe", **SMALL | {"d_hidden": d_hidden, "dropout": 0.3})
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.decoder_output(torch.tensor([SOURCE]), torch.tensor([TARGET]))
     added = sum(experts.added_loss() for experts in (model.encoder_experts, model.decoder_experts))

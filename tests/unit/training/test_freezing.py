@@ -110,7 +110,11 @@ def tensors_of(run: Path) -> tuple[dict[str, torch.Tensor], set[int]]:
     [
         (("encoder",), "encoder*", {}),
         (("embeddings", "decoder.1.*"), "*_embedding.* decoder.1.*", {"optimizer": "sgd", "clip_norm": 0.1}),
-        (("embeddings", "encoder"), "*_embedding.* encoder*", {"precision": "bfloat16", "num_layers": 1, "experts": 2}),
+        (
+            ("embeddings", "encoder"),
+            "*_embedding.* encoder*",
+            {"model": "moe_transformer", "precision": "bfloat16", "num_layers": 1, "experts": 2},
+        ),
     ],
 )
 def test_they_keep_their_values_bit_for_bit(

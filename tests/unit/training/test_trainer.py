@@ -96,6 +96,16 @@ def test_other_settings_are_refused_by_name(tiny_data: Path, tmp_path: Path) -> 
     assert metrics(tmp_path / "run")[-1]["step"] == 3
 
 
+def test_a_run_whose_transformer_had_settings_of_experts_is_resumed(tiny_data: Path, tmp_path: Path) -> None:
+    run(tiny_data, tmp_path / "run", max_steps=2)
+    config = tmp_path / "run" / "config.json"
+    recorded = json.loads(config.read_text())
+    recorded["model"] |= {"experts": 0, "load_loss": 0.01}
+    config.write_text(json.dumps(recorded))
+    run(tiny_data, tmp_path / "run", max_steps=3, log_every=1)
+    assert metrics(tmp_path / "run")[-1]["step"] == 3
+
+
 def test_a_resumed_run_keeps_its_fingerprint(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By which `nmt average` knows its checkpoints, though a newer version, with more settings, gives another."""
     run(tiny_data, tmp_path / "run", max_steps=2)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,9 +22,29 @@ from torch import Tensor, nn
 from nmt_cli.device import autocast
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.layers.sublayer import ACTIVATIONS
+from nmt_cli.registry import option
 
 LEAST_DEVIATION = 1e-6
 """Of the noise. The load is divided by it, and its gradient, by the square, would not be finite at 1e-19."""
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """The experts of a mixture."""
+
+    experts: int = option(8, "n: experts in each mixture.", minimum=2)
+    experts_per_token: int = option(2, "k: experts that a token is sent to.", minimum=2)
+    importance_loss: float = option(0.01, "Weight of the loss that balances the gates of experts.", minimum=0.0)
+    load_loss: float = option(0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0)
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if a token cannot have so many experts."""
+        # With one expert, the gate is always 1 and cannot learn from the task.
+        if not 2 <= self.experts_per_token <= self.experts:
+            raise UsageError(
+                f"--experts-per-token {self.experts_per_token} must be at least 2 and at most --experts {self.experts}"
+            )
 
 
 class Experts(nn.Module):
@@ -31,30 +52,15 @@ class Experts(nn.Module):
 
     Args:
         d_model, d_ff: d and f.
-        experts, per_token: n and k, at least 2: with one, the gate is always 1 and cannot learn from the task.
-        importance_weight, load_weight: w_importance and w_load.
-        dropout: of the hidden units; the paper has none.
-
-    Raises:
-        UsageError: a token cannot have so many experts.
+        dropout, activation: of the hidden units; the paper has none, and ReLU.
     """
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        *,
-        experts: int,
-        per_token: int,
-        importance_weight: float,
-        load_weight: float,
-        dropout: float = 0.0,
+        self, d_model: int, d_ff: int, config: ExpertsConfig, dropout: float = 0.0, activation: str = "relu"
     ) -> None:
         super().__init__()
-        if not 2 <= per_token <= experts:
-            raise UsageError(f"--experts-per-token {per_token} must be at least 2 and at most --experts {experts}")
-        self.per_token = per_token
-        self.importance_weight, self.load_weight = importance_weight, load_weight
+        self.config, experts = config, config.experts
+        self.activate = ACTIVATIONS[activation]
         self.gate = nn.Linear(d_model, experts, bias=False)  # W_g
         self.noise = nn.Linear(d_model, experts, bias=False)  # W_noise
         self.inner = nn.Parameter(torch.empty(experts, d_ff, d_model))
@@ -67,22 +73,26 @@ class Experts(nn.Module):
         for weight in (self.inner, self.outer):
             nn.init.uniform_(weight, -(weight.size(2) ** -0.5), weight.size(2) ** -0.5)  # as nn.Linear does
 
-    def forward(self, x: Tensor, count: int | None = None) -> Tensor:
-        """[N, d] -> [N, d]. Only the first `count` rows are tokens; the others become zeros, and have no expert."""
-        tokens = x[:count]
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, d] -> [N, d]. Each row is a token."""
         with self.context(x):
-            return F.pad(self._mix(tokens, *self.choose(tokens)), (0, 0, 0, len(x) - len(tokens)))
+            return self._mix(x, *self.choose(x))
 
     def frozen_parts(self, product: Any) -> dict[str, Any]:
         """See `frozen`: the products have the type of `product`, but not its layout."""
         if product.keywords["dtype"] == "int8":
-            raise UsageError("--dtype int8: a Transformer with --experts decodes in float32 or bfloat16")
+            raise UsageError("--dtype int8: a Transformer with experts decodes in float32 or bfloat16")
         return {"context": lambda x: autocast(x.device, product.keywords["dtype"])}
 
     def added_loss(self) -> Tensor:
         """See `AddsLoss`."""
         balance, self.balance = self.balance, None
         return self.inner.new_zeros(()) if balance is None else balance  # None: the criterion chose evaluation mode
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds of a forward pass in training for one token: its experts, gate and noise."""
+        return self.config.experts_per_token * 2 * self.inner[0].numel() + 2 * self.gate.weight.numel()
 
     def choose(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The chosen experts [N, k] of the tokens [N, d], and their gates (equations 3 to 5); in float32."""
@@ -92,14 +102,14 @@ class Experts(nn.Module):
             if self.training:
                 deviation = F.softplus(self.noise(x)).clamp(min=LEAST_DEVIATION)
                 scores = clean + torch.randn_like(clean) * deviation  # H(x), equation 4
-            highest, chosen = scores.topk(self.per_token)
+            highest, chosen = scores.topk(self.config.experts_per_token)
             gates = highest.softmax(-1)
             if self.training:
                 importance = torch.zeros_like(scores).scatter(1, chosen, gates).sum(0)  # equation 6
-                self.balance = self.importance_weight * squared_variation(importance)  # equation 7
-                if self.per_token < len(self.inner):  # else each expert has each token
-                    load = expected_load(clean, scores, deviation, self.per_token)
-                    self.balance = self.balance + self.load_weight * squared_variation(load)  # equation 11
+                self.balance = self.config.importance_loss * squared_variation(importance)  # equation 7
+                if self.config.experts_per_token < len(self.inner):  # else each expert has each token
+                    load = expected_load(clean, scores, deviation, self.config.experts_per_token)
+                    self.balance = self.balance + self.config.load_loss * squared_variation(load)  # equation 11
         return chosen, gates
 
     def _mix(self, x: Tensor, chosen: Tensor, gates: Tensor) -> Tensor:
@@ -114,7 +124,7 @@ class Experts(nn.Module):
         return (_permuted(torch.cat(outputs), inverse, order).view(*chosen.shape, -1) * gates[:, :, None]).sum(1)
 
     def _expert(self, x: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
-        return F.linear(self.dropout(F.linear(x, inner).relu()), outer)
+        return F.linear(self.dropout(self.activate(F.linear(x, inner))), outer)
 
 
 def squared_variation(x: Tensor) -> Tensor:
@@ -135,11 +145,6 @@ def expected_load(clean: Tensor, noisy: Tensor, deviation: Tensor, k: int) -> Te
     kth, next_lower = highest[:, k - 1 : k], highest[:, k:]
     kth_of_the_others = torch.where(noisy >= kth, next_lower, kth)
     return torch.special.ndtr((clean - kth_of_the_others) / deviation).sum(0)
-
-
-def expert_flops(d_model: int, d_ff: int, experts: int, per_token: int) -> int:
-    """Operations of a forward pass in training for one token: its experts, gate and noise."""
-    return per_token * 2 * 2 * d_model * d_ff + 2 * 2 * d_model * experts
 
 
 class _Permute(torch.autograd.Function):

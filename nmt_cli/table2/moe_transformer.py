@@ -1,0 +1,64 @@
+"""A Transformer whose feed-forward layers are mixtures of experts (Shazeer et al. 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import with_backward
+from nmt_cli.layers.layout import layout_of
+from nmt_cli.models.transformer import Layouts, Transformer, TransformerConfig
+from nmt_cli.packing import Packing
+from nmt_cli.registry import register
+from nmt_cli.table2.experts import Experts, ExpertsConfig
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Lengths
+
+
+@dataclass(frozen=True)
+class MoETransformerConfig(ExpertsConfig, TransformerConfig):
+    """A Transformer's size and regularisation, and its experts."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gated_feed_forward:
+            raise UsageError("--gated-feed-forward cannot be used with experts")
+
+
+@register("model", "moe_transformer", MoETransformerConfig)
+class MoETransformer(Transformer):
+    """The Transformer with `Experts` in place of each `FeedForward`."""
+
+    config: MoETransformerConfig
+
+    def __init__(self, config: MoETransformerConfig, **runtime: Any) -> None:
+        super().__init__(config, **runtime)
+        sizes, dropout, activation = (config.d_model, config.d_ff), config.feed_forward_dropout, config.activation
+        for layer in (*self.encoder, *self.decoder):
+            layer.feed_forward = Experts(*sizes, config, dropout, activation)
+
+    def decoder_rows(
+        self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing, layout: Layouts = layout_of
+    ) -> Tensor:
+        """See `ComputesRows`. Without filler: it needs no expert, and does not count."""
+        return super().decoder_rows(source, target_in, _tokens(sources), _tokens(targets), layout)
+
+    def packed_layers(self, device: torch.device, dtype: torch.dtype) -> None:
+        """See `ComputesRows`. The numbers of tokens of experts are known to the host only: nothing is compiled."""
+
+    def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
+        experts: Any = self.encoder[0].feed_forward
+        forward = {
+            "encoder feed-forward": 2 * float(source_lengths.sum()) * len(self.encoder) * experts.products,
+            "decoder feed-forward": 2 * float(target_lengths.sum()) * len(self.decoder) * experts.products,
+        }
+        return super().training_flops(source_lengths, target_lengths) | with_backward(forward)
+
+
+def _tokens(packing: Packing) -> Packing:
+    return replace(packing, positions=packing.positions[: len(packing.places)])
