@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
+import torch
 
 from nmt_cli.checkpoint import load_model
 from nmt_cli.errors import CheckpointError
@@ -44,3 +46,20 @@ def test_another_output_is_refused_unless_its_tokens_are_as_probable(
     monkeypatch.setattr(comparison, "log_probabilities", lambda targets: [[-1.0] * 99 for _ in targets])
     flat = [[-1.0] * 99 for _ in outputs]
     assert "1 of 2 equal; 1 chose another of two tokens" in comparison.report(flat, outputs)[1]
+
+
+def test_a_model_that_rounding_changes_a_lot_is_allowed_to_differ_more(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.export.comparison.TOLERANCE", 1e-7)
+    model, task = load_model(tiny_checkpoint)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(300 if "w_q" in name or "w_k" in name else 3)
+    comparison = Comparison(model, task, ["abc", "hgfedcba"], "Other")
+    exact = comparison.log_probabilities(comparison.outputs, copy.deepcopy(model).double())
+    assert exact != comparison.log_probabilities(comparison.outputs)
+    comparison.report(exact, comparison.outputs)
+    with pytest.raises(CheckpointError, match="Other computes other log-probabilities"):
+        comparison.report([[value + 1 for value in row] for row in exact], comparison.outputs)
