@@ -1,33 +1,103 @@
-"""Table 1, measured: how time and operations of a layer grow, its sequential operations and its longest path.
+"""Table 1, measured: the operations and the time of a layer, its sequential operations and its longest path.
 
-    python -m benchmarks.table1 [--out DIRECTORY]
+    python -m benchmarks.table1 [--rounds N] [--out DIRECTORY]
 
-Operations are counted by PyTorch; the chain of dependent operations and the path between the first and the last
-position are found in the graph that autograd records. One thread.
+Operations are counted by PyTorch. The chain of dependent operations and the path between the first and the last
+position are found in the graph that autograd records.
+
+Letters: n positions, d width, k width of a convolution's kernel, r neighbourhood of restricted self-attention.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import layer_graph, report
-from benchmarks.layer_graph import Layer, Stack, longest_chain, multiply_adds, path_length, stacked
-from benchmarks.samples import Sample, Spread, append, rates, spread
+from benchmarks import report
+from benchmarks.samples import spread
+from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel
+from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
+
+HEADS = 8
+SIZES = {"d": 512, "k": 4, "r": 64}
+TIMED = (128, 512, 2048)
+LENGTHS = (4, 16, 64)
+SMALL = {"d": 16, "k": 4, "r": 8}
+"""Of the graphs: neither the chain nor the path depends on d."""
+METHOD = """
+One layer, one sentence, one thread, float32. Attention has 8 heads and no projections, as in Table 1. The recurrent
+layer is an LSTM. Convolutions see a position and the earlier ones. Times: d = 512, k = 4, r = 64.
+"""
+GRAPHS = """
+"Chain": length of the longest chain of dependent operations in the graph of one layer. "Path": after how many layers
+(cells of the recurrent one) the gradient of the last position reaches the first. Convolutions are dilated: 4^i in layer
+i, k = 4. The neighbourhood is r = 8, so that a layer reaches 4 positions to each side.
+"""
+TIMES = "Milliseconds of a forward and a backward pass, medians over the rounds, with the quartiles in brackets."
+Layer = Callable[[Tensor], Tensor]  # [n, d] -> [n, d]
+Stack = Callable[[Tensor], Iterator[Tensor]]  # [n, d] -> [n, d] after 1, 2, ... layers, or cells of a recurrent one
 
 
-class Point(NamedTuple):
-    """The sizes of a layer and its sentence."""
+def attention(kernel: Kernel, d: int) -> Layer:
+    """Return self-attention without its projections, which Table 1 leaves out."""
 
-    n: int
-    d: int
-    k: int
-    r: int
+    def layer(x: Tensor) -> Tensor:
+        heads = x.view(1, -1, HEADS, d // HEADS).transpose(1, 2)  # [1, H, n, d / H]
+        output: Tensor = kernel(heads, heads, heads, AttentionMask())
+        return output.transpose(1, 2).reshape_as(x)
+
+    return layer
+
+
+def self_attention(d: int, k: int, r: int, dilation: int = 1) -> Layer:
+    return attention(FullAttention(), d)
+
+
+def restricted_attention(d: int, k: int, r: int, dilation: int = 1) -> Layer:
+    return attention(RestrictedAttention(RestrictedAttentionConfig(neighbourhood=r)), d)
+
+
+def recurrent(d: int, k: int, r: int, dilation: int = 1) -> Layer:
+    """Return an LSTM, whose steps PyTorch computes in one function."""
+    lstm = nn.LSTM(d, d)
+    return lambda x: lstm(x)[0]
+
+
+def recurrent_cells(d: int, k: int, r: int, dilation: int = 1) -> Layer:
+    """Return the same LSTM as a loop of cells, every step an operation of its own."""
+    cell = nn.LSTMCell(d, d)
+
+    def layer(x: Tensor) -> Tensor:
+        output = memory = x.new_zeros(1, d)
+        outputs = []
+        for each in torch.split(x, 1):
+            output, memory = cell(each, (output, memory))
+            outputs.append(output)
+        return torch.cat(outputs)
+
+    return layer
+
+
+def convolution(d: int, k: int, r: int, dilation: int = 1) -> Layer:
+    """Return a convolution over a position and the earlier ones."""
+    return shifted(nn.Conv1d(d, d, k, dilation=dilation), (k - 1) * dilation)
+
+
+def separable_convolution(d: int, k: int, r: int, dilation: int = 1) -> Layer:
+    """Return a convolution of each channel, then a product with a d x d matrix at each position."""
+    each_channel = nn.Conv1d(d, d, k, dilation=dilation, groups=d)
+    return shifted(nn.Sequential(each_channel, nn.Conv1d(d, d, 1)), (k - 1) * dilation)
+
+
+def shifted(module: nn.Module, before: int) -> Layer:
+    return lambda x: module(F.pad(x.T[None], (before, 0)))[0].T
 
 
 class Row(NamedTuple):
@@ -36,169 +106,118 @@ class Row(NamedTuple):
     complexity: str
     sequential: str
     path: str
-    predicted: Callable[[int, int, int, int], float]  # of n, d, k, r
-    make: Callable[[int, int, int], Layer]  # of d, k, r
-    counted: Callable[[int, int, int], Layer]  # the same, every step an operation of its own
-    stack: Callable[[int, int, int], Stack]
-
-
-def dilated(make: Callable[[int, int, int, int], Layer]) -> Callable[[int, int, int], Stack]:
-    return lambda d, k, r: stacked(lambda number: make(d, k, r, k**number))
-
-
-def alike(make: Callable[[int, int, int], Layer]) -> Callable[[int, int, int], Stack]:
-    return lambda d, k, r: stacked(lambda _: make(d, k, r))
+    layer: Callable[..., Layer]  # of d, k, r and the dilation
 
 
 ROWS = {
-    "self-attention": Row(
-        *("n² d", "1", "1", lambda n, d, k, r: n * n * d),
-        *(layer_graph.self_attention, layer_graph.self_attention, alike(layer_graph.self_attention)),
-    ),
-    "recurrent": Row(
-        *("n d²", "n", "n", lambda n, d, k, r: n * d * d),
-        *(layer_graph.recurrent, layer_graph.recurrent_cells, lambda d, k, r: layer_graph.cells(d)),
-    ),
-    "convolutional": Row(
-        *("k n d²", "1", "log_k n", lambda n, d, k, r: k * n * d * d),
-        *(layer_graph.convolution, layer_graph.convolution, dilated(layer_graph.convolution)),
-    ),
-    "convolutional, separable": Row(
-        *("k n d + n d²", "1", "log_k n", lambda n, d, k, r: k * n * d + n * d * d),
-        *(layer_graph.separable_convolution, layer_graph.separable_convolution),
-        dilated(layer_graph.separable_convolution),
-    ),
-    "self-attention, restricted": Row(
-        *("r n d", "1", "n / r", lambda n, d, k, r: r * n * d),
-        *(layer_graph.restricted_attention, layer_graph.restricted_attention, alike(layer_graph.restricted_attention)),
-    ),
+    "self-attention": Row("n² d", "1", "1", self_attention),
+    "recurrent": Row("n d²", "n", "n", recurrent),
+    "convolutional": Row("k n d²", "1", "log_k n", convolution),
+    "convolutional, separable": Row("k n d + n d²", "1", "log_k n", separable_convolution),
+    "self-attention, restricted": Row("r n d", "1", "n / r", restricted_attention),
 }
-POINT = Point(n=512, d=512, k=4, r=64)
-CURVES = {
-    "n": (128, 256, 512, 1024, 2048),
-    "d": (64, 128, 256, 512, 1024),
-    "k": (2, 4, 8, 16, 32),
-    "r": (16, 32, 64, 128, 256),
-}
-LENGTHS = (4, 16, 64)
-SMALL = (16, 4, 8)  # d, k, r
-"""Of the graphs: neither the chain nor the path depends on d."""
-METHOD = """
-One layer, one sentence, one thread, float32. Attention has 8 heads and no projections, as in Table 1; the recurrent
-layer is an LSTM; convolutions see a position and those before it. Unless it changes: n = 512, d = 512, k = 4, r = 64.
-"""
-GRAPHS = """
-"Chain": operations of the longest chain of dependent ones in the graph of one layer. "Path": after how many layers
-(cells of the recurrent one) the gradient of the last position reaches the first. Convolutions are dilated: 4^i in layer
-i, k = 4. The neighbourhood is r = 8, so that a layer reaches 4 positions to each side.
-"""
-GROWTH = """
-Growth for twice the n, d, k or r: as the paper's formula predicts / multiply-adds of a forward pass, counted / time of
-a forward and a backward pass, medians of the rounds. Each is the mean over the last two doublings. In the figure, a
-dotted line is the predicted growth.
-"""
 
 
-def points(row: Row, quantity: str) -> list[Point]:
-    """Return the points of a curve; none if the layer's operations do not depend on the quantity."""
-    found = [POINT._replace(**{quantity: value}) for value in CURVES[quantity]]
-    return found if row.predicted(*found[0]) != row.predicted(*found[-1]) else []
+def multiply_adds(layer: Layer, n: int, d: int) -> int:
+    """Return the multiply-adds of matrix products and convolutions in a forward pass."""
+    with FlopCounterMode(display=False) as counter:
+        layer(torch.randn(n, d))
+    return int(counter.get_total_flops()) // 2
 
 
-def seconds(layer: Layer, n: int, d: int) -> float:
-    """Return the time of a forward and a backward pass."""
+def longest_chain(output: Tensor) -> int:
+    """Return the length of the longest chain of dependent operations that autograd recorded for `output`."""
+    lengths: dict[Any, int] = {}
+    waiting = [output.grad_fn]
+    while waiting:
+        node = waiting[-1]
+        inputs = [each for each, _ in node.next_functions if each is not None] if node is not None else []
+        unknown = [each for each in inputs if each not in lengths]
+        if unknown:
+            waiting += unknown
+        else:
+            lengths[node] = 1 + max((lengths[each] for each in inputs), default=-1)  # a leaf is no operation
+            waiting.pop()
+    return lengths[output.grad_fn]
+
+
+def stacked(make: Callable[[int], Layer]) -> Stack:
+    """Return a stack of layers with residual connections; `make` gets the number of the layer, from 0."""
+
+    def outputs(x: Tensor) -> Iterator[Tensor]:
+        for number in count():
+            x = (x + make(number)(x)) / 2  # it neither grows, which would saturate attention, nor vanishes
+            yield x
+
+    return outputs
+
+
+def cells(d: int) -> Stack:
+    """Return the steps of a recurrent layer: in each, the cells of all positions compute once, side by side.
+
+    The last position needs as many of them as there are positions before it hears of the first.
+    """
+    cell = nn.LSTMCell(d, d)
+
+    def outputs(x: Tensor) -> Iterator[Tensor]:
+        output = memory = torch.zeros_like(x)
+        while True:
+            # The state of the position before, [n, d]; the first position has none.
+            earlier = [F.pad(state, (0, 0, 1, 0))[:-1] for state in (output, memory)]
+            output, memory = cell(x, (earlier[0], earlier[1]))
+            yield output
+
+    return outputs
+
+
+def path_length(stack: Stack, n: int, d: int) -> int:
+    """Return the number of layers, or cells, after which the last position's gradient reaches the first position."""
     x = torch.randn(n, d, requires_grad=True)
-    began = time.perf_counter()
-    torch.autograd.backward(layer(x).sum())
-    return time.perf_counter() - began
+    for length, y in enumerate(stack(x), 1):
+        (gradient,) = torch.autograd.grad(y[-1].sum(), x, retain_graph=True)
+        if gradient[0].any():
+            return length
+    raise AssertionError("a stack has no end")
 
 
-def measure(rounds: int) -> list[Sample]:
-    """Return samples of all points, those of all layers in turn; each layer computes once before."""
-    samples = []
-    cases = [
-        (name, point, row.make(*point[1:]))
-        for quantity in CURVES
-        for name, row in ROWS.items()
-        for point in points(row, quantity)
-    ]
-    for number in range(-1, rounds):
-        for name, point, layer in cases:
-            taken = seconds(layer, point.n, point.d)
-            if number >= 0:
-                samples.append(Sample(point._asdict(), name, number, 1.0, taken))
-    return samples
-
-
-def times(samples: Sequence[Sample], name: str, quantity: str) -> dict[int, Spread]:
-    """Return the milliseconds of a curve."""
-    return {
-        getattr(point, quantity): spread([1000 / rate for rate in rates(samples, point._asdict(), name).values()])
-        for point in points(ROWS[name], quantity)
-    }
-
-
-def doubling(values: Sequence[float]) -> float:
-    """Return the growth for twice the quantity, the mean over the last two doublings."""
-    return math.sqrt(values[-1] / values[-3])
-
-
-def growth(name: str, quantity: str, curve: Mapping[int, Spread]) -> str:
-    """Return a cell: predicted, counted and measured growth."""
-    row, cases = ROWS[name], points(ROWS[name], quantity)
-    if not cases:
-        return ""
-    predicted = [row.predicted(*case) for case in cases]
-    counted = [multiply_adds(row.counted(*case[1:]), case.n, case.d) for case in cases[-3:]]
-    measured = [each.median for each in curve.values()]
-    return " / ".join(f"{doubling(values):.2f}" for values in (predicted, counted, measured))
-
-
-def graphs(row: Row) -> list[str]:
-    """Return the cells of a layer's chains and paths."""
-    layer, d = row.counted(*SMALL), SMALL[0]
-    chains = [longest_chain(layer(torch.randn(n, d, requires_grad=True))) for n in LENGTHS]
+def graphs(name: str) -> tuple[list[int], list[int]]:
+    """Return the longest chains and the paths of a layer with LENGTHS positions."""
+    layer, d = ROWS[name].layer, SMALL["d"]
+    counted = (recurrent_cells if name == "recurrent" else layer)(**SMALL)
+    chains = [longest_chain(counted(torch.randn(n, d, requires_grad=True))) for n in LENGTHS]
     torch.set_default_dtype(torch.float64)  # a path's gradient is small
     try:
-        paths = [path_length(row.stack(*SMALL), n, d) for n in LENGTHS]
+        stack = cells(d) if name == "recurrent" else stacked(lambda i: layer(**SMALL, dilation=SMALL["k"] ** i))
+        return chains, [path_length(stack, n, d) for n in LENGTHS]
     finally:
         torch.set_default_dtype(torch.float32)
-    return [row.complexity, row.sequential, joined(chains), row.path, joined(paths)]
 
 
-def joined(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+def milliseconds(layer: Layer, n: int) -> float:
+    """Return the time of a forward and a backward pass."""
+    x = torch.randn(n, SIZES["d"], requires_grad=True)
+    began = time.perf_counter()
+    torch.autograd.backward(layer(x).sum())
+    return 1000 * (time.perf_counter() - began)
 
 
 def main() -> None:
-    from benchmarks import figures  # not at the top: what is counted in graphs needs no matplotlib
-
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.table1", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    report.add_options(parser, rounds=5)
-    options = parser.parse_args()
-    path = report.begin(options, "table1")
+    options = report.parser("table1", __doc__, rounds=5).parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    samples = measure(options.rounds)
-    for sample in samples:
-        append(path, sample)
-    panels = {quantity: {name: times(samples, name, quantity) for name in ROWS} for quantity in CURVES}
-    drawn = {quantity: {name: curve for name, curve in curves.items() if curve} for quantity, curves in panels.items()}
-    predicted = {
-        quantity: {name: [ROWS[name].predicted(*point) for point in points(ROWS[name], quantity)] for name in curves}
-        for quantity, curves in drawn.items()
-    }
-    result = report.Report("table1", METHOD)
-    at = f"n = {joined(LENGTHS)}"
+    counted, timed = [], []
+    for name, row in ROWS.items():
+        chain, path = (", ".join(map(str, lengths)) for lengths in graphs(name))
+        counted.append([name, row.complexity, row.sequential, chain, row.path, path])
+        layer = row.layer(**SIZES)
+        # The first pass of each is slower.
+        found = [[milliseconds(layer, n) for _ in range(options.rounds + 1)][1:] for n in TIMED]
+        timed.append([name, *(report.shown(spread(values)) for values in found)])
+    at = f"n = {', '.join(map(str, LENGTHS))}"
     head = ["layer", "complexity", "sequential operations", f"chain, {at}", "maximum path length", f"path, {at}"]
-    result.add(report.paragraph(GRAPHS), report.table(head, [[name, *graphs(row)] for name, row in ROWS.items()]))
-    rows = [[name, *(growth(name, quantity, panels[quantity][name]) for quantity in CURVES)] for name in ROWS]
-    result.add(report.paragraph(GROWTH), report.table(["layer", *CURVES], rows))
-    result.add_figure("table1", "Time of a layer", figures.curves(drawn, "ms, forward and backward", predicted))
-    result.write(options.out)
-    print(options.out / "table1.md")
+    parts = [report.paragraph(GRAPHS), report.table(head, counted)]
+    parts += [TIMES, report.table(["layer", *(f"n = {n}" for n in TIMED)], timed)]
+    print(report.write(options.out, "table1", METHOD, parts))
 
 
 if __name__ == "__main__":

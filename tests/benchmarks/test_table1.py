@@ -1,17 +1,17 @@
-"""Table 1: what is counted in the graphs of layers, and the report. Nothing here depends on a measured time."""
+"""Table 1: what is counted in the graphs of layers. Nothing here depends on a measured time."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from benchmarks import layer_graph, table1
-from benchmarks.layer_graph import longest_chain, multiply_adds, path_length
+from benchmarks import table1
+from benchmarks.table1 import longest_chain, multiply_adds, path_length
 
 
 def test_the_loop_of_cells_is_torchs_lstm() -> None:
     x, outputs = torch.randn(5, 8), []
-    for make in (layer_graph.recurrent, layer_graph.recurrent_cells):
+    for make in (table1.recurrent, table1.recurrent_cells):
         torch.manual_seed(3)
         outputs.append(make(8, 1, 1)(x))
     torch.testing.assert_close(outputs[0], outputs[1])
@@ -38,26 +38,26 @@ def test_the_longest_chain_of_known_expressions() -> None:
 )
 def test_operations_in_closed_form(name: str, count: object) -> None:
     assert callable(count)
-    assert multiply_adds(table1.ROWS[name].counted(16, 4, 8), 32, 16) == count(32, 16, 4)
+    layer = table1.recurrent_cells if name == "recurrent" else table1.ROWS[name].layer
+    assert multiply_adds(layer(16, 4, 8), 32, 16) == count(32, 16, 4)
 
 
 def test_chains_and_paths_are_the_papers() -> None:
     """n = 4, 16, 64; k = 4 and r = 8."""
-    found = {name: table1.graphs(row) for name, row in table1.ROWS.items()}
-    chains = {name: [int(length) for length in cells[2].split(", ")] for name, cells in found.items()}
-    assert {name for name, lengths in chains.items() if len(set(lengths)) == 1} == set(found) - {"recurrent"}
-    first, second, third = chains["recurrent"]
+    found = {name: table1.graphs(name) for name in table1.ROWS}
+    first, second, third = found["recurrent"][0]
     assert (third - second) == 4 * (second - first)
-    assert {name: cells[4] for name, cells in found.items()} == {
-        "self-attention": "1, 1, 1",
-        "recurrent": "4, 16, 64",
-        "convolutional": "1, 2, 3",
-        "convolutional, separable": "1, 2, 3",
-        "self-attention, restricted": "1, 4, 16",
+    assert all(len(set(chains)) == 1 for name, (chains, _) in found.items() if name != "recurrent")
+    assert {name: paths for name, (_, paths) in found.items()} == {
+        "self-attention": [1, 1, 1],
+        "recurrent": [4, 16, 64],
+        "convolutional": [1, 2, 3],
+        "convolutional, separable": [1, 2, 3],
+        "self-attention, restricted": [1, 4, 16],
     }
 
 
 def test_convolutions_that_are_not_dilated_need_n_over_k_layers() -> None:
     torch.manual_seed(0)
-    stack = layer_graph.stacked(lambda _: layer_graph.convolution(8, 4, 1))
+    stack = table1.stacked(lambda _: table1.convolution(8, 4, 1))
     assert path_length(stack, 31, 8) == 10
