@@ -17,17 +17,13 @@ from number_names import write_corpus
 
 Bash = Callable[..., subprocess.CompletedProcess[str]]
 Calls = Callable[[], list[str]]
+Rows = Callable[[str], dict[str, list[str]]]
 TINY = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --max-steps 10 --save-every 1 --batch-tokens 256".split()
 
 
 def called(done: subprocess.CompletedProcess[str]) -> list[str]:
     """The commands of nmt that were called."""
     return re.findall(r"^\+ (?:nmt|.* -m nmt_cli) (\w+)", done.stderr, flags=re.MULTILINE)
-
-
-def table_rows(text: str) -> dict[str, list[str]]:
-    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if line.startswith("|"))
-    return {row[0]: row[1:] for row in rows}
 
 
 def stop(command: Sequence[object], checkpoints: Path, variables: dict[str, str], cwd: Path | None = None) -> None:
@@ -46,7 +42,7 @@ def stop(command: Sequence[object], checkpoints: Path, variables: dict[str, str]
 
 
 def test_english_german_from_archives_to_the_table_through_a_stop(
-    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path
+    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path, rows_of: Rows
 ) -> None:
     command = (recipes / "wmt14_en_de.sh", "--smoke", "--out", tmp_path)
     checkpoints = tmp_path / "base" / "run" / "checkpoints"
@@ -56,7 +52,7 @@ def test_english_german_from_archives_to_the_table_through_a_stop(
     assert called(continued) == ["train", "average", "translate", "score"]
     assert "torchrun.py --nproc-per-node 2" in continued.stderr
     assert "step 2 " not in re.sub(" +", " ", continued.stderr)  # it did not start anew
-    rows = table_rows(continued.stdout)
+    rows = rows_of(continued.stdout)
     assert rows["lines, newstest2014 (test)"] == ["3,003", "20", "-2,983"]
     assert rows["steps"][:2] == ["100,000", "8"]
     assert rows["checkpoints averaged"] == ["5", "5", "0"]
@@ -67,7 +63,7 @@ def test_english_german_from_archives_to_the_table_through_a_stop(
     # With a longer training, what depends on it is made again.
     done = bash(*command, "--", "--max-steps", "9", PROCESSES="1")
     assert called(done) == ["train", "average", "translate", "score"]
-    assert table_rows(done.stdout)["steps"][1] == "9"
+    assert rows_of(done.stdout)["steps"][1] == "9"
 
 
 def test_the_big_english_french_model_on_text_in_a_directory(dry: Bash, calls: Calls, tmp_path: Path) -> None:
@@ -94,24 +90,23 @@ def test_multi30k_of_another_language(dry: Bash, calls: Calls, tmp_path: Path) -
     assert " --target-lang fr --metric multi30k " in score
 
 
-def test_table3_from_archives_to_the_table(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+def test_table3_from_archives_to_the_table(recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows) -> None:
     done = bash(recipes / "table3.sh", "--smoke", "--out", tmp_path, "--rows", "base")
-    rows = table_rows(done.stdout)
+    rows = rows_of(done.stdout)
     assert list(rows)[2:] == ["base"]  # after the head and the rule
     assert (tmp_path / "table3.md").read_text(encoding="utf-8") == done.stdout
 
 
-def test_quickstart_from_nothing_to_a_table_and_again(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+def test_quickstart_from_nothing_to_a_table_and_again(recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows) -> None:
     shutil.copytree(recipes, tmp_path / "checkout" / "recipes")
     script = tmp_path / "checkout" / "recipes" / "quickstart.sh"
-    less = script.read_text("utf-8").replace("number_names.py", "number_names.py --train 700 --valid 20 --test 20")
+    less = script.read_text("utf-8").replace('"$source" "$target"\n  mv', '"$source" "$target" 700 20 20\n  mv')
     script.write_text(less, encoding="utf-8")
     command = (script, "--target", "fr", "--out", "quick", "--", *TINY)
     first = bash(*command, code=1, cwd=tmp_path)  # ten steps do not reach 95 %
     assert called(first) == ["prepare", "train", "average", "translate", "score"]
-    row = next(line for line in first.stdout.split("\n") if "exact match" in line)
-    assert "at least 95" in row
-    assert "no" in row
+    name, figure = next((name, row) for name, row in rows_of(first.stdout).items() if "exact match" in name)
+    assert (figure[0], figure[2]) == ("at least 95", "no")
     for part in ("score, bleu", "-> ", "translate quick/averaged --interactive"):
         assert part in first.stdout
     again = bash(*command, code=1, cwd=tmp_path)
