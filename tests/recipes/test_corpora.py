@@ -83,8 +83,8 @@ def test_small_text_for_every_corpus(table: dict[str, Any], tmp_path: Path) -> N
     corpora.write_small(table, tmp_path, tmp_path / "small")
     corpora.collect(table, tmp_path / "out", tmp_path / "small")
     found = texts(tmp_path / "out")
-    training = [found[f"{c['name']}.en"].splitlines() for c in table["corpora"] if c["split"] == "train"]
-    assert sorted(sum(training, [])) == sorted(numbered("a", 30).splitlines())
+    training = "".join(found[f"{c['name']}.en"] for c in table["corpora"] if c["split"] == "train")
+    assert sorted(training.split("\n")) == sorted(numbered("a", 30).split("\n"))
     assert (found["newstest2013.en"], found["newstest2014.en"]) == (numbered("c", 5), numbered("a", 4))
     with pytest.raises(DataError, match="train"):
         corpora.write_small(table, tmp_path / "small", tmp_path / "other")

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Any) -> Pat
 
 
 def test_the_table_shows_paper_run_and_difference(
-    folder: Path, table_of: Callable[..., dict[str, list[str]]], results: Any
+    folder: Path, table_of: Callable[..., dict[str, list[str]]], results: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = table_of(paper_tables, "en", "de", "base", "5")
     assert rows["lines, newstest2014 (test)"] == ["3,003", "3,000", "-3"]
@@ -48,10 +48,6 @@ def test_the_table_shows_paper_run_and_difference(
     assert rows["hours x devices"] == ["96.00", "80.00", "-16.00"]
     assert rows["FLOPs: hours x devices x sustained rate"] == ["3.30e+18", "3.40e+18", "+1.00e+17"]
     assert rows["model-FLOP utilisation"] == ["", "37.5%", ""]
-
-
-@pytest.mark.usefixtures("folder")
-def test_full_names_are_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     paper_tables.main("en", "de", "base", "5", "A note.")
     text = capsys.readouterr().out
     assert "base model. A note.\n" in text
