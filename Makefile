@@ -19,7 +19,6 @@ BIN := .venv/bin
 NEWEST := .venv-newest/bin
 TEST := -m pytest -n $(WORKERS) --dist loadfile
 STAMP := .venv/.installed
-BENCH_STAMP := .venv/.installed-bench
 
 .DEFAULT_GOAL := help
 .PHONY: help install quickstart test test-newest check docs mutants faults bench format clean
@@ -72,14 +71,9 @@ faults: $(STAMP)
 
 # BENCH="--python huggingface=PATH ..." gives the interpreters of the programs to compare translation with, and other
 # flags; TRAINING="--python fairseq=PATH ..." those of training.
-bench: $(BENCH_STAMP)
+bench: $(STAMP)
 	$(BIN)/python -m benchmarks.training $(TRAINING)
-	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.translation $(BENCH)
-
-$(BENCH_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
-	@touch $@
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -8,7 +8,6 @@ each part. With `--device cpu --tiny` the parts run in seconds, to try them.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -20,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,9 +46,9 @@ PROFILED = 3
 PADDED = ("--micro-batches", "8", "--attention-dropout", "1e-9")
 """Attention that drops weights is computed on padded sentences."""
 METHOD = """
-Random sentences of about 25 words, a vocabulary of 37,000. Steps are those of `nmt train` in a process of its own,
-timed from one to the next; the first ones, in which code is compiled, are left out. The utilisation is the share of the
-fastest product of this GPU, measured in the part `products`, that the model's products without padding take.
+Random sentences of about 25 words, a vocabulary of 37,000. `nmt train` runs in a process of its own. A step is timed
+from its start to the next one's. The first ones, in which code is compiled, are left out. The utilisation is the share
+of this GPU's fastest product, measured in the part `products`, that the model's products without padding take.
 """
 
 
@@ -72,17 +70,12 @@ class Bench:
     peak: float = 0.0  # of the products, in operations a second; 0 until it is measured
     pairs: list[Pair] = field(default_factory=list)
 
-    @property
-    def left(self) -> float:
-        """Seconds that are left."""
-        return self.ends - time.monotonic()
-
-    def data(self, tokens: int) -> Path:
+    def data(self) -> Path:
         """Return prepared data with enough sentences for the longest run; all models have one vocabulary."""
         path = self.folder / "data"
         vocabulary = next(iter(self.models.values())).vocabulary
         if not path.exists():
-            count = 12 * self.steps if self.tiny else self.steps * tokens // 20
+            count = 12 * self.steps if self.tiny else self.steps * self.tokens // 20
             self.pairs = random_pairs(count, vocabulary, mean=6 if self.tiny else 25)
             write_corpus(path, self.pairs, vocabulary)
         return path
@@ -95,13 +88,12 @@ class Bench:
         steps: int = 0,
         tokens: int = 0,
         log_every: int = ENDLESS,
-        settings: Mapping[str, str] = MappingProxyType({}),
+        settings: Mapping[str, str] | None = None,
     ) -> Run:
         """Run `nmt train` for some steps; return what was recorded.
 
         Args:
             name: of the run; a name that was used is a run that is resumed.
-            flags: more flags.
             log_every: a log line waits for the GPU, so more of them slow the steps down.
             settings: environment variables.
 
@@ -125,7 +117,7 @@ class Bench:
         }
         out = self.folder / name
         began = time.time()
-        self.execute("train", self.data(self.tokens), "--out", out, *flag_words(chosen), *flags, **settings)
+        self.execute("train", self.data(), "--out", out, *flag_words(chosen), *flags, **(settings or {}))
         lines = [json.loads(line) for line in (out / METRICS).read_text(encoding="utf-8").splitlines()]
         return Run(json.loads(record.read_text(encoding="utf-8")), lines, began, warm)
 
@@ -134,10 +126,9 @@ class Bench:
         command = [sys.executable, "-m", "nmt_cli", *map(str, words)]
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": paths, **settings}
+        left = max(1.0, self.ends - time.monotonic())
         try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=max(1.0, self.left)
-            )
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=left)
         except subprocess.TimeoutExpired as error:
             raise NotAvailable("there was no time left") from error
         if done.returncode:
@@ -166,14 +157,10 @@ class Run:
         return float(self.record["starts"][1] - self.began)
 
     @property
-    def tokens(self) -> float:
-        """Target tokens of a step."""
-        return float(self.metrics[-1]["target_tokens"] / self.metrics[-1]["step"])
-
-    @property
     def rate(self) -> float:
         """Target tokens a second, at the median step."""
-        return self.tokens / statistics.median(self.seconds)
+        last = self.metrics[-1]
+        return float(last["target_tokens"] / last["step"] / statistics.median(self.seconds))
 
 
 def products(bench: Bench) -> Iterator[str]:
@@ -188,7 +175,7 @@ def products(bench: Bench) -> Iterator[str]:
 
 def attention(bench: Bench) -> Iterator[str]:
     """The kernels of self-attention on a packed batch, forwards and backwards."""
-    bench.data(bench.tokens)
+    bench.data()
     lengths = [len(target) + 1 for _, target in bench.pairs]
     for name, size in bench.models.items():
         rows = kernels.attention(size, lengths, bench.tokens, bench.device)
@@ -199,8 +186,8 @@ def attention(bench: Bench) -> Iterator[str]:
 
 
 def steps(bench: Bench) -> Iterator[str]:
-    """Updates of each model: one packed micro-batch, compiled or not, and the padded groups of the paper."""
-    rows, drawn = [], []
+    """Updates of each model: one packed micro-batch, compiled or not, and padded groups for the paper's GPUs."""
+    rows = []
     ways: dict[str, Sequence[str]] = {"default": (), "not compiled": ("--no-compile",), "padded": PADDED}
     for name, size in bench.models.items():
         for about, flags in ways.items():
@@ -208,15 +195,23 @@ def steps(bench: Bench) -> Iterator[str]:
             try:
                 run = bench.train(f"steps {label}".replace(" ", "-"), size, *flags)
             except NotAvailable as error:
-                rows.append([label, f"not available: {error}", *[""] * 6])
+                rows.append([label, f"not available: {error}", *[""] * 7])
                 continue
             rows.append([label, *figures_of(run, size, bench)])
-            drawn.append(f"Steps of {label}, ms:\n\n```\n{histogram([1e3 * s for s in run.seconds])}\n```")
     yield report.table(
-        ["", "step, ms", "target tokens/s", "utilisation", "launches a step", "graphs, warm", "graphs, later", "GB"],
+        [
+            "",
+            "step, ms",
+            "slowest, ms",
+            "target tokens/s",
+            "utilisation",
+            "launches a step",
+            "graphs, warm",
+            "graphs, later",
+            "GB",
+        ],
         rows,
     )
-    yield from drawn
 
 
 def figures_of(run: Run, size: Size, bench: Bench) -> list[str]:
@@ -226,6 +221,7 @@ def figures_of(run: Run, size: Size, bench: Bench) -> list[str]:
     later = record["graphs"] - record.get("graphs_when_warm", record["graphs"])
     return [
         report.digits(1e3 * statistics.median(run.seconds)),
+        report.digits(1e3 * max(run.seconds)),
         report.digits(run.rate),
         f"{speed / bench.peak:.1%}" if bench.peak else "",
         report.digits(record["launches"]) if "launches" in record else "",
@@ -262,7 +258,7 @@ def resume(bench: Bench) -> Iterator[str]:
     size = next(iter(bench.models.values()))
     flags = {**model_flags(size), "batch_tokens": bench.tokens, "device": bench.device.type}
     checking = ("--verify-resume", "--deterministic")
-    yield bench.execute("train", bench.data(bench.tokens), *checking, *flag_words(flags)).strip()
+    yield bench.execute("train", bench.data(), *checking, *flag_words(flags)).strip()
 
 
 def start(bench: Bench) -> Iterator[str]:
@@ -304,38 +300,6 @@ PARTS: dict[str, Callable[[Bench], Iterator[str]]] = {
 }
 
 
-def histogram(values: Sequence[float], bins: int = 10, width: int = 50) -> str:
-    """Return lines `from to: #### count`; the last bin holds everything from the 99th percentile on."""
-    ordered = sorted(values)
-    low, high = ordered[0], ordered[int(0.99 * (len(ordered) - 1))]
-    step = (high - low) / bins or 1.0
-    counts = [0] * bins
-    for value in ordered:
-        counts[min(bins - 1, int((value - low) / step))] += 1
-    return (
-        "\n".join(
-            f"{low + i * step:9.2f} {'#' * round(width * count / max(counts))} {count}"
-            for i, count in enumerate(counts)
-        )
-        + f"\n{ordered[-1]:9.2f} the slowest"
-    )
-
-
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the command line's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), dest="parts")
-    parser.add_argument("--minutes", type=float, default=28.0, help="default: 28")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="a tiny model and few steps")
-    parser.add_argument("--tokens", type=report.positive, default=25_000, metavar="N", help="of an update")
-    parser.add_argument("--steps", type=report.positive, default=200, metavar="N")
-    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
-    return parser.parse_args(words)
-
-
 def measured(part: Callable[[Bench], Iterator[str]], bench: Bench) -> Iterator[str]:
     """Yield the section of a part, whatever happens in it."""
     began = time.monotonic()
@@ -350,13 +314,19 @@ def measured(part: Callable[[Bench], Iterator[str]], bench: Bench) -> Iterator[s
 
 
 def main() -> None:
-    options = arguments()
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("error: there is no GPU; to try the parts: --device cpu --tiny")
-    options.out.mkdir(parents=True, exist_ok=True)
-    result = report.Report("gpu", METHOD)
+    parser = report.parser("gpu", __doc__)
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), dest="parts")
+    parser.add_argument("--minutes", type=float, default=28.0, help="default: 28")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model and few steps")
+    parser.add_argument("--tokens", type=report.positive, default=25_000, metavar="N", help="of an update")
+    parser.add_argument("--steps", type=report.positive, default=200, metavar="N")
+    options = parser.parse_args()
+    versions = []
     if options.device == "cuda":
-        result.versions["GPU"] = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+        if not torch.cuda.is_available():
+            raise SystemExit("error: there is no GPU; to try the parts: --device cpu --tiny")
+        versions = [f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(
             device=torch.device(options.device),
@@ -367,12 +337,13 @@ def main() -> None:
             tokens=256 if options.tiny else options.tokens,
             steps=8 if options.tiny else options.steps,
         )
+        texts = []
         for name in options.parts:
             for text in measured(PARTS[name], bench):
                 print(text, flush=True)
-                result.add(text)
-                result.write(options.out)
-    print(options.out / "gpu.md")
+                texts.append(text)
+                path = report.write(options.out, "gpu", METHOD, texts, versions)
+    print(path)
 
 
 if __name__ == "__main__":

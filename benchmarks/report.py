@@ -1,4 +1,4 @@
-"""Reports of benchmarks: the machine, Markdown tables and figures."""
+"""Reports of benchmarks: command line, machine and Markdown tables."""
 
 from __future__ import annotations
 
@@ -10,17 +10,37 @@ import platform
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.samples import Spread
+from benchmarks.samples import Sample, Spread, ratio
 from nmt_cli import __version__
 
+# The processor's features that decide how fast matrix products are.
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
-"""The processor's features that decide how fast matrix products are."""
 WIDTH = 116
+
+
+def parser(name: str, about: str | None, rounds: int | None = None) -> argparse.ArgumentParser:
+    """Return the parser of `python -m benchmarks.NAME`, with --out and, if there are rounds, --rounds."""
+    found = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    found.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
+    if rounds is not None:
+        found.add_argument("--rounds", type=positive, default=rounds, metavar="N", help=f"default: {rounds}")
+    return found
+
+
+def positive(text: str) -> int:
+    """Read a number of at least 1 from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"it must be at least 1, not {number}")
+    return number
 
 
 def machine() -> str:
@@ -44,16 +64,33 @@ def proc_fields(path: str) -> dict[str, str]:
         text = Path(path).read_text(encoding="utf-8")
     except OSError:
         return {}
-    fields: dict[str, str] = {}
-    for name, value in re.findall(r"^([^:\n]+?)\s*:[ \t]*(.*)$", text, re.MULTILINE):
-        fields.setdefault(name, value)
-    return fields
+    return dict(reversed(re.findall(r"^([^:\n]+?)\s*:[ \t]*(.*)$", text, re.MULTILINE)))
+
+
+def own_version() -> str:
+    """Return the versions of nmt and PyTorch."""
+    return f"nmt {__version__}, torch {importlib.metadata.version('torch')}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; all columns but the first are aligned to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def ratios(samples: Sequence[Sample], cases: Mapping[str, Mapping[str, Any]], systems: Iterable[str]) -> Iterator[str]:
+    """Yield a table of nmt's speeds divided by those of the other systems; each case is a column."""
+    ours = [system for system in systems if system.startswith("nmt ")]
+    pairs = [(mine, peer) for mine in ours for peer in systems if peer not in ours]
+    if pairs:
+        yield "Ratio of the speeds:"
+        yield table(
+            ["", *cases],
+            [
+                [f"{mine} / {peer}", *(shown(ratio(samples, case, mine, peer)) for case in cases.values())]
+                for mine, peer in pairs
+            ],
+        )
 
 
 def digits(value: float) -> str:
@@ -66,92 +103,17 @@ def shown(values: Spread | None) -> str:
     return f"{digits(values.median)} ({digits(values.low)}-{digits(values.high)})" if values else ""
 
 
-def own_version() -> dict[str, str]:
-    """Return the versions of nmt and PyTorch, as nmt's."""
-    return {"nmt": f"{__version__}, torch {importlib.metadata.version('torch')}"}
-
-
-@dataclass
-class Report:
-    """The report of a benchmark, which becomes `DIRECTORY/NAME.md` with its figures beside it.
-
-    Args:
-        name: of the benchmark.
-        method: a sentence or more about what was measured.
-    """
-
-    name: str
-    method: str
-    versions: dict[str, str] = field(default_factory=own_version)  # by program
-    parts: list[str] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)  # matplotlib's, by file name
-
-    def add(self, *parts: str) -> None:
-        """Add paragraphs, titles or tables."""
-        self.parts += parts
-
-    def add_figure(self, name: str, about: str, figure: Any) -> None:
-        """Add a figure, `NAME.svg`, described by `about`."""
-        self.figures[f"{name}.svg"] = figure
-        self.parts.append(f"![{about}]({name}.svg)")
-
-    def text(self, when: datetime.date | None = None, command: Sequence[str] = sys.orig_argv[1:]) -> str:
-        """Return the Markdown: date, machine, versions, command, method, and the parts."""
-        versions = "; ".join(f"{name} {version}" for name, version in self.versions.items())
-        paragraphs = [
-            f"{when or datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. {versions}.",
-            self.method,
-        ]
-        words = " ".join(["python", *(re.sub(r"(^|=)/\S*/", r"\1", word) for word in command)])  # not where they are
-        lines = textwrap.wrap(
-            words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-        )
-        joined = " \\\n".join(lines)
-        return "\n\n".join([*map(paragraph, paragraphs), f"```\n{joined}\n```", *self.parts]) + "\n"
-
-    def write(self, folder: Path) -> None:
-        """Write the report and its figures to `folder`."""
-        (folder / f"{self.name}.md").write_text(self.text(), encoding="utf-8")
-        for name, figure in self.figures.items():
-            save_figure(figure, folder / name)
-
-
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure of matplotlib as SVG, the same bytes whenever it is drawn."""
-    figure.savefig(path, transparent=True, bbox_inches="tight", metadata={"Date": None})
-
-
-def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
-    """Add the options of benchmarks of several rounds."""
-    parser.add_argument("--rounds", type=positive, default=rounds, metavar="N", help=f"default: {rounds}")
-    add_places(parser)
-
-
-def add_places(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the files of a report."""
-    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks"), metavar="DIRECTORY")
-
-
-def add_speed_options(parser: argparse.ArgumentParser, rounds: int, seconds: float) -> None:
-    """Add the options of benchmarks of speed."""
-    add_options(parser, rounds)
-    parser.add_argument("--seconds", type=float, default=seconds, metavar="X", help="least time of a sample")
-    parser.add_argument("--cores", type=positive, default=cores(), metavar="N", help="default: all")
-
-
-def positive(text: str) -> int:
-    """Read a number of at least 1 from the command line."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"it must be at least 1, not {number}")
-    return number
-
-
-def begin(options: argparse.Namespace, name: str) -> Path:
-    """Return the path for the samples of the benchmark `name`; an older file of that name is removed."""
-    options.out.mkdir(parents=True, exist_ok=True)
-    path: Path = options.out / f"{name}.jsonl"
-    path.unlink(missing_ok=True)
+def write(folder: Path, name: str, method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> Path:
+    """Write the report FOLDER/NAME.md: date, machine, versions, method, command and the parts. Return its path."""
+    about = "; ".join(dict.fromkeys([own_version(), *versions]))
+    words = " ".join(["python", *(re.sub(r"(^|=)/\S*/", r"\1", word) for word in sys.orig_argv[1:])])  # no directories
+    lines = textwrap.wrap(words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    command = " \\\n".join(lines)
+    head = f"{datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. {about}."
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.md"
+    text = "\n\n".join([paragraph(head), paragraph(method), f"```\n{command}\n```", *parts])
+    path.write_text(f"{text}\n", encoding="utf-8")
     return path
 
 

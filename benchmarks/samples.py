@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -18,8 +15,7 @@ class Spread(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One timed sample of a system."""
 
     case: Mapping[str, Any]  # what was measured, such as {"model": "base", "batch": 32}
@@ -43,7 +39,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 def rates(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> dict[int, float]:
     """Return the rate of `system` in each round of `case`."""
-    return {s.round: s.rate for s in samples if s.case == case and s.system == system}
+    return {sample.round: sample.rate for sample in samples if sample.case == case and sample.system == system}
 
 
 def speed(samples: Sequence[Sample], case: Mapping[str, Any], system: str) -> Spread:
@@ -56,9 +52,3 @@ def ratio(samples: Sequence[Sample], case: Mapping[str, Any], system: str, peer:
     ours, theirs = rates(samples, case, system), rates(samples, case, peer)
     paired = [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
     return spread(paired) if paired else None
-
-
-def append(path: Path, sample: Sample) -> None:
-    """Append a sample to a file of JSON lines."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(sample)) + "\n")

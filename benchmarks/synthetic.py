@@ -29,8 +29,6 @@ NOTHING_ELSE: dict[str, Any] = {"save_every": ENDLESS, "sustained_tflops": 1.0, 
 """Flags of `nmt train` with which it saves at the end only, and measures no rates of the device."""
 ALPHA = 0.6
 """The exponent of the length penalty. Outputs have one length, so it changes nothing."""
-
-
 SIZES = {"base": Size(6, 512, 2048, 8, 37_000), "small": Size(3, 256, 1024, 4, 8_000)}
 
 
@@ -94,12 +92,6 @@ def random_pairs(count: int, vocabulary: int, mean: float = 25.0, seed: int = 1)
     return [(s.tolist(), t.tolist()) for s, t in zip(*sides, strict=True)]
 
 
-def equal_pairs(count: int, length: int, vocabulary: int, seed: int = 1) -> list[Pair]:
-    """Return sentence pairs of `length` words each."""
-    words = np.random.default_rng(seed).integers(FIRST, vocabulary, (2, count, length)).tolist()
-    return list(zip(*words, strict=True))
-
-
 def batches(pairs: Sequence[Pair], tokens: int, count: int, seed: int = 1) -> list[tuple[list[Ids], list[Ids]]]:
     """Return sources and targets of up to `count` batches of similar lengths, drawn from `pairs`.
 
@@ -131,5 +123,5 @@ def flops_of_token(size: Size, pairs: Sequence[Pair]) -> float:
     vocabularies = {"source_vocabulary_size": size.vocabulary, "target_vocabulary_size": size.vocabulary}
     with torch.device("meta"):
         model = registry.build(config["model"], attention=config["attention"], **vocabularies, shared_vocabulary=True)
-    source, target = (np.array([len(ids) + 1 for ids in (pair[side] for pair in pairs)]) for side in (0, 1))
+    source, target = (np.array([len(pair[side]) + 1 for pair in pairs]) for side in (0, 1))
     return float(sum(model.training_flops(source, target).values()) / target.sum())

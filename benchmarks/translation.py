@@ -10,157 +10,107 @@ from __future__ import annotations
 
 import argparse
 import operator
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import figures, report
-from benchmarks.samples import Sample, Spread, append, ratio, speed
+from benchmarks import report
+from benchmarks.samples import speed
 from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
-from benchmarks.workers import Worker, WorkerError, add_interpreters, interpreters, started, take_turns, translations
+from benchmarks.workers import Worker, WorkerError, interpreters, speed_parser, started, take_turns
 from nmt_cli.errors import counted
 
+PACKAGE = "benchmarks.peers"
 PEERS = ("nmt", "ctranslate2", "huggingface", "fairseq")
-SYSTEMS = (
-    *("nmt:float32", "nmt:bfloat16", "nmt:int8", "ctranslate2:float32", "ctranslate2:int8"),
-    *("huggingface:float32", "fairseq:float32"),
-)
+SYSTEMS = "nmt:float32 nmt:bfloat16 nmt:int8 ctranslate2:float32 ctranslate2:int8 huggingface:float32 fairseq:float32"
 STEPS = 30
 SOURCES = (128, 18, 30)
 """Number of sources, words of the shortest and of the longest."""
 COMPARED = 16
-"""Sources whose outputs are compared."""
+"""Sources with outputs that are compared."""
 METHOD = f"""
-Random weights, the same in all systems; {SOURCES[0]} sources of {SOURCES[1]} to {SOURCES[2]} random words; every output
-has {STEPS} tokens; alpha {ALPHA}. The systems wait in processes of their own and take turns, a sample each, so that a
-disturbance of the machine meets all of them. Figures are medians over the rounds with the quartiles in brackets; a
-ratio is taken within a round. In greedy search the systems' outputs are compared, the last token excepted; a model with
-random weights is never sure, so rounding changes more of them than those of a trained model.
+Random weights, the same in all systems. {SOURCES[0]} sources of {SOURCES[1]} to {SOURCES[2]} random words. Every output
+has {STEPS} tokens. Alpha {ALPHA}. The systems wait in processes of their own and take turns, a sample each, so that a
+disturbance of the machine meets all of them. Figures are medians over the rounds with the quartiles in brackets. A
+ratio is taken within a round. In greedy search the systems' outputs are compared, the last token excepted. A model with
+random weights is never sure, so rounding changes more of them than of a trained model.
 """
 
 
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+def arguments() -> argparse.Namespace:
     """Return the command line's options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.translation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = speed_parser("translation", __doc__, SYSTEMS, rounds=7, seconds=2.0)
     add = parser.add_argument
-    add_interpreters(parser, SYSTEMS)
     add("--models", nargs="+", choices=SIZES, default=list(SIZES))
     add("--beams", nargs="+", type=report.positive, default=[4, 1], metavar="N")
     add("--batches", nargs="+", type=report.positive, default=[1, 32, 64], metavar="N", help="sentences in a call")
-    report.add_speed_options(parser, rounds=7, seconds=2.0)
-    options = parser.parse_args(words)
+    options = parser.parse_args()
     options.pythons = interpreters(parser, options, PEERS)
     return options
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What was measured of a model and a beam."""
-
-    samples: list[Sample]
-    versions: dict[str, str]  # by peer
-    absent: dict[str, str]  # by system: the reason why it was not measured
-    agreement: dict[str, int]  # by system: outputs that are those of the first system, of `COMPARED`
-
-
-def measure(options: argparse.Namespace, model: str, beam: int, path: Path) -> Measured:
-    """Return the samples of every system that starts; they are also appended to the file `path`.
+def section(options: argparse.Namespace, model: str, beam: int, versions: dict[str, None]) -> Iterator[str]:
+    """Measure every system that starts; yield the title and the tables of a model and a beam, and note the versions.
 
     Raises:
         WorkerError: a system fails after it has started.
     """
     size = SIZES[model]
     sources = random_sources(*SOURCES, size.vocabulary)
+    cases = {counted(batch, "sentence"): {"model": model, "beam": beam, "batch": batch} for batch in options.batches}
+    samples = []
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = save_model(Path(folder) / "model", size)
         setup = {"checkpoint": str(checkpoint), **asdict(size), "cores": options.cores, "beam": beam}
-        with started(options.systems, options.pythons, {**setup, "alpha": ALPHA, "steps": STEPS}) as (workers, absent):
-            samples = []
-            for batch in options.batches:
-                case = {"model": model, "beam": beam, "batch": batch}
-                request = translations(sources, batch, options.seconds)
-                for sample in take_turns(workers, case, options.rounds, request):
-                    print(f"{case}, round {sample.round}: {sample.system} {sample.rate:.3g}", file=sys.stderr)
-                    append(path, sample)
-                    samples.append(sample)
-            versions = {worker.system.peer: worker.version for worker in workers}
-            return Measured(samples, versions, absent, agreement(workers, sources[:COMPARED]))
+        setup |= {"alpha": ALPHA, "steps": STEPS}
+        with started(options.systems, options.pythons, setup, PACKAGE) as (workers, absent):
+            for case in cases.values():
+                request = translations(sources, case["batch"], options.seconds)
+                samples += take_turns(workers, case, options.rounds, request)
+            equal = agreement(workers, sources[:COMPARED])
+    versions |= {f"{worker.system.peer} {worker.version}": None for worker in workers}
+    rows = [[name, *(report.shown(speed(samples, case, name)) for case in cases.values())] for name in equal]
+    yield f"### {model}, beam {beam}"
+    yield "Sentences a second, by the number of sentences in a call:"
+    yield report.table(["", *cases], rows)
+    if beam == 1:
+        same = ", ".join(f"{system} {count}" for system, count in equal.items())
+        yield report.paragraph(f"Outputs equal to those of the first system, of {COMPARED}: {same}.")
+    yield from report.ratios(samples, cases, list(equal))
+    if absent:
+        yield report.paragraph(f"Not measured: {'; '.join(absent)}.")
+
+
+def translations(sources: Sequence[Any], batch: int, seconds: float) -> Callable[[int], Mapping[str, Any]]:
+    """Return the requests of rounds of at least `seconds`, each of which begins at other sources."""
+
+    def request(number: int) -> Mapping[str, Any]:
+        first = number * batch % len(sources)
+        return {"sources": [*sources[first:], *sources[:first]], "batch": batch, "seconds": seconds}
+
+    return request
 
 
 def agreement(workers: Sequence[Worker], sources: list[list[int]]) -> dict[str, int]:
     """Return how many outputs of each system are those of the first; ends of sentences are not compared."""
-    outputs = {worker.system.name: [row[: STEPS - 1] for row in worker.translate(sources)] for worker in workers}
+    outputs = {}
+    for worker in workers:
+        outputs[worker.system.name] = [row[: STEPS - 1] for row in worker.ask({"translate": sources})["outputs"]]
     first = next(iter(outputs.values()), [])
     return {name: sum(map(operator.eq, rows, first)) for name, rows in outputs.items()}
 
 
-def speeds(measured: Measured, cases: Sequence[Mapping[str, Any]]) -> dict[str, list[Spread]]:
-    """Return the sentences a second of each system in each case."""
-    return {system: [speed(measured.samples, case, system) for case in cases] for system in measured.agreement}
-
-
-def panels(measured: Measured, model: str, beam: int, batches: Sequence[int]) -> dict[str, dict[str, Spread]]:
-    """Return the speeds of each system by the title of a panel for each batch size."""
-    found = {batch: speeds(measured, [{"model": model, "beam": beam, "batch": batch}]) for batch in batches}
-    return {
-        f"{counted(batch, 'sentence')} a call": {system: value for system, (value,) in values.items()}
-        for batch, values in found.items()
-    }
-
-
-def section(measured: Measured, model: str, beam: int, batches: Sequence[int]) -> Iterator[str]:
-    """Yield the title and the tables of a model and a beam."""
-    cases = [{"model": model, "beam": beam, "batch": batch} for batch in batches]
-    head = [counted(batch, "sentence") for batch in batches]
-    yield f"### {model}, beam {beam}"
-    yield "Sentences a second, by the number of sentences in a call:"
-    yield report.table(
-        ["", *head], [[system, *map(report.shown, values)] for system, values in speeds(measured, cases).items()]
-    )
-    if beam == 1:
-        same = (f"{system} {count}" for system, count in measured.agreement.items())
-        yield report.paragraph(f"Outputs equal to those of the first system, of {COMPARED}: {', '.join(same)}.")
-    ours = [system for system in measured.agreement if system.startswith("nmt ")]
-    pairs = [(mine, peer) for mine in ours for peer in measured.agreement if peer not in ours]
-    if pairs:
-        yield "Ratio of the speeds:"
-        yield report.table(
-            ["", *head],
-            [
-                [f"{mine} / {peer}", *(report.shown(ratio(measured.samples, case, mine, peer)) for case in cases)]
-                for mine, peer in pairs
-            ],
-        )
-    if measured.absent:
-        yield report.paragraph(f"Not measured: {'; '.join(measured.absent.values())}.")
-
-
 def main() -> None:
     options = arguments()
-    path = report.begin(options, "translation")
-    result = report.Report("translation", METHOD)
-    for model in options.models:
-        for beam in options.beams:
-            try:
-                measured = measure(options, model, beam, path)
-            except WorkerError as error:
-                raise SystemExit(f"error: {error}") from error
-            result.versions |= measured.versions
-            result.add(*section(measured, model, beam, options.batches))
-            result.add_figure(
-                f"translation-{model}-{beam}",
-                f"Sentences a second of the model {model} with a beam of {beam}",
-                figures.bars(panels(measured, model, beam, options.batches), "sentences/s"),
-            )
-    result.write(options.out)
-    print(options.out / "translation.md")
+    versions: dict[str, None] = {}
+    cases = [(model, beam) for model in options.models for beam in options.beams]
+    try:
+        parts = [text for model, beam in cases for text in section(options, model, beam, versions)]
+    except WorkerError as error:
+        raise SystemExit(f"error: {error}") from error
+    print(report.write(options.out, "translation", METHOD, parts, versions))
 
 
 if __name__ == "__main__":

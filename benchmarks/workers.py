@@ -11,10 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from benchmarks import report
 from benchmarks.samples import Sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,8 +26,7 @@ class WorkerError(Exception):
     """A system cannot be started, or failed; the message is the last line that it wrote."""
 
 
-@dataclass(frozen=True)
-class System:
+class System(NamedTuple):
     """A system and its type of arithmetic."""
 
     peer: str  # the name of a file of benchmarks/peers
@@ -55,18 +54,15 @@ class Worker:
         WorkerError: the system cannot be started, in `__init__`, or failed.
     """
 
-    def __init__(
-        self, system: System, python: str, setup: Mapping[str, Any], package: str = "benchmarks.peers"
-    ) -> None:
+    def __init__(self, system: System, python: str, setup: Mapping[str, Any], package: str) -> None:
         self.system = system
         self.figures: dict[str, Any] = {}  # of the last sample, besides its amount and its seconds
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        environment = {**os.environ, "OMP_NUM_THREADS": str(setup["cores"]), "HF_HUB_OFFLINE": "1"}
         try:
             self.process = subprocess.Popen(
                 [python, "-m", f"{package}.{system.peer}"],
                 cwd=ROOT,
-                env=environment,
+                env={**os.environ, "OMP_NUM_THREADS": str(setup["cores"]), "HF_HUB_OFFLINE": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.log,
@@ -94,16 +90,12 @@ class Worker:
         said = self.log.read().strip().split("\n")
         raise WorkerError(f"{self.system.name}: {said[-1] or f'ended with {self.process.returncode}'}")
 
-    def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the best output of each source."""
-        outputs: list[list[int]] = self.ask({"translate": sources})["outputs"]
-        return outputs
-
     def sample(self, case: Mapping[str, Any], number: int, request: Mapping[str, Any]) -> Sample:
         """Return the sample that `request` asks for; `number` is that of the round."""
         time.sleep(PAUSE)
         reply = self.ask(request)
         sample = Sample(case, self.system.name, number, reply.pop("amount"), reply.pop("seconds"))
+        print(f"{dict(case)}, round {number}: {sample.system} {sample.rate:.3g}", file=sys.stderr)
         self.figures = reply
         return sample
 
@@ -115,24 +107,21 @@ class Worker:
 
 @contextlib.contextmanager
 def started(
-    systems: Sequence[System],
-    pythons: Mapping[str, str],
-    setup: Mapping[str, Any],
-    package: str = "benchmarks.peers",
-) -> Iterator[tuple[list[Worker], dict[str, str]]]:
+    systems: Sequence[System], pythons: Mapping[str, str], setup: Mapping[str, Any], package: str
+) -> Iterator[tuple[list[Worker], list[str]]]:
     """Yield the workers of the systems that start, and the reasons why the others do not.
 
     Args:
         pythons: the interpreter of each peer.
         setup, package: as of `Worker`.
     """
-    workers, reasons = [], {}
+    workers, reasons = [], []
     with contextlib.ExitStack() as stack:
         for system in systems:
             try:
                 workers.append(Worker(system, pythons[system.peer], setup, package))
             except WorkerError as error:
-                reasons[system.name] = str(error)
+                reasons.append(str(error))
             else:
                 stack.callback(workers[-1].close)
         yield workers, reasons
@@ -140,47 +129,32 @@ def started(
 
 def take_turns(
     workers: Sequence[Worker], case: Mapping[str, Any], rounds: int, request: Callable[[int], Mapping[str, Any]]
-) -> Iterator[Sample]:
-    """Yield samples of each worker in turn (A B C A B C ...), so that a disturbance of the machine meets all alike.
+) -> list[Sample]:
+    """Return samples of each worker in turn (A B C A B C ...), so that a disturbance of the machine meets all alike.
 
     Args:
         request: returns the request for the samples of a round.
     """
-    for number in range(rounds):
-        for worker in workers:
-            yield worker.sample(case, number, request(number))
+    return [worker.sample(case, number, request(number)) for number in range(rounds) for worker in workers]
 
 
-def translations(sources: Sequence[Any], batch: int, seconds: float) -> Callable[[int], Mapping[str, Any]]:
-    """Return the requests of rounds of at least `seconds`, each of which begins at other sources."""
-
-    def request(number: int) -> Mapping[str, Any]:
-        first = number * batch % len(sources)
-        return {"sources": [*sources[first:], *sources[:first]], "batch": batch, "seconds": seconds}
-
-    return request
-
-
-def add_interpreters(parser: argparse.ArgumentParser, systems: Sequence[str]) -> None:
-    """Add the options that choose the systems, `systems` by default, and their interpreters."""
+def speed_parser(name: str, about: str | None, systems: str, rounds: int, seconds: float) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark that compares the speed of `systems`, words PEER:DTYPE."""
+    parser = report.parser(name, about, rounds)
+    default = [System.parse(word) for word in systems.split()]
     parser.add_argument(
-        "--systems",
-        nargs="+",
-        type=System.parse,
-        default=[System.parse(each) for each in systems],
-        metavar="PEER:DTYPE",
-        help=f"default: {' '.join(systems)}",
+        "--systems", nargs="+", type=System.parse, default=default, metavar="PEER:DTYPE", help=f"default: {systems}"
     )
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="interpreter of a peer")
+    parser.add_argument("--seconds", type=float, default=seconds, metavar="X", help="least time of a sample")
+    parser.add_argument("--cores", type=report.positive, default=report.cores(), metavar="N", help="default: all")
+    return parser
 
 
 def interpreters(parser: argparse.ArgumentParser, options: argparse.Namespace, peers: Sequence[str]) -> dict[str, str]:
     """Return the interpreter of each peer, this one by default; end the program if there is no such peer."""
-    for system in options.systems:
-        if system.peer not in peers:
-            parser.error(f"there is no peer called {system.peer!r}; there are {', '.join(peers)}")
-    pairs = [text.partition("=") for text in options.python]
-    for peer, _, path in pairs:
-        if peer not in peers or not path:
-            parser.error(f"--python takes PEER=PATH, with one of {', '.join(peers)}, not {peer!r}")
-    return {**dict.fromkeys(peers, sys.executable), **{peer: path for peer, _, path in pairs}}
+    given = dict(text.partition("=")[::2] for text in options.python)
+    for peer in [*given, *(system.peer for system in options.systems)]:
+        if peer not in peers or given.get(peer) == "":
+            parser.error(f"there is no peer {peer!r}, or no path: the peers are {', '.join(peers)}")
+    return {**dict.fromkeys(peers, sys.executable), **given}

@@ -1,6 +1,6 @@
 """The names of numbers in two languages: a parallel corpus that needs no download, but `pip install num2words`.
 
-    python recipes/number_names.py --source en --target de --out DIR
+    python recipes/number_names.py DIR en de [TRAIN VALID TEST]
 
 writes DIR/{train,valid,test}.{en,de}. German numbers are one word, in which units and tens swap: 42 is
 "zweiundvierzig". Validation and test numbers do not occur in training.
@@ -8,13 +8,14 @@ writes DIR/{train,valid,test}.{en,de}. German numbers are one word, in which uni
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt_cli.errors import NmtError, UsageError
+from report import user_errors
+
+from nmt_cli.errors import UsageError
 
 
 def name(n: int, language: str) -> str:
@@ -69,8 +70,6 @@ def split(numbers: Sequence[int], valid: int, test: int) -> dict[str, list[int]]
     rare, and repeated in training.
     """
     held_out = [n for n in numbers if n >= 100 and significant_digits(n) > 1][: valid + test]
-    if len(held_out) < valid + test:
-        raise UsageError(f"{len(numbers)} numbers are too few to hold out {valid + test}")
     hidden = set(held_out)
     train = [n for n in numbers if n not in hidden for _ in range(_REPEATS.get(significant_digits(n), 1))]
     return {"train": train, "valid": held_out[:valid], "test": held_out[valid:]}
@@ -80,10 +79,6 @@ def write_corpus(
     out: Path, source: str, target: str, train: int = 20_000, valid: int = 500, test: int = 1000, seed: int = 1
 ) -> None:
     """Write OUT/{train,valid,test}.{source,target}, one name a line, with the given counts of different numbers."""
-    if source == target:
-        raise UsageError(f"source and target are both {source!r}: choose two languages")
-    if min(train, valid, test) < 1:
-        raise UsageError(f"train, valid and test need at least one number each, not {train}, {valid} and {test}")
     parts = split(draw(train + valid + test, seed), valid, test)
     texts = {
         f"{part}.{language}": "".join(f"{name(n, language)}\n" for n in numbers)
@@ -95,26 +90,6 @@ def write_corpus(
         (out / file_name).write_text(text, encoding="utf-8", newline="\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="recipes/number_names.py",
-        description="Write a parallel corpus of number names: train, valid and test, without overlap.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--source", default="en", help="Source language: de, en, fr or another one of num2words.")
-    parser.add_argument("--target", default="de", help="Target language.")
-    for part, count in (("train", 20_000), ("valid", 500), ("test", 1000)):
-        parser.add_argument(f"--{part}", type=int, default=count, help=f"Different numbers in {part}.")
-    parser.add_argument("--seed", type=int, default=1, help="Random seed.")
-    parser.add_argument("--out", type=Path, required=True, help="Output directory.")
-    try:
-        write_corpus(**vars(parser.parse_args(arguments)))
-    except (NmtError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code if isinstance(error, NmtError) else 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    with user_errors():
+        write_corpus(Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:]))

@@ -1,30 +1,22 @@
 """The table of a WMT14 recipe: the paper, this run, the difference. Markdown on standard output.
 
-paper_tables.py SOURCE TARGET base|big AVERAGED [NOTE]     in the recipe's directory
+paper_tables.py en de|fr base|big AVERAGED [NOTE]     in the recipe's directory
 
-And what table2.py and table3.py share with it.
+And what table2.py and table3.py share with it. A figure that is not known is NaN.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from report import count_parameters, perplexities, read_json, read_metrics, read_scores
+from report import count_parameters, perplexities, print_table, read_json, read_metrics, read_scores
 
 from nmt_cli.errors import UsageError
-
-
-class Figure(NamedTuple):
-    """A line of the table. Unknown values are None."""
-
-    name: str
-    paper: float | None
-    got: float | None
-    format: str = ",.0f"
 
 
 class PaperModel(NamedTuple):
@@ -51,80 +43,95 @@ class PaperPair(NamedTuple):
     measure: str
     bleu: dict[str, float]
     perplexity: dict[str, float]
-    pairs: float | None
-    vocabulary: int | None
+    vocabulary: int
     remark: str
 
 
 PAIRS = {
-    ("en", "de"): PaperPair(
+    "de": PaperPair(
         "English to German",
         "get-ende-bleu-quotes",
         {"base": 27.3, "big": 28.4},
         {"base": 4.92, "big": 4.33},
-        4.5e6,
         37_000,
         "Parameters and dev perplexity are from its Table 3.",
     ),
-    ("en", "fr"): PaperPair(
+    "fr": PaperPair(
         "English to French",
         "multi-bleu",
         {"base": 38.1, "big": 41.8},
         {},
-        36e6,
         32_000,
         "41.8 for the big model is from its later version; the first one says 41.0. Parameters are from its Table 3, "
         "which is about English to German.",
     ),
 }
-"""Another pair has a table without the paper's figures for the pair."""
 
 
-def last_perplexity(run: Path) -> float | None:
-    return next(reversed(perplexities(read_metrics(run))), None)
+def last_perplexity(run: Path) -> float:
+    return next(reversed(perplexities(read_metrics(run))), math.nan)
 
 
 def parameters_of(run: Path) -> int:
     return count_parameters(max(run.glob("checkpoints/step-*")) / "model.safetensors")
 
 
-def scores_of(pair: PaperPair, model: str) -> list[dict[str, Any]]:
-    """Return the scores, without those of English to German for another pair."""
-    scores = read_scores(Path(model) / "score.json")
-    return [score for score in scores if pair is PAIRS["en", "de"] or "ende" not in score["metric"]]
+def known(figures: Mapping[str, Any], name: str) -> float:
+    """Return a figure of a JSON object, NaN if it has none."""
+    value = figures.get(name)
+    return math.nan if value is None else float(value)
 
 
-def wmt14_figures(pair: PaperPair, target: str, model: str, averaged: int) -> Iterator[Figure]:
+def scores_of(path: Path) -> dict[str, float]:
+    return {score["metric"]: score["score"] for score in read_scores(path)}
+
+
+def wmt14_rows(target: str, model: str, averaged: int) -> Iterator[list[str]]:
     """Yield the figures of all stages of a recipe for Table 2, in order."""
-    manifest, run = read_json(Path("data/manifest.json")), Path(model) / "run"
+    manifest, run, pair = read_json(Path("data/manifest.json")), Path(model) / "run", PAIRS[target]
     for name, count in read_json(Path("text/counts.json")).items():
-        yield Figure(f"lines, {name} ({count['split']})", count["expected"], count["lines"])
+        yield row(f"lines, {name} ({count['split']})", count["expected"], count["lines"])
     train = manifest["splits"]["train"]
     if target == "fr":
-        yield Figure("training pairs before the filter", 40.8e6, train["read"])
-        yield Figure("training pairs after it (35.5 million by the same filter elsewhere)", 36e6, train["sentences"])
+        yield row("training pairs before the filter", 40.8e6, train["read"])
+        yield row("training pairs after it (35.5 million by the same filter elsewhere)", 36e6, train["sentences"])
     else:
-        yield Figure("training pairs", pair.pairs, train["sentences"])
-    yield Figure("vocabulary", pair.vocabulary, manifest["task"]["vocabularies"]["source"]["size"])
+        yield row("training pairs", 4.5e6, train["sentences"])
+    yield row("vocabulary", pair.vocabulary, manifest["task"]["vocabularies"]["source"]["size"])
     paper, summary, metrics = MODELS[model], read_json(run / "summary.json"), read_metrics(run)
     rate = summary.get("peak_learning_rate") or max(record["lr"] for record in metrics)
-    yield Figure("parameters", paper.parameters, parameters_of(run))
-    yield Figure("peak learning rate", paper.learning_rate, rate, ".2e")
-    yield Figure("steps", paper.steps, metrics[-1]["step"])
-    yield Figure("devices", 8, summary.get("devices"))
-    yield Figure("hours x devices", paper.device_hours, summary.get("device_hours"), ",.2f")
-    yield Figure("FLOPs: hours x devices x sustained rate", paper.flops, summary.get("flops_as_table2"), ".2e")
-    yield Figure("FLOPs: counted from the model's shapes", None, summary.get("flops"), ".2e")
-    yield Figure("model-FLOP utilisation", None, summary.get("model_flop_utilisation"), ".1%")
-    yield Figure("dev perplexity a subword, last checkpoint", pair.perplexity.get(model), last_perplexity(run), ".3f")
-    yield Figure("checkpoints averaged", paper.averaged, averaged)
-    for score in scores_of(pair, model):
-        known = pair.bleu.get(model) if score["metric"] == pair.measure else None
-        yield Figure(f"score, {score['metric']}", known, score["score"], ".2f")
+    yield row("parameters", paper.parameters, parameters_of(run))
+    yield row("peak learning rate", paper.learning_rate, rate, ".2e")
+    yield row("steps", paper.steps, metrics[-1]["step"])
+    yield row("devices", 8, known(summary, "devices"))
+    yield row("hours x devices", paper.device_hours, known(summary, "device_hours"), ",.2f")
+    yield row("FLOPs: hours x devices x sustained rate", paper.flops, known(summary, "flops_as_table2"), ".2e")
+    yield row("FLOPs: counted from the model's shapes", math.nan, known(summary, "flops"), ".2e")
+    yield row("model-FLOP utilisation", math.nan, known(summary, "model_flop_utilisation"), ".1%")
+    yield row("dev perplexity a subword, last checkpoint", known(pair.perplexity, model), last_perplexity(run), ".3f")
+    yield row("checkpoints averaged", paper.averaged, averaged)
+    for metric, score in scores_of(Path(model) / "score.json").items():
+        yield row(f"score, {metric}", pair.bleu[model] if metric == pair.measure else math.nan, score, ".2f")
 
 
-def shown(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+def row(name: str, paper: float, got: float, form: str = ",.0f") -> list[str]:
+    return [name, *compared(paper, got, form)]
+
+
+def compared(paper: float, got: float, form: str) -> list[str]:
+    """Return three cells: the paper, this run, the difference."""
+    return [shown(paper, form), shown(got, form), "0" if got == paper else shown(got - paper, "+" + form)]
+
+
+def shown(value: float, form: str) -> str:
+    return "" if math.isnan(value) else format(value, form)
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return the mean and, of several values, their standard deviation: `38.10 ± 0.21`."""
+    mean = statistics.fmean(values)
+    several = len(values) > 1 and not math.isnan(mean)
+    return shown(mean, form) + (f" ± {statistics.stdev(values):{form}}" if several else "")
 
 
 def runs_of(item: str) -> list[str]:
@@ -133,78 +140,32 @@ def runs_of(item: str) -> list[str]:
     return [name if seed == 1 else f"{name}-{seed}" for seed in range(1, int(seeds or 1) + 1)]
 
 
-def read_items(kind: str, known: Sequence[str], words: str, seeds: str) -> str:
-    """Return the items of a recipe for several models, each with its number of seeds: "base*1 E*2".
-
-    Args:
-        words: names, to be trained with `seeds` seeds, and NAME*N, with N; separated by spaces or commas.
+def read_items(kind: str, names: Sequence[str], words: str) -> str:
+    """Return the items of a recipe for several models: "base E*2" is "base*1 E*2", E with two seeds.
 
     Raises:
         UsageError: a name is unknown or repeated, or a number of seeds is not positive.
     """
     items: dict[str, str] = {}
-    for word in words.replace(",", " ").split():
+    for word in words.split():
         name, star, count = word.partition("*")
-        count = count if star else seeds
-        if name not in known:
-            raise UsageError(f"there is no {kind} {name}; known: {' '.join(known)}")
-        if name in items:
-            raise UsageError(f"{kind} {name} is given twice")
-        if not count.isdecimal() or int(count) == 0:
+        if name not in names or name in items:
+            raise UsageError(f"there is no {kind} {name}, or it is given twice; known: {' '.join(names)}")
+        if star and (not count.isdecimal() or int(count) == 0):
             raise UsageError(f"{kind} {name} needs a positive number of seeds, not {count!r}")
-        items[name] = count
+        items[name] = count or "1"
     return " ".join(f"{name}*{count}" for name, count in items.items())
 
 
-def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean, or None if a value is unknown."""
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known and len(known) == len(values) else None
-
-
-def spread(values: Sequence[float | None], form: str) -> str:
-    """Return the mean and, of several values, their standard deviation: `38.10 ± 0.21`."""
-    known = [value for value in values if value is not None]
-    middle = mean(values)
-    if middle is None or len(known) == 1:
-        return shown(middle, form)
-    return f"{middle:{form}} ± {statistics.stdev(known):{form}}"
-
-
-def compared(paper: float | None, got: float | None, form: str) -> list[str]:
-    """Return three cells: the paper, this run, the difference."""
-    difference = None if paper is None or got is None else got - paper
-    return [shown(paper, form), shown(got, form), "0" if difference == 0 else shown(difference, "+" + form)]
-
-
-def print_table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:
-    """Print an aligned Markdown table. All but the first columns are numbers."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    rule = ["-" * width if i < text_columns else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
-    for cells in (header, rule, *rows):
-        aligned = [f"{c:{'<' if i < text_columns else '>'}{widths[i]}}" for i, c in enumerate(cells)]
-        print("| " + " | ".join(aligned) + " |")
-
-
-def print_wmt14(source: str, target: str, model: str, averaged: str, note: str = "") -> None:
-    pair = PAIRS.get((source, target)) or PaperPair(f"{source} to {target}", "", {}, {}, None, None, "")
+def main(_: str, target: str, model: str, averaged: str, note: str = "") -> None:
+    pair = PAIRS[target]
     print(f"WMT14 {pair.name}, {model} model.{' ' * bool(note)}{note}\n")
-    figures = wmt14_figures(pair, target, model, int(averaged))
-    rows = [[figure.name, *compared(figure.paper, figure.got, figure.format)] for figure in figures]
+    rows = list(wmt14_rows(target, model, int(averaged)))
     print_table(["", "paper (lines: as published)", "this run", "difference"], rows)
-    if pair.measure:
-        print(f"\nThe paper's BLEU is compared with {pair.measure}, the nearest measure. {pair.remark}")
-    else:
-        print("\nThe paper has no figures for this language pair, and its parameters are for English to German.")
-    print()
-    for score in scores_of(pair, model):
+    print(f"\nThe paper's BLEU is compared with {pair.measure}, the nearest measure. {pair.remark}\n")
+    for score in read_scores(Path(model) / "score.json"):
         print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
 
 
-def main() -> int:
-    print_wmt14(*sys.argv[1:])
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*sys.argv[1:])

@@ -22,7 +22,7 @@ metrics=(--metric sacrebleu-char --metric chrf)
 [[ "$target" == de ]] || metrics+=(--metric bleu)
 
 [[ -e "$out/corpus" ]] || {
-  script number_names.py --source "$source" --target "$target" --out "$out/corpus.part"
+  script number_names.py "$out/corpus.part" "$source" "$target"
   mv "$out/corpus.part" "$out/corpus"
 }
 made_from corpus "$source-$target"

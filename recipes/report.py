@@ -1,6 +1,8 @@
 """The table at the end of a recipe: expected and actual figures of every stage.
 
 report.py quickstart|multi30k SOURCE TARGET OUT     the exit code is 1 if a figure is not as expected
+
+And what the other scripts share with it: readers of nmt's files, Markdown tables, errors of users.
 """
 
 from __future__ import annotations
@@ -10,20 +12,23 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from nmt_cli.errors import NmtError
+
+EXACT = "exact match, unseen numbers, %"
 
 
-class Row(NamedTuple):
-    """A figure, and the expected one if it is known."""
-
-    name: str
-    got: str
-    expected: str = ""
-    good: bool | None = None
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Print an error that the user can correct without a traceback, and exit with its code."""
+    try:
+        yield
+    except (NmtError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 1))
 
 
 def read_lines(path: Path) -> list[str]:
@@ -57,68 +62,64 @@ def count_parameters(weights: Path) -> int:
     return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
 
-def training_rows(parameters: str, train: int, test: int) -> Iterator[Row]:
-    """Yield the rows about data, model and training."""
-    splits = read_json(Path("data/manifest.json"))["splits"]
-    metrics = read_metrics(Path("run"))
-    pairs, lines = splits["train"]["read"], splits["test"]["sentences"]
-    yield Row("training pairs", f"{pairs:,}", f"{train:,}", pairs == train)
-    yield Row("training pairs after cleaning", f"{splits['train']['sentences']:,}")
-    yield Row("test lines", f"{lines:,}", f"{test:,}", lines == test)
-    yield Row("parameters", f"{count_parameters(Path('averaged/model.safetensors')):,}", parameters)
-    yield Row("steps", f"{metrics[-1]['step']:,}")
-    yield Row("learning rate, highest", f"{max(record['lr'] for record in metrics):.2e}")
-    valid = perplexities(metrics)
-    yield Row("validation perplexity, best", f"{min(valid):.3f}" if valid else "none")
-    yield Row("target tokens a second", f"{metrics[-1]['target_tokens_per_second'] or 0:,.0f}")
+def print_table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:
+    """Print an aligned Markdown table. All but the first columns are numbers."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = ["-" * width if i < text_columns else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    for cells in (header, rule, *rows):
+        aligned = [f"{c:{'<' if i < text_columns else '>'}{widths[i]}}" for i, c in enumerate(cells)]
+        print("| " + " | ".join(aligned) + " |")
 
 
-def rows(recipe: str, target: str, scores: list[dict[str, Any]]) -> Iterator[Row]:
-    least = {}
-    if recipe == "quickstart":
-        yield from training_rows("", train=26_117, test=1000)
-        pairs = list(zip(read_lines(Path("hypotheses")), read_lines(Path("data/test.target.txt")), strict=True))
-        share = 100 * sum(hypothesis == reference for hypothesis, reference in pairs) / len(pairs)
-        yield Row("exact match, unseen numbers, %", f"{share:.1f}", "at least 95", share >= 95)
-    else:
-        yield from training_rows("about 2.6 million", train=29_000, test=1000)
-        least = {"multi30k": 40.0} if target == "de" else {}
-    for score in scores:
-        metric, value = score["metric"], score["score"]
-        expected = f"at least {least[metric]:g}" if metric in least else ""
-        yield Row(f"score, {metric}", f"{value:.2f}", expected, value >= least[metric] if metric in least else None)
+def rows(train: int, least: dict[str, float]) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield name, expected and actual value of each figure, and whether it is as expected.
+
+    Args:
+        train: the expected number of training pairs.
+        least: the expected scores, by their names.
+    """
+    splits, metrics = read_json(Path("data/manifest.json"))["splits"], read_metrics(Path("run"))
+    pairs, lines, valid = splits["train"]["read"], splits["test"]["sentences"], perplexities(metrics)
+    yield "training pairs", f"{train:,}", f"{pairs:,}", pairs == train
+    yield "training pairs after cleaning", "", f"{splits['train']['sentences']:,}", True
+    yield "test lines", "1,000", f"{lines:,}", lines == 1000
+    yield "parameters", "", f"{count_parameters(Path('averaged/model.safetensors')):,}", True
+    yield "steps", "", f"{metrics[-1]['step']:,}", True
+    yield "learning rate, highest", "", f"{max(record['lr'] for record in metrics):.2e}", True
+    yield "validation perplexity, best", "", f"{min(valid):.3f}" if valid else "none", True
+    yield "target tokens a second", "", f"{metrics[-1]['target_tokens_per_second'] or 0:,.0f}", True
+    hypotheses, references = read_lines(Path("hypotheses")), read_lines(Path("data/test.target.txt"))
+    same = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    found = {EXACT: 100 * same / len(references)} if EXACT in least else {}
+    found |= {f"score, {score['metric']}": score["score"] for score in read_scores(Path("score.json"))}
+    for name, value in found.items():
+        expected = f"at least {least[name]:g}" if name in least else ""
+        yield name, expected, f"{value:.2f}", value >= least.get(name, 0.0)
 
 
-def main() -> int:
-    recipe, source, target, out = sys.argv[1:]
+def main(recipe: str, source: str, target: str, out: str) -> int:
     nmt, averaged = (os.path.relpath(path) for path in (Path(sys.executable).with_name("nmt"), Path(out, "averaged")))
     os.chdir(out)
-    console = Console(highlight=False)
-    scores = read_scores(Path("score.json"))
-    figures = list(rows(recipe, target, scores))
-    table = Table("", title=f"{recipe}, {source} to {target}", title_justify="left")
-    table.add_column("expected", justify="right")
-    table.add_column("got", justify="right")
-    table.add_column("")
-    for row in figures:
-        table.add_row(row.name, row.expected, row.got, {None: "", True: "ok", False: "[red]no[/red]"}[row.good])
-    console.print(table)
-    lines = []
-    for score in scores:
-        lines += [f"  {score['metric']}: {score['name']}", f"      {score['signature']}"]
-    lines.append("\nTranslations of the test set:\n")
+    if recipe == "quickstart":
+        figures = list(rows(26_117, {EXACT: 95.0}))
+    else:
+        figures = list(rows(29_000, {"score, multi30k": 40.0} if target == "de" else {}))
+    print(f"{recipe}, {source} to {target}\n")
+    print_table(["", "expected", "got", ""], [[*cells, "" if good else "no"] for *cells, good in figures])
+    print()
+    for score in read_scores(Path("score.json")):
+        print(f"- {score['metric']}: {score['name']}; `{score['signature']}`")
+    print("\nTranslations of the test set:\n")
     files = (Path("data/test.source.txt"), Path("hypotheses"), Path("data/test.target.txt"))
     for sentence, hypothesis, reference in list(zip(*map(read_lines, files), strict=True))[:5]:
-        lines += [f"  {sentence}", f"  -> {hypothesis}"]
-        lines += [f"  reference: {reference}"] if hypothesis != reference else []
-        lines.append("")
-    lines.append(f"Translate a sentence of your own:\n\n  {nmt} translate {averaged} --interactive")
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
-    if any(row.good is False for row in figures):
+        print(f"  {sentence}\n  -> {hypothesis}")
+        print("" if hypothesis == reference else f"  reference: {reference}\n")
+    print(f"Translate a sentence of your own:\n\n  {nmt} translate {averaged} --interactive")
+    if not all(good for *_, good in figures):
         print("A figure is not as expected: see the table.", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -1,10 +1,9 @@
 """Table 2: the paper's figures beside those of the runs here. Markdown on standard output.
 
 table2.py table full|small TARGET "SYSTEM*SEEDS ..." [NOTE]   the table, in the recipe's directory
-table2.py curves "SYSTEM*SEEDS ..."     learning curves for benchmarks/learning.py: dev BLEU against minutes of training
 table2.py settings RUN AMOUNT [reward]  settings for nmt train --config: those of RUN, but AMOUNT long, with a rate that
                                         falls to zero; `reward`: to go on from RUN with the criterion expected_reward
-table2.py items full|small "LIST" SEEDS  the systems of --systems as "SYSTEM*SEEDS ..."; without a list, all but MoE at
+table2.py items full|small "LIST"       the systems of --systems as "SYSTEM*SEEDS ..."; without a list, all but MoE at
                                         full size, and all but the big model at small size
 
 AMOUNT is a number of steps (400), minutes of training at RUN's speed (24m), or a share of RUN's steps (10%).
@@ -13,16 +12,26 @@ AMOUNT is a number of steps (400), minutes of training at RUN's speed (24m), or 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from paper_tables import PAIRS, compared, mean, parameters_of, print_table, read_items, runs_of, shown, spread
-from report import read_json, read_metrics, read_scores
-
-from nmt_cli.errors import UsageError
+from paper_tables import (
+    PAIRS,
+    compared,
+    known,
+    parameters_of,
+    read_items,
+    runs_of,
+    scores_of,
+    shown,
+    spread,
+)
+from report import print_table, read_json, read_metrics, user_errors
 
 
 class System(NamedTuple):
@@ -73,27 +82,16 @@ def stages_of(run: str) -> list[str]:
     return [run.replace("gnmt_rl", "gnmt"), run] if "gnmt_rl" in run else [run]
 
 
-def total(run: str, figure: str) -> float | None:
+def total(run: str, figure: str) -> float:
     """Return a figure of the summary, such as the FLOPs, added up over the trainings that made a model."""
-    values = [read_json(Path(stage) / "run" / "summary.json").get(figure) for stage in stages_of(run)]
-    return None if None in values else sum(values)
+    return sum(known(read_json(Path(stage) / "run" / "summary.json"), figure) for stage in stages_of(run))
 
 
-def added(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def bleu_of(run: str, measure: str) -> float | None:
-    scores = {score["metric"]: score["score"] for score in read_scores(Path(run) / "score.json")}
-    return scores.get(measure)
-
-
-def speed_of(run: str, target: str) -> float | None:
+def speed_of(run: str, target: str) -> float:
     """Return the sentences a second of nmt translate."""
     log = Path(run) / f"test.{target}.log"
     found = re.findall(r"([\d,.]+) sentences/s", log.read_text(encoding="utf-8")) if log.exists() else []
-    return float(found[-1].replace(",", "")) if found else None
+    return float(found[-1].replace(",", "")) if found else math.nan
 
 
 def cells(system: System, target: str, measure: str, runs: list[str], members: list[str]) -> list[str]:
@@ -103,29 +101,22 @@ def cells(system: System, target: str, measure: str, runs: list[str], members: l
         runs: where the outputs are: one for each seed, or the ensemble.
         members: the models that were trained for one output, if that is of an ensemble.
     """
-    bleu = [bleu_of(run, measure) for run in runs]
-    speeds = [speed_of(run, target) for run in runs]
-
-    def cost(figure: str) -> float | None:
-        return added([total(run, figure) for run in members]) if members else mean([total(run, figure) for run in runs])
-
-    trained = members or runs
-    parameters = mean([parameters_of(Path(run) / "run") for run in trained])
-    hours = cost("training_hours")
-    known, _, difference = compared(system.bleu.get(target), mean(bleu), ".2f")
+    trained, combined = members or runs, sum if members else fmean
+    bleu = [known(scores_of(Path(run) / "score.json"), measure) for run in runs]
+    known_bleu, _, difference = compared(known(system.bleu, target), fmean(bleu), ".2f")
     return [
         system.title,
         str(len(trained)),
-        known,
+        known_bleu,
         spread(bleu, ".2f"),
         difference,
-        shown(parameters and parameters / 1e6, ",.2f"),
-        shown(mean([total(run, "steps") for run in trained]), ",.0f"),
-        shown(hours and hours * 60, ",.1f"),
-        shown(system.flops.get(target), ".1e"),
-        shown(cost("flops_as_table2"), ".1e"),
-        shown(cost("flops"), ".1e"),
-        shown(mean(speeds), ",.1f"),
+        shown(fmean(parameters_of(Path(run) / "run") for run in trained) / 1e6, ",.2f"),
+        shown(fmean(total(run, "steps") for run in trained), ",.0f"),
+        shown(60 * combined(total(run, "training_hours") for run in trained), ",.1f"),
+        shown(known(system.flops, target), ".1e"),
+        shown(combined(total(run, "flops_as_table2") for run in trained), ".1e"),
+        shown(combined(total(run, "flops") for run in trained), ".1e"),
+        shown(fmean(speed_of(run, target) for run in runs), ",.1f"),
     ]
 
 
@@ -147,49 +138,26 @@ def rows(target: str, measure: str, names: str) -> Iterator[list[str]]:
 
 
 def print_table2(scale: str, target: str, names: str, note: str = "") -> None:
-    pair = PAIRS["en", target]
-    measure = "multi30k" if scale == "small" else pair.measure
+    measure = "multi30k" if scale == "small" else PAIRS[target].measure
     print(f"Table 2. BLEU as {measure}, beam 4, alpha 0.6. Several models: mean ± standard deviation over the seeds.")
-    print(f"{note}\n" if note else "")
-    body = list(rows(target, measure, names))
-    if scale == "small":  # nothing is to be compared but the order
-        drop = HEADER.index("difference")
-        print_table([*HEADER[:drop], *HEADER[drop + 1 :]], [[*row[:drop], *row[drop + 1 :]] for row in body])
-    else:
-        print_table(HEADER, body)
-    print("\nThe costs of GNMT + RL are those of both stages; its samples are not among the FLOPs counted. The costs")
-    print("of an ensemble are those of all its members.")
-
-
-def curve(run: str) -> list[list[float]]:
-    """Return the minutes of training and the dev BLEU of a model's validations, over all trainings that made it."""
-    points, before = [], 0.0
-    for stage in stages_of(run):
-        metrics = read_metrics(Path(stage) / "run")
-        for record in metrics:
-            if record.get("validation_bleu") is not None:
-                points.append([(before + record["training_seconds"]) / 60, record["validation_bleu"]])
-        before += metrics[-1]["training_seconds"]
-    return points
-
-
-def curves(names: str) -> dict[str, list[list[list[float]]]]:
-    """Return the learning curves of each system, one for each seed."""
-    items = [item for item in items_of(names) if name_of(item) != "gnmt"]
-    return {SYSTEMS[name_of(item)].title: [curve(run) for run in runs_of(item)] for item in items}
+    print(f"{note}\n")
+    header, body = list(HEADER), list(rows(target, measure, names))
+    if scale == "small":  # the order alone can be compared
+        for line in (header, *body):
+            del line[HEADER.index("difference")]
+    print_table(header, body)
+    print("\nThe costs of GNMT + RL are of both stages; its samples are not among the FLOPs counted. The costs of an")
+    print("ensemble are of all its members.")
 
 
 def steps_of(run: Path, amount: str) -> int:
     """Return the steps of an AMOUNT; the speed is that of all updates after the run's first line of metrics."""
-    metrics = read_metrics(run)
-    last: dict[str, float] = metrics[-1]
-    first: dict[str, float] = metrics[0]
+    metrics: list[dict[str, float]] = read_metrics(run)
+    first, last = metrics[0], metrics[-1]
     if amount.endswith("%"):
         return max(AVERAGED, round(last["step"] * float(amount[:-1]) / 100))
     if not amount.endswith("m"):
         return int(amount)
-    if last["step"] == first["step"]:
-        first = {"step": 0, "training_seconds": 0.0}
     seconds = (last["training_seconds"] - first["training_seconds"]) / (last["step"] - first["step"])
     return max(AVERAGED, round(60 * float(amount[:-1]) / seconds))
 
@@ -223,30 +191,23 @@ def settings(run: Path, amount: str, reward: bool = False) -> dict[str, Any]:
     return {name: section for name, section in config.items() if name not in ("data", "imports")}
 
 
-def items(scale: str, words: str, seeds: str) -> str:
+def items(scale: str, words: str) -> str:
     """Return the items of --systems. Without any, MoE needs --systems at full size, as it fits into few GPUs."""
-    known = [name for name in SYSTEMS if name != "gnmt_rl" and (scale, name) != ("small", "big")]
-    defaults = " ".join(name for name in known if (scale, name) != ("full", "moe"))
-    return read_items("system", known, words or defaults, seeds)
+    names = [name for name in SYSTEMS if name != "gnmt_rl" and (scale, name) != ("small", "big")]
+    defaults = " ".join(name for name in names if (scale, name) != ("full", "moe"))
+    return read_items("system", names, words or defaults)
 
 
-def main() -> int:
-    command, *arguments = sys.argv[1:]
+def main(command: str, *arguments: str) -> None:
     if command == "items":
-        try:
-            print(items(*arguments))
-        except UsageError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
+        print(items(*arguments))
     elif command == "table":
         print_table2(*arguments)
-    elif command == "curves":
-        print(json.dumps(curves(*arguments)))
     else:
         run, amount, *reward = arguments
         print(json.dumps(settings(Path(run), amount, bool(reward)), indent=2))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with user_errors():
+        main(*sys.argv[1:])

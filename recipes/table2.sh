@@ -2,8 +2,8 @@
 # Table 2 of the paper: the Transformer and the systems that it was compared with, on the same text, by the same
 # training loop and the same search.
 #
-#   recipes/table2.sh [--target de|fr] [--systems "SYSTEM ..."] [--seeds N] [FLAG ...] [-- FLAGS OF nmt train]
-#   recipes/table2.sh --multi30k DIR [--minutes M] [--systems ...] [--seeds N] [FLAG ...] [-- FLAGS OF nmt train]
+#   recipes/table2.sh [--target de|fr] [--systems "SYSTEM ..."] [FLAG ...] [-- FLAGS OF nmt train]
+#   recipes/table2.sh --multi30k DIR [--minutes M] [--systems ...] [FLAG ...] [-- FLAGS OF nmt train]
 #
 # Each system is trained at its published size (presets NAME_paper, transformer_base, transformer_big), on a machine
 # with 8 GPUs; the last checkpoint (Transformers: the mean of the last 5 or 20) translates newstest2014 with beam 4
@@ -17,22 +17,20 @@
 # million) and the same time: 80 steps measure a system's speed, which gives the number of steps of its training. The
 # learning rate rises to the preset's highest one in the first eighth of the steps and falls to zero. GNMT has four
 # fifths of the time, and its RL, with 256 tokens a batch, one fifth. The mean of the last 5 checkpoints translates
-# test_2016_flickr. Two processes of one thread (PROCESSES, OMP_NUM_THREADS). With matplotlib, curves.svg has the
-# learning curves.
+# test_2016_flickr. Two processes of one thread (PROCESSES, OMP_NUM_THREADS).
 #
 #   --target LANG   de (the default) or fr
 #   --systems LIST  of these (default: all): bytenet deep_att gnmt convs2s moe base big; --multi30k has no big. At full
 #                   size moe must be named, as each GPU needs 140 GB for its weights, gradients and optimizer. SYSTEM*N
-#                   has N seeds: "gnmt*3 base*3 moe"
-#   --seeds N       train each system with N seeds (default 1); the table shows means and standard deviations
+#                   has N seeds: "gnmt*3 base*3 moe". Their table shows means and standard deviations
 #   --multi30k DIR  has train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   --minutes M     with --multi30k: minutes of training of each system and seed; default 30
 #   --out DIR, --local DIR   as for recipes/wmt14_en_de.sh
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-target=de systems="" multi30k="" minutes="" seeds=1 local="" note=""
-read_flags "target systems multi30k minutes seeds out local" "$@"
+target=de systems="" multi30k="" minutes="" local="" note=""
+read_flags "target systems multi30k minutes out local" "$@"
 [[ "$target" == de || "$target" == fr ]] || usage_error "--target is de or fr, not $target"
 scale=full name="wmt14-en-$target" suffix="" measures=(--metric decomposition) train=(--device cuda "${train_flags[@]}")
 [[ "$target" == de ]] || suffix=_en_fr # of presets
@@ -46,7 +44,7 @@ if [[ -n "$multi30k" ]]; then
 elif [[ -n "$minutes" ]]; then
   usage_error "--minutes is for --multi30k; at full size: -- --max-steps N"
 fi
-items="$(script table2.py items "$scale" "$systems" "$seeds")"
+items="$(script table2.py items "$scale" "$systems")"
 out="${out:-$checkout/runs/$name}"
 
 # preset_of SYSTEM: print its preset.
@@ -171,9 +169,4 @@ for item in $items; do
     scored "${system/gnmt/gnmt_rl}-ensemble" "${models[@]}" "${flags[@]}"
 done
 cd "$out"
-if [[ "$scale" == small ]]; then
-  to_file curves.json script table2.py curves "$items"
-  ! "$python" -c 'import matplotlib' 2>/dev/null ||
-    PYTHONPATH="$checkout" "$python" -m benchmarks.learning curves.json curves.svg
-fi
 script table2.py table "$scale" "$target" "$items" "$note" | tee "table2-$target.md"

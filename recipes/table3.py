@@ -1,33 +1,32 @@
 """Table 3: the paper, this run, the difference. Markdown on standard output.
 
-table3.py full|small "ROW*SEEDS ..." [NOTE]    the table, in the recipe's directory
-table3.py differences "ROW*SEEDS ..."           the differences to the base model, as JSON
-table3.py items full|small "LIST" SEEDS         the rows of --rows as "ROW*SEEDS ..."; without a list, all
+table3.py table full|small "ROW*SEEDS ..." [NOTE]   the table, in the recipe's directory
+table3.py items full|small "LIST"               the rows of --rows as "ROW*SEEDS ..."; without a list, all
 table3.py flags ROW STEPS                      flags of nmt train that make the row small
 """
 
 from __future__ import annotations
 
-import json
+import math
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from paper_tables import (
     PAIRS,
     compared,
+    known,
     last_perplexity,
-    mean,
     parameters_of,
-    print_table,
     read_items,
     runs_of,
+    scores_of,
     shown,
     spread,
 )
-from report import read_scores
+from report import print_table, user_errors
 
-from nmt_cli.errors import UsageError
 from nmt_cli.presets import PRESETS
 
 
@@ -37,7 +36,7 @@ class PaperRow(NamedTuple):
     differs: str
     perplexity: float
     bleu: float
-    parameters: float | None = None
+    parameters: float = math.nan
 
 
 TABLE3 = {
@@ -62,7 +61,7 @@ TABLE3 = {
     "E": PaperRow("learned positions", 4.92, 25.7),
     "big": PaperRow("d_model=1024, d_ff=4096, h=16, P_drop=0.3, 300K steps", 4.33, 26.4, 213),
 }
-MEASURES = ("multi30k", PAIRS["en", "de"].measure)
+MEASURES = ("multi30k", PAIRS["de"].measure)
 """The table's BLEU: the first of these that the dev set was scored with."""
 
 SMALLER = {"num_layers": 2, "d_model": 4, "d_ff": 4, "d_k": 4, "d_v": 4}
@@ -112,26 +111,25 @@ def small_flags(row: str, steps: int) -> list[str]:
 class Result(NamedTuple):
     """The figures of a row, one for each seed."""
 
-    perplexity: list[float | None]
-    bleu: list[float | None]
-    parameters: list[float | None]  # in millions
+    perplexity: list[float]
+    bleu: list[float]
+    parameters: list[float]  # in millions
 
 
 def measure_of(run: str) -> str:
     """Return the measure of the table."""
-    scored = {score["metric"] for score in read_scores(Path(run) / "dev-score.json")}
+    scored = scores_of(Path(run) / "dev-score.json")
     return next((measure for measure in MEASURES if measure in scored), MEASURES[-1])
 
 
 def result_of(item: str) -> Result:
     """Return the figures of a trained row."""
-    result = Result([], [], [])
-    for run in runs_of(item):
-        scores = {score["metric"]: score["score"] for score in read_scores(Path(run) / "dev-score.json")}
-        result.perplexity.append(last_perplexity(Path(run) / "run"))
-        result.bleu.append(scores.get(measure_of(run)))
-        result.parameters.append(parameters_of(Path(run) / "run") / 1e6)
-    return result
+    runs = runs_of(item)
+    return Result(
+        [last_perplexity(Path(run) / "run") for run in runs],
+        [known(scores_of(Path(run) / "dev-score.json"), measure_of(run)) for run in runs],
+        [parameters_of(Path(run) / "run") / 1e6 for run in runs],
+    )
 
 
 def full_cells(item: str) -> list[str]:
@@ -139,8 +137,8 @@ def full_cells(item: str) -> list[str]:
     row = runs_of(item)[0]
     paper, cells = TABLE3[row], [row, TABLE3[row].differs]
     for expected, got, form in zip(paper[1:], result_of(item), (".2f", ".1f", ".1f"), strict=True):
-        known, _, difference = compared(expected, mean(got), form)
-        cells += [known, spread(got, form), difference]
+        printed, _, difference = compared(expected, fmean(got), form)
+        cells += [printed, spread(got, form), difference]
     return cells
 
 
@@ -153,24 +151,9 @@ def small_cells(item: str, base_item: str) -> list[str]:
     cells[2] += "positions=learned" if row == "E" else ""
     papers, papers_base = TABLE3[row][1:3], TABLE3["base"][1:3]
     for values, base_values, paper, paper_base in zip(got[:2], base[:2], papers, papers_base, strict=True):
-        value, base_value = mean(values), mean(base_values)
-        cells.append(spread(values, ".2f"))
-        cells.append("" if value is None or base_value is None else f"{value - base_value:+.2f}")
+        cells += [spread(values, ".2f"), shown(fmean(values) - fmean(base_values), "+.2f")]
         cells.append(f"{paper - paper_base:+.2f}")
-    return [*cells, shown(mean(got.parameters), ".2f")]
-
-
-def differences(names: str) -> dict[str, dict[str, tuple[float, list[float]]]]:
-    """Return for each measure and row the difference to the base model: in the paper, and of each seed here."""
-    results = {runs_of(item)[0]: result_of(item) for item in names.split()}
-    points: dict[str, dict[str, tuple[float, list[float]]]] = {}
-    for name, field in (("perplexity", "perplexity"), ("BLEU", "bleu")):
-        base, papers_base = mean(getattr(results["base"], field)), getattr(TABLE3["base"], field)
-        points[name] = {
-            row: (getattr(TABLE3[row], field) - papers_base, [value - base for value in getattr(result, field)])
-            for row, result in results.items()
-        }
-    return points
+    return [*cells, shown(fmean(got.parameters), ".2f")]
 
 
 def print_table3(scale: str, names: str, note: str = "") -> None:
@@ -191,28 +174,22 @@ def print_table3(scale: str, names: str, note: str = "") -> None:
         print_table([*header, "params (1e6)"], [small_cells(item, base) for item in items], text_columns=3)
 
 
-def items(scale: str, words: str, seeds: str) -> str:
+def items(scale: str, words: str) -> str:
     """Return the items of --rows. At small size the base model is one of them, as the others are compared with it."""
-    found = read_items("row", list(TABLE3), words or " ".join(TABLE3), seeds)
-    return found if scale == "full" or " base*" in f" {found}" else f"base*{seeds} {found}"
+    found = read_items("row", list(TABLE3), words or " ".join(TABLE3))
+    return found if scale == "full" or " base*" in f" {found}" else f"base*1 {found}"
 
 
-def main() -> int:
-    command, *arguments = sys.argv[1:]
+def main(command: str, *arguments: str) -> None:
     if command == "items":
-        try:
-            print(items(*arguments))
-        except UsageError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
+        print(items(*arguments))
     elif command == "flags":
-        print("\n".join(small_flags(arguments[0], int(arguments[1]))))
-    elif command == "differences":
-        print(json.dumps(differences(*arguments)))
+        row, steps = arguments
+        print("\n".join(small_flags(row, int(steps))))
     else:
-        print_table3(command, *arguments)
-    return 0
+        print_table3(*arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with user_errors():
+        main(*sys.argv[1:])

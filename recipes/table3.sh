@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Table 3 of the paper: variations on the base model, English to German, on newstest2013.
 #
-#   recipes/table3.sh [--rows "ROW ..."] [--seeds N] [FLAG ...] [-- FLAGS OF nmt train]
-#   recipes/table3.sh --multi30k DIR [--steps N] [--rows "ROW ..."] [--seeds N] [FLAG ...] [-- FLAGS OF nmt train]
+#   recipes/table3.sh [--rows "ROW ..."] [FLAG ...] [-- FLAGS OF nmt train]
+#   recipes/table3.sh --multi30k DIR [--steps N] [--rows "ROW ..."] [FLAG ...] [-- FLAGS OF nmt train]
 #
 # Each row is trained (100,000 steps; big 300,000), translates the dev set with beam 4 and alpha 0.6 without
 # averaging, and is scored; dev perplexity is that of the last step. Text and base model are shared with
@@ -12,19 +12,19 @@
 # With --multi30k, the rows are made small enough for a CPU: d_model, d_ff, d_k and d_v are a quarter, N is half; h,
 # label smoothing and positions are the paper's; dropout is 0.1 higher where there is any; the learning rate falls to
 # zero; 10,000 BPE pieces of lower-cased Moses tokens; 2048 tokens a batch; dev set val. The table then compares each
-# row's difference to the base model with that in the paper. With matplotlib, differences.svg shows them.
+# row's difference to the base model with that in the paper.
 #
 #   --rows LIST     of these (default: all): base A_h1 A_h4 A_h16 A_h32 B_dk16 B_dk32 C_N2 C_N4 C_N8 C_d256 C_d1024
-#                   C_dff1024 C_dff4096 D_dropout0.0 D_dropout0.2 D_smoothing0.0 D_smoothing0.2 E big; ROW*N has N seeds
-#   --seeds N       train each row with N seeds (default 1); the table shows means and standard deviations
+#                   C_dff1024 C_dff4096 D_dropout0.0 D_dropout0.2 D_smoothing0.0 D_smoothing0.2 E big; ROW*N has N seeds,
+#                   and the table their mean and standard deviation
 #   --multi30k DIR  has train, val and test_2016_flickr, each .en and .de, plain or .gz
 #   --steps N       with --multi30k: steps of each row; 3200 by default, and big three times as many
 #   --out DIR, --local DIR, --smoke [DIR]   as for recipes/wmt14_en_de.sh
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-rows="" multi30k="" steps="" seeds=1 local="" smoke="" note="" scale=full name=wmt14-en-de
-read_flags "rows multi30k steps seeds out local smoke?" "$@"
+rows="" multi30k="" steps="" local="" smoke="" note="" scale=full name=wmt14-en-de
+read_flags "rows multi30k steps out local smoke?" "$@"
 [[ -z "$steps" || "$steps" =~ ^[1-9][0-9]*$ ]] || usage_error "--steps needs a number, not $steps"
 measures=(--metric paper --metric bleu) train=(--device cuda)
 if [[ -n "$multi30k" ]]; then
@@ -40,7 +40,7 @@ elif [[ -n "$smoke" ]]; then
   note="A smoke test, with tiny models on a little text: it shows that the recipe works, and nothing about quality."
   export PROCESSES="${PROCESSES:-1}"
 fi
-items="$(script table3.py items "$scale" "$rows" "$seeds")"
+items="$(script table3.py items "$scale" "$rows")"
 out="${out:-$checkout/runs/$name}"
 
 if [[ -z "$multi30k" ]]; then
@@ -67,9 +67,4 @@ for item in $items; do
   done
 done
 cd "$out"
-if [[ "$scale" == small ]]; then
-  to_file differences.json script table3.py differences "$items"
-  ! "$python" -c 'import matplotlib' 2>/dev/null ||
-    PYTHONPATH="$checkout" "$python" -m benchmarks.differences differences.json differences.svg
-fi
-script table3.py "$scale" "$items" "$note" | tee table3.md
+script table3.py table "$scale" "$items" "$note" | tee table3.md

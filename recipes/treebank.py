@@ -16,9 +16,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from report import user_errors
 from toy_trees import write_treebank
 
-from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.parsing.trees import TREEBANK_ENDINGS, read_clean_trees, tree_line, treebank_files
 
 SECTIONS = {"train": range(2, 22), "dev": [22], "test": [23]}
@@ -85,22 +86,16 @@ def collect(files: dict[str, list[Path]], most: int, out: Path) -> None:
         print(f"{split}: {len(lines):,} trees of {len(paths):,} files", file=sys.stderr)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command line; return the exit code."""
-    kind, most, out, *names = arguments
+def main(kind: str, most: str, out: str, *names: str) -> None:
     unfinished = Path(f"{out}.part")
-    try:
-        if kind == "toy":
-            write_treebank(unfinished, train=300, dev=8, test=8)
-        else:
-            find = {"wsj": wsj_files, "named": named_files}[kind]
-            collect(find([Path(name) for name in names]), int(most), unfinished)
-    except NmtError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    if kind == "toy":
+        write_treebank(unfinished, train=300, dev=8, test=8)
+    else:
+        find = {"wsj": wsj_files, "named": named_files}[kind]
+        collect(find([Path(name) for name in names]), int(most), unfinished)
     unfinished.rename(out)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with user_errors():
+        main(*sys.argv[1:])

@@ -60,11 +60,10 @@ def variables() -> Callable[..., dict[str, str]]:
 
 
 # An nmt that notes its arguments and writes a word of each result's kind. Its interpreter is this script, too, which
-# finds $GPUS GPUs, and no matplotlib. At the command $STOP it ends with code 9.
+# finds $GPUS GPUs. At the command $STOP it ends with code 9.
 PROGRAM = """#!/bin/bash
 case "$*" in
   *device_count*) echo "$GPUS" && exit ;;
-  *"import matplotlib"*) exit 1 ;;
   */bin/nmt\\ *) call="${*:2}" command="$2" ;;
   *torchrun.py*) call="$*" command=train ;;
   *) exec {python} "$@" ;;
@@ -159,19 +158,22 @@ def results() -> type[Results]:
 
 
 @pytest.fixture
-def table_of(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[ModuleType], Callable[..., dict[str, list[str]]]]:
+def table_of(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list[str]]]:
     """The rows, by their names, of the table that a script prints for some arguments."""
 
-    def of(script: ModuleType) -> Callable[..., dict[str, list[str]]]:
-        def make(*arguments: str) -> dict[str, list[str]]:
-            monkeypatch.setattr("sys.argv", [f"{script.__name__}.py", *arguments])
-            assert script.main() == 0
-            lines = [line for line in capsys.readouterr().out.split("\n") if line.startswith("|")]
-            rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-            return {row[0]: row[1:] for row in rows}
-
-        return make
+    def of(script: ModuleType, *arguments: str) -> dict[str, list[str]]:
+        script.main(*arguments)
+        return table_rows(capsys.readouterr().out)
 
     return of
+
+
+def table_rows(text: str) -> dict[str, list[str]]:
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.split("\n") if line[:1] == "|")
+    return {row[0]: row[1:] for row in rows}
+
+
+@pytest.fixture(scope="session")
+def rows_of() -> Callable[[str], dict[str, list[str]]]:
+    """The rows of a Markdown table, by their names."""
+    return table_rows

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numbers_below_1000
 import pytest
-from number_names import draw, main, name, split, write_corpus
+from number_names import draw, name, split, write_corpus
+
+from nmt_cli.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -30,18 +32,12 @@ def test_the_names_that_tests_use_without_num2words_are_the_same(language: str) 
     assert [numbers_below_1000.name(n, language) for n in range(1000)] == [name(n, language) for n in range(1000)]
 
 
-@pytest.mark.parametrize("language", ["de", "en", "fr"])
-def test_different_numbers_have_different_names(language: str) -> None:
-    numbers = draw(3000, seed=5)
-    assert len({name(n, language) for n in numbers}) == len(numbers)
-
-
-def test_without_num2words_the_message_names_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="xx"):
+        write_corpus(tmp_path / "corpus", "en", "xx", 700, 5, 5)
     monkeypatch.setitem(sys.modules, "num2words", None)
-    assert main(["--out", str(tmp_path / "corpus")]) == 2
-    assert "pip install num2words" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="pip install num2words"):
+        write_corpus(tmp_path / "corpus", "en", "de", 700, 5, 5)
     assert not (tmp_path / "corpus").exists()
 
 
@@ -75,17 +71,3 @@ def test_corpus_is_parallel_and_the_same_for_the_same_seed(tmp_path: Path) -> No
         assert texts == [(tmp_path / "b" / f"{part}.{language}").read_bytes() for language in ("en", "fr")]
         written += pairs
     assert set(written) == names
-
-
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "corpus"
-    few = ["--train", "700", "--valid", "5", "--test", "5", "--out", str(out)]
-    assert main(["--source", "fr", "--target", "de", *few]) == 0
-    assert sorted(path.name for path in out.iterdir()) == [
-        f"{p}.{x}" for p in ("test", "train", "valid") for x in ("de", "fr")
-    ]
-    assert main(["--source", "en", "--target", "en", *few]) == 2
-    assert main(["--source", "en", "--target", "xx", *few]) == 2
-    assert main([*few, "--valid", "-5"]) == 2
-    assert main([*few, "--train", "2000000"]) == 2
-    assert "cannot draw 2000010 numbers" in capsys.readouterr().err

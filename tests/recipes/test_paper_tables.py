@@ -1,10 +1,9 @@
-"""The tables of figures: the paper, the run, the difference."""
+"""The table of a WMT14 recipe: the paper, the run, the difference."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import paper_tables
@@ -29,17 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Any) -> Pat
     return tmp_path
 
 
-Table = Callable[..., dict[str, list[str]]]
-
-
-@pytest.fixture
-def table(table_of: Callable[[ModuleType], Table]) -> Table:
-    return table_of(paper_tables)
-
-
-@pytest.mark.usefixtures("folder")
-def test_table2_shows_paper_run_and_difference(table: Table) -> None:
-    rows = table("en", "de", "base", "5")
+def test_the_table_shows_paper_run_and_difference(
+    folder: Path, table_of: Callable[..., dict[str, list[str]]], results: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = table_of(paper_tables, "en", "de", "base", "5")
     assert rows["lines, newstest2014 (test)"] == ["3,003", "3,000", "-3"]
     assert rows["training pairs"] == ["4,500,000", "4,500,001", "+1"]
     assert rows["vocabulary"] == ["37,000", "37,000", "0"]
@@ -50,30 +42,13 @@ def test_table2_shows_paper_run_and_difference(table: Table) -> None:
     assert rows["score, bleu"] == ["", "26.40", ""]
     assert rows["hours x devices"] == ["96.00", "", ""]  # a run without a summary still has a table
 
-
-def test_table2_takes_costs_from_the_runs_summary(folder: Path, table: Table, results: Any) -> None:
     summary = {"devices": 4, "device_hours": 80.0, "flops_as_table2": 3.4e18, "flops": 1e18}
     results.write_json(folder / "base" / "run" / "summary.json", {**summary, "model_flop_utilisation": 0.375})
-    rows = table("en", "de", "base", "5")
+    rows = table_of(paper_tables, "en", "de", "base", "5")
     assert rows["hours x devices"] == ["96.00", "80.00", "-16.00"]
     assert rows["FLOPs: hours x devices x sustained rate"] == ["3.30e+18", "3.40e+18", "+1.00e+17"]
     assert rows["model-FLOP utilisation"] == ["", "37.5%", ""]
-
-
-@pytest.mark.usefixtures("folder")
-def test_full_names_are_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    paper_tables.print_wmt14("en", "de", "base", "5", "A note.")
+    paper_tables.main("en", "de", "base", "5", "A note.")
     text = capsys.readouterr().out
     assert "base model. A note.\n" in text
     assert "- bleu: the full name of bleu; `nrefs:1`" in text
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("pair", [("en", "cs"), ("de", "en")])
-def test_a_pair_that_is_not_in_the_paper_has_a_table_of_this_run(table: Table, pair: tuple[str, str]) -> None:
-    rows = table(*pair, "base", "5")
-    assert rows["training pairs"] == ["", "4,500,001", ""]
-    assert rows["vocabulary"] == ["", "37,000", ""]
-    assert rows["steps"] == ["100,000", "21", "-99,979"]
-    assert rows["score, bleu"] == ["", "26.40", ""]
-    assert "score, get-ende-bleu-quotes" not in rows

@@ -13,22 +13,22 @@ Bash = Callable[..., subprocess.CompletedProcess[str]]
 Calls = Callable[[], list[str]]
 
 
-def test_one_process(dry: Bash, calls: Calls) -> None:
-    dry("train.sh", "data", "--out", "run", STOP="train", code=9)
-    assert calls() == ["train data --out run"]
-
-
-@pytest.mark.parametrize(("variables", "processes"), [({"GPUS": "4"}, 4), ({"GPUS": "4", "PROCESSES": "3"}, 3)])
-def test_one_machine(dry: Bash, calls: Calls, variables: dict[str, str], processes: int) -> None:
+@pytest.mark.parametrize(
+    ("variables", "launcher"),
+    [
+        ({"GPUS": "1"}, ""),
+        ({"GPUS": "4"}, "torchrun.py --nproc-per-node 4 --standalone -m nmt_cli "),
+        ({"GPUS": "4", "PROCESSES": "3"}, "torchrun.py --nproc-per-node 3 --standalone -m nmt_cli "),
+    ],
+)
+def test_one_machine(dry: Bash, calls: Calls, variables: dict[str, str], launcher: str) -> None:
     dry("train.sh", "data", "--out", "run", STOP="train", code=9, **variables)
-    launcher = f"torchrun.py --nproc-per-node {processes} --standalone"
     [call] = calls()
-    assert call.endswith(f"recipes/{launcher} -m nmt_cli train data --out run")
+    assert call.endswith(f"{launcher}train data --out run")
+    assert ("torchrun" in call) == bool(launcher)
 
 
 def test_an_error_in_several_processes_is_shown_once(recipes: Path, bash: Bash, tmp_path: Path) -> None:
-    done = bash(recipes / "train.sh", tmp_path / "none", "--out", tmp_path / "run", code=1, PROCESSES="2")
-    assert done.stderr.count(f"{tmp_path / 'none'}: ") == 1
     done = bash(recipes / "train.sh", tmp_path, "--out", tmp_path / "run", "--bad-flag", code=2, PROCESSES="2")
     assert done.stderr.count("nmt: ") == 1
 
@@ -63,11 +63,8 @@ def test_a_smoke_test_of_the_gpus_trains_the_model_itself_on_all_of_them(dry: Ba
     assert "--d-model" not in train
 
 
-@pytest.mark.parametrize("flags", [(), ("--", "--device", "cpu", "--validation-bleu", "true")])
-def test_a_cpu_and_wrong_flags_end_a_recipe_of_hours_at_once(
-    recipes: Path, bash: Bash, tmp_path: Path, flags: tuple[str, ...]
-) -> None:
-    bash(recipes / "wmt14_en_de.sh", "--out", tmp_path / "out", *flags, code=2, CUDA_VISIBLE_DEVICES="")
+def test_a_cpu_ends_a_recipe_of_hours_at_once(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+    bash(recipes / "wmt14_en_de.sh", "--out", tmp_path / "out", code=2, CUDA_VISIBLE_DEVICES="")
     assert not (tmp_path / "out").exists()
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import treebank
 
-SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "treebank.py"
-
-
-def treebank(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
+from nmt_cli.errors import UsageError
 
 
 def write(path: Path, *words: str) -> Path:
@@ -44,8 +37,7 @@ def collected(out: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("inner", ["", "parsed/mrg/wsj"])
 def test_the_papers_sections(inner: str, tmp_path: Path) -> None:
     top = penn_treebank(tmp_path / "ldc")
-    done = treebank("wsj", 0, tmp_path / "out", top / inner)
-    assert done.returncode == 0, done.stderr
+    treebank.main("wsj", "0", str(tmp_path / "out"), str(top / inner))
     assert collected(tmp_path / "out") == {"train": [f"w{n}" for n in range(2, 22)], "dev": ["w22"], "test": ["w23"]}
     assert (tmp_path / "out/dev.ptb").read_text() == "(TOP (NP (NN w22)))\n"
 
@@ -54,33 +46,25 @@ def test_splits_by_name(tmp_path: Path) -> None:
     bank = tmp_path / "bank"
     write(bank / "my.train.mrg", "a", "b", "c")
     write(bank / "my.valid.ptb", "d")
-    write(bank / "test/one.mrg", "e")
     write(bank / "readme", "f")
-    assert treebank("named", 2, tmp_path / "out", bank).returncode == 0
+    treebank.main("named", "2", str(tmp_path / "without"), str(bank))
+    write(bank / "test/one.mrg", "e")
+    treebank.main("named", "2", str(tmp_path / "out"), str(bank))
+    assert collected(tmp_path / "without") == {"train": ["a", "b"], "dev": ["d"], "test": ["d"]}
     assert collected(tmp_path / "out") == {"train": ["a", "b"], "dev": ["d"], "test": ["e"]}
 
 
-def test_without_a_test_set_dev_is_used_with_a_message(tmp_path: Path) -> None:
-    files = [write(tmp_path / "x.train.ptb", "a"), write(tmp_path / "x.dev.ptb", "b")]
-    done = treebank("named", 0, tmp_path / "out", *files)
-    assert "dev set is also the test set" in done.stderr
-    assert collected(tmp_path / "out")["test"] == ["b"]
-
-
 @pytest.mark.parametrize(
-    ("kind", "names", "message"),
+    ("kind", "name", "message"),
     [
-        ("named", ["x.train.ptb"], "contains dev"),
-        ("named", ["trees.ptb"], "must contain one of"),
-        ("named", ["train.test.ptb"], "must contain one of"),
-        ("wsj", ["wsj/23/a.mrg"], "23/a.mrg"),
-        ("wsj", ["wsj/02/a.mrg"], "no directory wsj/23"),
+        ("named", "x.train.ptb", "contains dev"),
+        ("named", "trees.ptb", "must contain one of"),
+        ("named", "train.test.ptb", "must contain one of"),
+        ("wsj", "wsj/02/a.mrg", "no directory wsj/23"),
+        ("wsj", "wsj/23/a.mrg", "02, 03"),
     ],
 )
-def test_wrong_splits_are_errors(kind: str, names: list[str], message: str, tmp_path: Path) -> None:
-    files = [write(tmp_path / name, "a") for name in names]
-    paths = files if kind == "named" or message.startswith("23") else [tmp_path]
-    done = treebank(kind, 0, tmp_path / "out", *paths)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_wrong_splits_are_errors(kind: str, name: str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, "a")
+    with pytest.raises(UsageError, match=message):
+        treebank.main(kind, "0", str(tmp_path / "out"), str(path if kind == "named" else tmp_path))
