@@ -29,12 +29,13 @@ LEVELS = {
     "api": 6,
     "commands": 6,
     "parsing": 7,
-    "table2": 4,
+    "table2": 5,
     "positions": 4,
     "export": 5,
     "marian": 7,
     "ctranslate2": 7,
     "serving": 7,
+    "attention_page": 7,
     "training": 4,
     "decoding": 4,
     "models": 3,
@@ -60,7 +61,7 @@ LEVELS = {
 }
 """The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
 
-ANNEXES = ("parsing", "table2", "positions", "marian", "ctranslate2", "export", "serving")
+ANNEXES = ("parsing", "table2", "positions", "marian", "ctranslate2", "export", "serving", "attention_page")
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 
 STRANGERS = ("models", "criteria", "optim", "tasks")
@@ -172,6 +173,7 @@ def test_help_needs_no_torch() -> None:
         ["score", "--help"],
         ["prepare", "--help"],
         ["serve", "--help"],
+        ["attention", "--help"],
     ):
         lines += ["try:", f"    main({arguments})", "except SystemExit as end:", "    assert not end.code"]
     assert "torch" not in loaded("\n".join(lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt_cli.commands.translate_formats import column
-from nmt_cli.commands.translate_options import CheckpointOptions, FileOptions, check_checkpoints, check_files
+from nmt_cli.commands.translate_options import CheckpointOptions, FileOptions, check_checkpoints, check_output
 from nmt_cli.commands.translate_streams import check_line_counts, parallel_windows, progress
 from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.options import TranslateOptions
@@ -60,8 +59,7 @@ def score_targets(options: ScoreTargetsOptions) -> None:
 
     registry.discover(options.imports)
     check_checkpoints(options)
-    inputs = {"the input itself": options.input or sys.stdin.fileno(), "the file of --target": options.target}
-    check_files({"--output": options.output or sys.stdout.fileno()}, inputs)
+    check_output(options.output, options.input, options.target)
     check_line_counts(options.input, options.target)
     limits = TranslateOptions(
         batch_tokens=options.batch_tokens,

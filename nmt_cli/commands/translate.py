@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,7 +25,6 @@ from nmt_cli.streams import say, warnings_by_kind
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.data.parallel import Workers
-    from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translator
 
 
@@ -49,10 +46,7 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        chosen = options.translation
-        if options.greedy:
-            chosen = dataclasses.replace(chosen, search=dataclasses.replace(chosen.search, beam=1))
-        return options.translator(chosen, scores=not _plain(options), say=note)
+        return options.translator(options.translation, scores=not _plain(options), say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse
@@ -66,12 +60,11 @@ def translate(options: TranslateCommandOptions) -> None:
         source = stack.enter_context(open_input(options.input))
         prefixes = stack.enter_context(open_input(options.prefix)) if options.prefix else None
         translator = load()
-        page = stack.enter_context(_attention_page(translator, options, warn))
         write = stack.enter_context(open_output(options.output))
         if options.input is None and sys.stdin.isatty():
             note("Type lines; Ctrl-D ends.")
         workers = stack.enter_context(translation_workers(translator, options.workers))
-        for line in _translate_stream(translator, workers, source, prefixes, write, page, options, part, warn):
+        for line in _translate_stream(translator, workers, source, prefixes, write, options, part, warn):
             note(line)
 
 
@@ -112,7 +105,6 @@ def _translate_stream(
     source: Input,
     prefixes: Input | None,
     write: Callable[[bytes], None],
-    page: AttentionPage | None,
     options: TranslateCommandOptions,
     part: range,
     warn: Callable[[str], None],
@@ -143,8 +135,6 @@ def _translate_stream(
                         f"{source.name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
                         "the rest of it is not translated (--max-source-length)"
                     )
-                if page is not None:
-                    page.add(translation, f"{source.name}:{number}")
     return counts.summary()
 
 
@@ -169,24 +159,6 @@ def _plain(options: TranslateCommandOptions) -> bool:
     return options.format in (None, "text") and nbest == 1 and not options.scores and not options.interactive
 
 
-@contextmanager
-def _attention_page(
-    translator: Translator, options: TranslateCommandOptions, warn: Callable[[str], None]
-) -> Iterator[AttentionPage | None]:
-    """Yield the page that collects translations, and write it at the end."""
-    if options.attention is None:
-        yield None
-        return
-    from nmt_cli.decoding.attention_page import AttentionPage
-
-    page = AttentionPage(translator, os.fspath(options.checkpoints[0]), warn)
-    with open_output(options.attention) as write:
-        yield page
-        write(page.html())
-    if not options.quiet:
-        say(f"attention of {counted(len(page), 'sentence')}: {options.attention}; open it in a browser")
-
-
 command = Command(
     TranslateCommandOptions,
     translate,
@@ -200,7 +172,6 @@ command = Command(
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
         "nmt translate run --dtype int8 < test.en",
-        "nmt translate run --attention attention.html < few-sentences.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
         "nmt translate run --input big.en.gz --shard 1/4 --output part-1",
     ],

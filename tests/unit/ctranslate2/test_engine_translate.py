@@ -27,11 +27,11 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--greedy"],
-        ["--greedy", "--workers", "2", "--read-ahead", "2"],
-        ["--greedy", "--max-source-length", "9"],
-        ["--greedy", "--max-length", "5"],
-        ["--greedy", "--shard", "2/2"],
+        ["--beam", "1"],
+        ["--beam", "1", "--workers", "2", "--read-ahead", "2"],
+        ["--beam", "1", "--max-source-length", "9"],
+        ["--beam", "1", "--max-length", "5"],
+        ["--beam", "1", "--shard", "2/2"],
     ],
     ids=" ".join,
 )
@@ -74,7 +74,6 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
     ("flags", "named"),
     [
         (["--prefix", "beginnings"], "--prefix"),
-        (["--attention", "page.html"], "--attention"),
         (["--sample"], "--sample"),
         (["--replace-unknown"], "--replace-unknown"),
         (["--constrained"], "--constrained"),

@@ -15,7 +15,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import NoRepeatedNgrams
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SamplingOptions, SearchSettings
-from nmt_cli.decoding.sampling import draw, sample, uniforms
+from nmt_cli.decoding.sampling import draw, drawn, sample, uniforms
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, UNK
 
@@ -106,6 +106,13 @@ def test_a_large_vocabulary(share: float | None) -> None:
     chi_square = ((found - expected) ** 2 / expected)[expected > 0].sum().item()
     freedom = len(shares) - 1
     assert abs(chi_square - freedom) < 4 * math.sqrt(2 * freedom)
+
+
+def test_a_draw_takes_the_probabilities_of_its_row_even_where_a_diverged_model_has_none() -> None:
+    p = torch.rand((3, 700), generator=torch.Generator().manual_seed(1))
+    rows, random = torch.tensor([2, 0, 0, 1]), torch.rand((4, 2), dtype=torch.float64)
+    assert torch.equal(drawn(p, rows, random), drawn(p[rows], torch.arange(4), random))
+    assert drawn(torch.full((1, 5), torch.nan), torch.tensor([0, 0]), random[:2]).lt(5).all()
 
 
 def test_a_share_that_one_token_has_exactly_needs_no_other() -> None:

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, request_of
 from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.own_engine import OwnEngine
-from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translator
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK
@@ -261,7 +262,7 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translato
 
 def test_a_gpu_has_large_batches(translator: Translator) -> None:
     gpu = with_parts(translator, device=torch.device("cuda"))
-    lines = [gpu._encode(number, number, "a") for number in range(200)]
+    lines = [request_of(gpu.task, gpu.options, number, "a", "") for number in range(200)]
     assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (70, 200)] == [[70], [128, 72]]
 
 

@@ -17,13 +17,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from nmt_cli.decoding.attention_page import KINDS, MAX_SENTENCES, AttentionPage, embedded, packed, readable
 
 import nmt_cli
 from nmt_cli.cli import main
 from nmt_cli.commands.translate import translate
 from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.decoding import attention_page
-from nmt_cli.decoding.attention_page import KINDS, MAX_SENTENCES, AttentionPage, embedded, packed, readable
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
