@@ -19,7 +19,6 @@ from nmt_cli.decoding.options import TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.metrics.bleu import Score, score
 
 __all__ = ["Output", "Score", "TargetScore", "Translation", "Translator", "load", "score"]
@@ -51,15 +50,12 @@ def load(
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
         DataError: the dictionary cannot be read.
     """
-    chosen = TranslateOptions().replaced(options)
-    try:
-        paths = list(map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints))
-        words = None if dictionary is None else Path(dictionary)
-    except TypeError as error:
-        raise UsageError(f"load takes paths of checkpoints and of a dictionary: {error}") from error
-    try:
-        return load_translator(
-            paths, chosen, device=str(device), dtype=str(dtype), dictionary=words, engine=str(engine)
-        )
-    except OSError as error:
-        raise CheckpointError(f"{error.filename}: {error.strerror}") from error
+    paths = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
+    return load_translator(
+        [Path(path) for path in paths],
+        TranslateOptions().replaced(options),
+        device=str(device),
+        dtype=dtype,
+        dictionary=None if dictionary is None else Path(dictionary),
+        engine=engine,
+    )

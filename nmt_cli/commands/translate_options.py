@@ -123,7 +123,6 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
     )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
-    scores: bool = option(False, "In --format text, write the score and a tab before each output.")
     translation: TranslateOptions = group("batches and limits", TranslateOptions)
 
 

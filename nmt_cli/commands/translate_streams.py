@@ -7,38 +7,29 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import ALL_LINES, check_regular, count_lines, decoded_lines, read_windows
 
 
-def shard_numbers(shard: str) -> tuple[int, int]:
-    """Return I and N of `I/N`.
+def part_of(path: Path, shard: str) -> range:
+    """Return the line numbers of part I of N of the file. The parts 1/N to N/N are all its lines, in order.
 
     Raises:
-        UsageError: it is something else, or I is not from 1 to N.
+        UsageError: `shard` is something else, or I is not from 1 to N.
+        DataError: the file cannot be read, or is a pipe, which cannot be read twice.
     """
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard)
     number, count = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= number <= count:
         raise UsageError(f"--shard must be I/N with I from 1 to N, such as 1/4 for the first of 4 parts, not {shard!r}")
-    return number, count
-
-
-def part_of(path: Path, shard: str) -> range:
-    """Return the line numbers of a part of the file: the parts 1/N to N/N are all its lines, in order.
-
-    Raises:
-        UsageError: as `shard_numbers`.
-        DataError: the file cannot be read, or is a pipe, which cannot be read twice.
-    """
-    number, count = shard_numbers(shard)
     check_regular(path)
     lines = count_lines(path)
     return range(1 + lines * (number - 1) // count, 1 + lines * number // count)
@@ -79,6 +70,23 @@ def parallel_windows(
         count += len(window)
     if rest := sum(1 for _ in others):
         raise not_parallel(source.name, count, other.name, count + rest, relation)
+
+
+@dataclass
+class Totals:
+    """Figures of a summary. The time excludes waiting for input."""
+
+    lines: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def summary(self, work: str) -> str:
+        """Return the speed of the `work`: "translated" or "scored"."""
+        seconds = max(self.seconds, 1e-6)
+        return (
+            f"{work} {counted(self.lines, 'line')} in {self.seconds:.1f} s: "
+            f"{self.lines / seconds:,.1f} sentences/s, {self.tokens / seconds:,.0f} target tokens/s"
+        )
 
 
 @contextmanager

@@ -51,8 +51,6 @@ def sample(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    if not len(source):
-        return []
     sampler = _Sampler(model, source, limits, search, sampling, lines, constraint)
     while len(sampler.live):
         sampler.step()

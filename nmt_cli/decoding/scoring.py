@@ -105,7 +105,7 @@ def log_probabilities_of(ids: Tensor, hidden: Tensor, model: Model, never: Seque
         never: ids without probability; the probabilities of the others sum to 1.
     """
     parts = []
-    for rows, targets in zip(hidden.split(ROWS), ids.split(ROWS), strict=True):
+    for rows, targets in zip(torch.split(hidden, ROWS), torch.split(ids, ROWS), strict=True):
         logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()  # [ROWS, V]
         logits[:, list(never)] = -torch.inf
         parts.append(F.cross_entropy(logits, targets, reduction="none"))

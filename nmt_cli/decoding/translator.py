@@ -145,18 +145,19 @@ class Translator:
             if prefixes is not None:
                 raise UsageError("--split-sentences cannot be used with prefixes: it joins the outputs of sentences")
             split = splitter(self.task, self.options.sentence_language)
-            each = dataclasses.replace(self.options, split_sentences=None, sentence_language=None)
-            translate = partial(dataclasses.replace(self, options=each).translate_window, workers=workers)
-            return translate_by_sentence(translate, list(map(plain, lines)), split, advance)
+            without = dataclasses.replace(self.options, split_sentences=None, sentence_language=None)
+            translate = partial(dataclasses.replace(self, options=without).translate_window, workers=workers)
+            translations = translate_by_sentence(translate, list(map(plain, lines)), split)
+            advance([each.source for each in translations])
+            return translations
         pairs = zip(lines, prefixes or [""] * len(lines), strict=True)
         requests = [request_of(self.task, self.options, number, *pair) for number, pair in enumerate(pairs, first)]
         advance([request.line for request in requests if not request.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
         batches = list(self._batches([request for request in requests if request.ids]))
         for batch, outputs in self._searched(batches, workers):
-            for request, its_outputs in zip(batch, outputs, strict=True):
-                result = Translation(request.line, its_outputs, len(request.ids), request.truncated)
-                results[request.number - first] = result
+            for request, found in zip(batch, outputs, strict=True):
+                results[request.number - first] = Translation(request.line, found, len(request.ids), request.truncated)
             advance([request.line for request in batch])
         return results
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
-import os
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,19 +15,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from nmt_cli.decoding.attention_page import KINDS, MAX_SENTENCES, AttentionPage, embedded, packed, readable
 
 import nmt_cli
-from nmt_cli.cli import main
-from nmt_cli.commands.translate import translate
-from nmt_cli.commands.translate_options import TranslateCommandOptions
-from nmt_cli.decoding import attention_page
-from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.attention_page import page
+from nmt_cli.attention_page.page import KINDS, embedded, html, packed, readable, sentences_of
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, UNK
-
-CHOICES = {"beam": 2, "max_length_offset": 3}
 
 
 class Scripts(HTMLParser):
@@ -69,28 +61,11 @@ def unpacked(text: str) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def translator(tiny_checkpoint: Path) -> Translator:
-    return nmt_cli.load(tiny_checkpoint, device="cpu", **CHOICES)
+    return nmt_cli.load(tiny_checkpoint, device="cpu", beam=2, max_length_offset=3)
 
 
-@pytest.fixture
-def settings(tiny_checkpoint: Path, tmp_path: Path) -> TranslateCommandOptions:
-    (tmp_path / "in").write_text("abc\n\nhg\n")
-    page = tmp_path / "page.html"
-    return TranslateCommandOptions(
-        checkpoints=(tiny_checkpoint,),
-        input=tmp_path / "in",
-        output=tmp_path / "out",
-        device="cpu",
-        translation=TranslateOptions().replaced(CHOICES),
-        attention=page,
-    )
-
-
-def page_of(translator: Translator, lines: list[str], warn: Callable[[str], None] = pytest.fail) -> AttentionPage:
-    page = AttentionPage(translator, "model", warn)
-    for number, translation in enumerate(translator.translate_window(lines), start=1):
-        page.add(translation, f"in:{number}")
-    return page
+def page_of(translator: Translator, lines: list[str], warn: Callable[[str], None] = pytest.fail) -> bytes:
+    return html("model", sentences_of(translator, {f"in:{n}": line for n, line in enumerate(lines, 1)}, warn))
 
 
 @pytest.mark.parametrize(
@@ -127,8 +102,7 @@ def test_weights_are_kept_within_half_a_step_of_their_roots() -> None:
 
 
 def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
-    page = page_of(translator, ["abc", " ", "hg"])
-    data = data_of(page.html())
+    data = data_of(page_of(translator, ["abc", "hg"]))
     assert [sentence["source"] for sentence in data["sentences"]] == ["abc", "hg"]
     sentence = data["sentences"][0]
     (translation,) = translator.translate_window(["abc"])
@@ -149,33 +123,22 @@ def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
     assert (sentence["tokens"]["written"][-1] == ["end", "mark"]) == ended
 
 
-def test_kinds_of_attention_that_the_model_has_not_are_left_out(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model: Any = translator.engine.models[0]
-    every = model.attention_weights
-    monkeypatch.setattr(model, "attention_weights", lambda *ids: {"cross": every(*ids)["cross"]})
-    (sentence,) = data_of(page_of(translator, ["abc"]).html())["sentences"]
-    assert list(sentence["shapes"]) == ["cross"]
-    assert unpacked(sentence["weights"]).numel() == math.prod(sentence["shapes"]["cross"])
-
-
 def test_an_output_that_was_cut_has_no_end(translator: Translator) -> None:
     cut = replace(translator, options=replace(translator.options, max_length_offset=0))
     (translation,) = cut.translate_window(["abcdefgh"])
     output = translation.outputs[0]
     assert len(output.token_scores) == len(output.ids)
-    tokens = data_of(page_of(cut, ["abcdefgh"]).html())["sentences"][0]["tokens"]
+    tokens = data_of(page_of(cut, ["abcdefgh"]))["sentences"][0]["tokens"]
     assert tokens["written"][-1] != ["end", "mark"]
     assert len(tokens["read"]) == len(output.ids)
 
 
 def test_the_page_loads_nothing(translator: Translator) -> None:
-    content = page_of(translator, ["abc"]).html()
-    page = parsed(content)
-    addresses = [v for _, given in page.elements for k, v in given.items() if k in ("src", "href", "srcset", "data")]
+    content = page_of(translator, ["abc"])
+    elements = parsed(content).elements
+    addresses = [v for _, given in elements for k, v in given.items() if k in ("src", "href", "srcset", "data")]
     assert addresses == ["data:,"]
-    policy = next(given["content"] for _, given in page.elements if given.get("http-equiv"))
+    policy = next(given["content"] for _, given in elements if given.get("http-equiv"))
     assert policy is not None
     assert policy.startswith("default-src 'none';")
     assert b"://" not in content
@@ -184,89 +147,38 @@ def test_the_page_loads_nothing(translator: Translator) -> None:
 
 def test_text_that_looks_like_a_page_stays_text(translator: Translator) -> None:
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)> {{data}}"
-    page = page_of(translator, [evil])
-    usual = parsed(page_of(translator, ["abc"]).html())
-    got = parsed(page.html())
-    assert got.elements == usual.elements
-    assert data_of(page.html())["sentences"][0]["source"] == evil
-
-
-def test_sentences_beyond_the_most_are_counted(translator: Translator) -> None:
-    warnings: list[str] = []
-    page = page_of(translator, ["a"] * (MAX_SENTENCES + 3), warnings.append)
-    assert warnings == []
-    data = data_of(page.html())
-    assert len(page) == len(data["sentences"]) == MAX_SENTENCES
-    assert data["left_out"] == 3
-    assert len(warnings) == 1
-    assert str(MAX_SENTENCES + 3) in warnings[0]
+    content, usual = page_of(translator, [evil]), page_of(translator, ["abc"])
+    assert parsed(content).elements == parsed(usual).elements
+    assert data_of(content)["sentences"][0]["source"] == evil
 
 
 def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_page, "MAX_TOKENS", 9)
+    monkeypatch.setattr(page, "MAX_TOKENS", 9)
     warnings: list[str] = []
     short = replace(translator, options=replace(translator.options, max_length_offset=0))
-    page = page_of(short, ["abc", "abcdefgh", "abcdefg"], warnings.append)
-    assert [sentence["source"] for sentence in data_of(page.html())["sentences"]] == ["abc", "abcdefg"]
+    content = page_of(short, ["abc", "abcdefgh", "abcdefg"], warnings.append)
+    assert [sentence["source"] for sentence in data_of(content)["sentences"]] == ["abc", "abcdefg"]
     assert [warning.split(": ")[0] for warning in warnings] == ["in:2"]
 
 
-def test_a_model_without_attention_weights_is_refused(translator: Translator, toy: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match=r"runs/a.* Toy.*attention_weights"):
-        AttentionPage(replace(translator, engine=replace(translator.engine, models=[toy(12, seed=1)])), "runs/a", print)
+def test_a_model_without_attention_weights_is_refused(translator: Translator) -> None:
+    without: Any = replace(translator.engine, models=[object()])  # type: ignore[type-var]
+    with pytest.raises(UsageError, match="attention_weights"):
+        sentences_of(replace(translator, engine=without), {}, print)
 
 
-def test_the_command_writes_the_page_besides_the_translations(
-    settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]
+def test_the_command_writes_the_page_of_the_first_lines(
+    nmt: Callable[..., tuple[int, str, str]], tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    assert settings.attention is not None
-    assert settings.output is not None
-    translate(replace(settings, attention=None))
-    usual = settings.output.read_bytes()
-    settings.attention.write_text("an older page")
-    capfd.readouterr()
-    translate(settings)
-    assert settings.output.read_bytes() == usual
-    data = data_of(settings.attention.read_bytes())
-    assert (len(data["sentences"]), data["model"]) == (2, str(settings.checkpoints[0]))
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert str(settings.attention) in captured.err
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"interactive": True, "input": None, "output": None}, "--interactive"),
-        ({"double": True}, "one checkpoint"),
-        ({"attention": "in"}, "--attention .*in"),
-        ({"attention": "out"}, "--output"),
-    ],
-)
-def test_wrong_flags_are_refused_before_anything_is_written(
-    settings: TranslateCommandOptions,
-    changes: dict[str, Any],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    if changes.pop("double", False):
-        changes["checkpoints"] = settings.checkpoints * 2
-    if "attention" in changes:
-        changes["attention"] = tmp_path / changes["attention"]
-    with pytest.raises(UsageError, match=message):
-        translate(replace(settings, **changes))
-    assert (tmp_path / "in").read_text() == "abc\n\nhg\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize(("page", "code"), [("/dev/full", 1), ("no/such/directory/a.html", 2)])
-def test_a_page_that_cannot_be_written_is_named(
-    settings: TranslateCommandOptions, page: str, code: int, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["translate", str(settings.checkpoints[0]), "--input", str(settings.input), "--attention", page])
-    assert end.value.code == code
-    assert f"{page}: " in capfd.readouterr().err
+    source, out = tmp_path / "in", tmp_path / "page.html"
+    source.write_text("\n" + "abc\nhg\n" * 11)
+    code, printed, messages = nmt("attention", tiny_checkpoint, "--input", source, "--out", out, "--beam", 2)
+    assert (code, printed) == (0, "")
+    data = data_of(out.read_bytes())
+    assert ([each["source"] for each in data["sentences"]], data["model"]) == (["abc", "hg"] * 10, str(tiny_checkpoint))
+    assert "the first 20 of 22 lines" in messages
+    assert str(out) in messages
+    written = out.read_bytes()
+    assert nmt("attention", tiny_checkpoint, "--input", source, "--out", source)[0] == 2
+    assert nmt("attention", tmp_path, "--input", source, "--out", out)[0] == 1
+    assert out.read_bytes() == written
