@@ -290,12 +290,6 @@ def test_nan_probabilities_are_an_error(padded: Any) -> None:
         beam_search(broken, padded([[4]]), [5])
 
 
-def test_no_sentences_and_too_few_limits(toy: Callable[..., Any], padded: Any) -> None:
-    assert beam_search(toy(8, 0), torch.zeros((0, 3), dtype=torch.long), []) == []
-    with pytest.raises(ValueError, match="2 sentences, but 1 limits"):
-        beam_search(toy(8, 0), padded([[4], [5]]), [3])
-
-
 class Counting(Constraint):
     """Allows exactly `wanted` tokens, all even, and then EOS."""
 

@@ -252,8 +252,7 @@ def test_impossible_tokens_are_not_drawn_at_either_end_of_the_interval() -> None
         assert draw(scores, ends, sampling(**options)).tolist() == [1, 3]
 
 
-def test_no_sentences_and_nan(toy: Callable[..., Any], padded: Any) -> None:
-    assert sample(toy(8, 0), torch.zeros((0, 3), dtype=torch.long), [], SearchSettings(), sampling(), []) == []
+def test_nan_probabilities_are_an_error(toy: Callable[..., Any], padded: Any) -> None:
     broken = toy(8, 0)
     broken.output *= math.nan
     with pytest.raises(CheckpointError, match="not numbers"):
