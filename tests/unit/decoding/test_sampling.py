@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.constraints import NoRepeatedNgrams
-from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SamplingOptions, SearchSettings
 from nmt_cli.decoding.sampling import draw, drawn, sample, uniforms
 from nmt_cli.errors import CheckpointError
@@ -170,15 +168,6 @@ def test_seeds_lines_and_samples_have_numbers_of_their_own() -> None:
     assert tuple(uniforms(1, 1, 0, 9)[:5].flat) == drawn[0]
 
 
-def test_the_seed_changes_the_samples(toy: Callable[..., Any], padded: Any) -> None:
-    model, limits = toy(30, 1, 0.3), [8] * 5
-    one, again, two = (
-        sample(model, padded(SOURCES), limits, SearchSettings(), sampling(seed=seed), LINES) for seed in (None, 1, 2)
-    )
-    assert one == again
-    assert one != two
-
-
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 4), limit=st.integers(0, 8), alpha=st.sampled_from([0.0, 0.6]))
 def test_scores_are_those_of_the_model(
@@ -217,16 +206,6 @@ def test_a_sentence_leaves_the_batch_with_its_last_sample(toy: Callable[..., Any
     longest = [max(min(len(h.tokens) + 1, 10) for h in samples) for samples in found]
     expected = [5 * sum(length > step for length in longest) for step in range(1, max(longest))]
     assert model.rows_seen == [2, *expected]
-
-
-def test_constraints_and_ensembles(toy: Callable[..., Any], padded: Any) -> None:
-    model = Ensemble([toy(9, 1), toy(9, 2)])
-    nothing = torch.zeros((5, 0), dtype=torch.long)
-    search = SearchSettings(nbest=10)
-    results = sample(model, padded(SOURCES), [20] * 5, search, sampling(), LINES, NoRepeatedNgrams(1, nothing))
-    for h in (h for s in results for h in s):
-        assert len(set(h.tokens)) == len(h.tokens)
-    assert len({tuple(h.tokens) for h in results[0]}) > 3
 
 
 def test_a_sample_without_an_allowed_token_is_cut(padded: Any, toy: Callable[..., Any]) -> None:

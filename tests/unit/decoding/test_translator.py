@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import nmt_cli
 from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, request_of
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK
-from nmt_cli.layers.attention import FullAttentionConfig
-from nmt_cli.models.transformer import Transformer, TransformerConfig
 from nmt_cli.task import Task
 
 ALPHABET = "abcdefgh"
@@ -170,36 +170,23 @@ def test_no_output_repeats_an_ngram(translator: Translator) -> None:
     assert all(text.startswith("aa") and text.count("a") == 2 for text in forced)
 
 
-def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translator: Translator) -> None:
+def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model: Any = translator.engine.model  # type: ignore[attr-defined]
-    shapes = []
-
-    class Watching:
-        vocabulary_size = model.vocabulary_size
-
-        def start(self, source: Tensor) -> Any:
-            shapes.append(tuple(source.shape))
-            return model.start(source)
-
-        def step(self, tokens: Tensor, state: Any) -> Any:
-            return model.step(tokens, state)
-
+    shapes: list[Any] = []
+    start = model.start
+    monkeypatch.setattr(model, "start", lambda source: shapes.append(tuple(source.shape)) or start(source))
     lines = ["a" * (1 + i % 20) for i in range(200)] + ["b" * 90]
-    with_parts(translator, model=Watching()).translate(lines, batch_tokens=60)
+    translator.translate(lines, batch_tokens=60)
     assert sum(rows for rows, _ in shapes) == 201
     assert shapes[0] == (1, 91)
     assert all(rows * width <= 60 for rows, width in shapes[1:])
     padding = sum(rows * width for rows, width in shapes) - sum(len(line) + 1 for line in lines)
     assert padding < 100
-    shapes.clear()
-    with_parts(translator, model=Watching()).translate(["a"] * 300, batch_tokens=10**6)
-    assert [rows for rows, _ in shapes] == [32] * 9 + [300 - 9 * 32]
-    shapes.clear()
-    with_parts(translator, model=Watching()).translate(["a"] * 300, beam=1)
-    assert [rows for rows, _ in shapes] == [128, 128, 44]
-    for count, batches in ((15, [15]), (16, [8, 8]), (31, [16, 15]), (70, [32, 32, 6])):
+    for count, beam, batches in ((15, 4, [15]), (31, 4, [16, 15]), (70, 4, [32, 32, 6]), (300, 1, [128, 128, 44])):
         shapes.clear()
-        with_parts(translator, model=Watching()).translate(["a"] * count)
+        translator.translate(["a"] * count, beam=beam)
         assert [rows for rows, _ in shapes] == batches
 
 
@@ -224,22 +211,18 @@ def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) ->
         assert taken == (number // 7 + 1) * 7
 
 
-def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -> None:
+def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = translator.engine.model  # type: ignore[attr-defined]
-
-    class Small:
-        vocabulary_size = model.vocabulary_size
-
-        def start(self, source: Tensor) -> Any:
-            if len(source) > 3:
-                raise torch.OutOfMemoryError("too much")
-            return model.start(source)
-
-        def step(self, tokens: Tensor, state: Any) -> Any:
-            return model.step(tokens, state)
-
     lines = [ALPHABET[:n] for n in (1, 5, 3, 8, 2, 7, 4)]
-    assert with_parts(translator, model=Small()).translate(lines) == translator.translate(lines)
+    expected, start = translator.translate(lines), model.start
+
+    def small(source: Tensor) -> Any:
+        if len(source) > 3:
+            raise torch.OutOfMemoryError("too much")
+        return start(source)
+
+    monkeypatch.setattr(model, "start", small)
+    assert translator.translate(lines) == expected
 
 
 def test_constrained_needs_a_task_with_a_constraint(translator: Translator) -> None:
@@ -313,18 +296,8 @@ def ids(translation: Translation) -> tuple[tuple[int, ...], ...]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_outputs_do_not_depend_on_the_number_of_workers(dtype: str) -> None:
-    size = LetterTask.target_vocabulary_size
-    torch.manual_seed(1)
-    model = Transformer(
-        TransformerConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
-        attention=FullAttentionConfig(),
-        source_vocabulary_size=size,
-        target_vocabulary_size=size,
-        shared_vocabulary=True,
-    ).eval()
-    options = TranslateOptions(search=SearchOptions(nbest=4))
-    translator = Translator(OwnEngine(LetterTask(), model.decodable(dtype), torch.device("cpu")), options)
+def test_outputs_do_not_depend_on_the_number_of_workers(tiny_checkpoint: Path, dtype: str) -> None:
+    translator = nmt_cli.load(tiny_checkpoint, "cpu", dtype, nbest=4, max_length_offset=3)
     random = torch.Generator().manual_seed(1)
     lengths = torch.randint(0, 12, (70,), generator=random).tolist()
     lines = ["".join(ALPHABET[i] for i in torch.randint(0, 8, (n,), generator=random).tolist()) for n in lengths]
