@@ -40,14 +40,7 @@ class AttentionOptions:
 
 
 def attention(options: AttentionOptions) -> None:
-    """Translate the first lines of the input, and write the page.
-
-    Raises:
-        UsageError: the page is the input or in no directory, or the model has no attention weights.
-        DataError: the input cannot be read.
-        CheckpointError: as `load_translator`.
-        OSError: the page cannot be written.
-    """
+    """Translate the first lines of the input, and write the page."""
     from nmt_cli.attention_page.page import MAX_SENTENCES, html, sentences_of
     from nmt_cli.decoding.loading import load_translator
 

@@ -45,14 +45,7 @@ class ScoreTargetsOptions(FileOptions, CheckpointOptions):
 
 
 def score_targets(options: ScoreTargetsOptions) -> None:
-    """Score the lines of `options.target`.
-
-    Raises:
-        UsageError: flags that do not fit together; a file in place of a checkpoint.
-        DataError: a file cannot be read, or one of the two has more lines.
-        CheckpointError: as `load_translator`.
-        OSError: the output cannot be written.
-    """
+    """Score the lines of `options.target`."""
     from nmt_cli import registry
     from nmt_cli.decoding.loading import load_translator
     from nmt_cli.training.validation import perplexity

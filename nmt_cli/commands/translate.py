@@ -25,18 +25,8 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.decoding.translator import Translator
 
 
-_BEGINNING = "the beginning of the output"  # the relation of a line of --prefix to its line of the input
-
-
 def translate(options: TranslateCommandOptions) -> None:
-    """Translate the input, or each line that is typed.
-
-    Raises:
-        UsageError: flags that do not fit together; a file in place of a checkpoint.
-        DataError: the input cannot be read.
-        CheckpointError: as `load_translator`.
-        OSError: the output cannot be written.
-    """
+    """Translate the input, or each line that is typed."""
     check(options)
     note = (lambda message: None) if options.quiet else say
 
@@ -48,7 +38,7 @@ def translate(options: TranslateCommandOptions) -> None:
 
         converse(load())
         return
-    check_line_counts(options.input, options.prefix, _BEGINNING)  # before the work
+    check_line_counts(options.input, options.prefix)  # before the work
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
         warn = stack.enter_context(warnings_by_kind(options.quiet))
@@ -62,7 +52,7 @@ def translate(options: TranslateCommandOptions) -> None:
         windows: Iterator[tuple[list[str], list[str] | None]] = (
             zip(read_windows(source, ahead, warn, part=part), itertools.repeat(None), strict=False)
             if prefixes is None
-            else parallel_windows(source, prefixes, ahead, warn, part, _BEGINNING, strict=True)
+            else parallel_windows(source, prefixes, ahead, warn, part, strict=True)
         )
         for line in _translate_windows(translator, source, windows, write, options, part, warn):
             note(line)

@@ -35,13 +35,13 @@ def part_of(path: Path, shard: str) -> range:
     return range(1 + lines * (number - 1) // count, 1 + lines * number // count)
 
 
-def check_line_counts(source: Path | None, other: Path | None, relation: str = "the translation") -> None:
+def check_line_counts(source: Path | None, other: Path | None) -> None:
     """Raise DataError if these are two files with different numbers of lines; pipes are compared as they are read."""
     if source is None or other is None or not (source.is_file() and other.is_file()):
         return
     counts = count_lines(source), count_lines(other)
     if counts[0] != counts[1]:
-        raise not_parallel(str(source), counts[0], str(other), counts[1], relation)
+        raise not_parallel(str(source), counts[0], str(other), counts[1])
 
 
 def parallel_windows(
@@ -50,7 +50,6 @@ def parallel_windows(
     lines: int,
     warn: Callable[[str], None],
     part: range = ALL_LINES,
-    relation: str = "the translation",
     strict: bool = False,
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as strictly as `strict` says.
@@ -65,11 +64,11 @@ def parallel_windows(
         matching = list(itertools.islice(others, len(window)))
         if len(matching) < len(window):
             longer = count + len(window) + sum(map(len, windows))
-            raise not_parallel(source.name, longer, other.name, count + len(matching), relation)
+            raise not_parallel(source.name, longer, other.name, count + len(matching))
         yield window, matching
         count += len(window)
     if rest := sum(1 for _ in others):
-        raise not_parallel(source.name, count, other.name, count + rest, relation)
+        raise not_parallel(source.name, count, other.name, count + rest)
 
 
 @dataclass

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -104,7 +103,6 @@ def _joined(line: str, sentences: Sequence[str], translations: Sequence[Translat
         score=sum(output.score for output in outputs),
         tokens=[*tokens, *last.tokens],
         token_scores=[score for output in outputs for score in output.token_scores],
-        repairs=sum((Counter(output.repairs) for output in outputs), Counter[str]()),
         ids=[*ids, *last.ids],
     )
     return dataclasses.replace(

@@ -99,7 +99,7 @@ def test_different_numbers_of_lines(
     for name, lines, count in (("source", SOURCE, source), ("target", TARGET, target)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[:count]))
     name = "standard input" if piped else str(options.input)
-    message = f"{name} has {source} lines but {options.target} has {target}; line n of one file must be the"
+    message = f"{name} has {source} lines but {options.target} has {target}; line n of one file must"
     if not piped:
         (tmp_path / "out").write_text("precious")
         with pytest.raises(DataError, match=re.escape(message)):

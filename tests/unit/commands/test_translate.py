@@ -216,7 +216,7 @@ def test_a_prefix_file_of_another_length_is_an_error(
     settings: TranslateCommandOptions, tmp_path: Path, count: int
 ) -> None:
     (tmp_path / "prefixes").write_text("a\n" * count)
-    with pytest.raises(DataError, match=rf"in has 3 lines but .*prefixes has {count}; .*beginning"):
+    with pytest.raises(DataError, match=rf"in has 3 lines but .*prefixes has {count}; line n"):
         run(replace(settings, prefix=tmp_path / "prefixes"), b"abc\nde\nf\n")
 
 

@@ -47,7 +47,7 @@ class Stub(Translator):
     def translated(self, line: str) -> Translation:
         tokens = line.strip().upper().split()
         scores = [-float(len(token)) for token in tokens] + [-0.5] * (0 < len(tokens) <= 3)
-        output = Output(" ".join(tokens), sum(scores) / 2, tokens, scores, {"cut": 1}, list(range(4, 4 + len(tokens))))
+        output = Output(" ".join(tokens), sum(scores) / 2, tokens, scores, ids=list(range(4, 4 + len(tokens))))
         return Translation(line, [output], len(tokens), len(tokens) > 3)
 
 
@@ -98,12 +98,7 @@ def test_the_outputs_of_the_sentences_are_joined(stub: Stub) -> None:
     assert output.token_scores == [-3.0, -4.0, -0.5, -5.0, -5.0, -0.5]
     assert output.ids == [4, 5, EOS, 4, 5]
     assert output.score == pytest.approx(sum(output.token_scores) / 2)
-    assert (one.source, one.source_length, one.truncated, output.repairs) == (
-        "One two. Three four.",
-        4,
-        False,
-        {"cut": 2},
-    )
+    assert (one.source, one.source_length, one.truncated) == ("One two. Three four.", 4, False)
 
 
 def test_a_sentence_that_was_cut_has_no_end(stub: Stub) -> None:
