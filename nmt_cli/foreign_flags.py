@@ -85,7 +85,7 @@ _TABLES = {
         "--top-k": "sampling-topk random-sampling-topk",
         "--top-p": "sampling-topp random-sampling-topp",
         "--temperature": "random-sampling-temp softmax-temperature",
-        "`nmt attention CHECKPOINT --out PAGE.html`": "attention print-alignment report-align return-attention",
+        "`nmt attention`": "attention print-alignment report-align return-attention",
         "--replace-unknown, and --dictionary FILE for a dictionary": "replace-unk phrase-table",
         "--prefix FILE": "prefix-size tgt-prefix tgt-file-prefix target-prefix",
         "--min-length": "min-len",

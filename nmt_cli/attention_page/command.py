@@ -59,4 +59,11 @@ def attention(options: AttentionOptions) -> None:
     say(f"attention of {counted(len(sentences), 'sentence')}: {options.out}; open it in a browser")
 
 
-command = Command(AttentionOptions, attention, examples=["nmt attention run/averaged --input few.en --out page.html"])
+command = Command(
+    AttentionOptions,
+    attention,
+    examples=[
+        "nmt attention run/averaged --input few.en --out page.html",
+        "nmt attention run --beam 1 --out page.html < few.en",
+    ],
+)
