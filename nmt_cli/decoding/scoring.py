@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
@@ -76,16 +75,13 @@ def token_log_probabilities(
         return f"out of memory on {lengths}: use a smaller max_source_length"
 
     results: list[list[float]] = [[] for _ in targets]
-    for bucket in reversed(length_buckets(_lengths(sources), _lengths(targets), batch_tokens)):  # the longest first
+    S, T = (np.array([len(ids) + 1 for ids in side], dtype=np.int64) for side in (sources, targets))
+    for bucket in reversed(length_buckets(S, T, batch_tokens)):  # the longest first
         positions = bucket.tolist()
         for i, scores in zip(positions, in_halves(scores_of, positions, too_large), strict=True):
             results[i] = scores
         advance(positions)
     return results
-
-
-def _lengths(side: Sequence[Ids]) -> NDArray[np.int64]:
-    return np.array([len(ids) + 1 for ids in side], dtype=np.int64)
 
 
 def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
