@@ -49,7 +49,7 @@ def test_the_output_is_that_of_nmt(
     assert their_summary.split(" in ")[0] == our_summary.split(" in ")[0]
 
 
-@pytest.mark.parametrize("flags", [["--format", "json"], ["--nbest", "2"], ["--scores"]], ids=" ".join)
+@pytest.mark.parametrize("flags", [["--format", "json"], ["--nbest", "2"], ["--format", "tsv"]], ids=" ".join)
 def test_where_scores_are_shown_they_are_those_of_the_model(
     nmt: Run, tiny_export: Path, source: Path, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
