@@ -155,7 +155,8 @@ class Translator:
         advance([request.line for request in requests if not request.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
         batches = list(self._batches([request for request in requests if request.ids]))
-        for batch, outputs in self._searched(batches, workers):
+        several = workers if len(batches) > 1 else None
+        for batch, outputs in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
             for request, found in zip(batch, outputs, strict=True):
                 results[request.number - first] = Translation(request.line, found, len(request.ids), request.truncated)
             advance([request.line for request in batch])
@@ -246,15 +247,6 @@ class Translator:
             batch.append(request)
         if batch:
             yield batch
-
-    def _searched(
-        self, batches: Sequence[list[Request]], workers: Workers | None
-    ) -> Iterator[tuple[list[Request], list[list[Output]]]]:
-        """Yield each batch and the outputs of its lines."""
-        if workers is None or len(batches) == 1:
-            yield from self.outputs(batches)
-        else:
-            yield from workers.map(_outputs_of_worker, batches)
 
     def outputs(self, batches: Sequence[list[Request]]) -> Iterator[tuple[list[Request], list[list[Output]]]]:
         """Translate batches; yield each with the outputs of its lines."""
