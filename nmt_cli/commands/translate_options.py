@@ -90,7 +90,7 @@ class FileOptions:
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None,
-        "Write this file, when it is complete, instead of standard output. It is compressed if it ends in .gz, .xz or .bz2.",
+        "Write this file when it is complete, and not standard output. Endings .gz, .xz and .bz2 mean compression.",
         names=("--output", "-o"),
     )
     quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
