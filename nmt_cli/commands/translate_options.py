@@ -90,7 +90,8 @@ class FileOptions:
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None,
-        "Write this file when it is complete, and not standard output. Endings .gz, .xz and .bz2 mean compression.",
+        "Write this file instead of standard output, compressed if it ends in .gz, .xz or .bz2. It appears when it is "
+        "complete.",
         names=("--output", "-o"),
     )
     quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
