@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import torch
 
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.options import TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
@@ -32,27 +33,7 @@ def load(
     dtype: str = "auto",
     dictionary: str | os.PathLike[str] | None = None,
     engine: str = "nmt",
-    *,
-    beam: int | None = None,
-    alpha: float | None = None,
-    nbest: int | None = None,
-    min_length: int | None = None,
-    unknown: bool | None = None,
-    sample: bool | None = None,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = None,
-    batch_tokens: int | None = None,
-    read_ahead: int | None = None,
-    max_source_length: int | None = None,
-    max_length_offset: int | None = None,
-    max_length: int | None = None,
-    no_repeat_ngram: int | None = None,
-    replace_unknown: bool | None = None,
-    constrained: bool | None = None,
-    split_sentences: bool | None = None,
-    sentence_language: str | None = None,
+    **options: Unpack[TranslateKeywords],
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
 
@@ -63,14 +44,14 @@ def load(
         dtype: of the matrix products: auto (float32), float32, bfloat16 or int8.
         dictionary: a file of translations of source words, for `replace_unknown`.
         engine: the program that searches: nmt, or one that is installed beside it.
-        beam, ...: the options of `Translator.translate` where a call does not give them.
+        options: of `Translator.translate`, where a call does not give them.
 
     Raises:
-        UsageError: a device or engine is unknown, an option is out of range, or the engine lacks something.
+        UsageError: a device or engine is unknown, an option is unknown or out of range, or the engine lacks something.
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
         DataError: the dictionary cannot be read.
     """
-    options = TranslateOptions().replaced(locals())
+    chosen = TranslateOptions().replaced(options)
     try:
         paths = list(map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints))
         words = None if dictionary is None else Path(dictionary)
@@ -78,7 +59,7 @@ def load(
         raise UsageError(f"load takes paths of checkpoints and of a dictionary: {error}") from error
     try:
         return load_translator(
-            paths, options, device=str(device), dtype=str(dtype), dictionary=words, engine=str(engine)
+            paths, chosen, device=str(device), dtype=str(dtype), dictionary=words, engine=str(engine)
         )
     except OSError as error:
         raise CheckpointError(f"{error.filename}: {error.strerror}") from error

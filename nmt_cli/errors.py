@@ -77,6 +77,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def check_iterable(value: object, expected: str) -> None:
+    """Raise UsageError unless `value` is an iterable of strings; a string alone would be read letter by letter."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UsageError(f"expected {expected}, not {type(value).__name__}: {value!r:.60}")
+
+
 def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
     """Return up to three of the known names: those like `name`, and those that have all its words."""
     names = sorted(known)

@@ -45,8 +45,10 @@ _TABLES = {
     },
     "translate": {
         "--beam": "beam-size num-beams b",
+        "--beam 1": "greedy",
         "--alpha": "lenpen length-penalty length-penalty-alpha",
         "--nbest": "n-best nbest-size",
+        "`nmt attention`": "attention print-alignment report-align",
         "CHECKPOINT, without a flag": "path model models m",
         "--input": "src source-file",
         "--output": "out output-file results-path",

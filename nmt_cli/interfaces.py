@@ -150,7 +150,7 @@ class HasParts(Protocol):
 
 @runtime_checkable
 class ShowsAttention(Protocol):
-    """Optional for a model: its attention weights, which `nmt translate --attention` shows."""
+    """Optional for a model: its attention weights, which `nmt attention` shows."""
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
         """Return the weights for one sentence, in evaluation mode: `source` is [1, S], `target_in` [1, T].

@@ -47,7 +47,7 @@ for dropout in $dropouts; do
     point="$out/sweep/dropout-$dropout-scale-$scale"
     "$recipes/train.sh" "$out/data" --out "$point/run" "${train[@]}" --max-steps "$sweep_steps" --keep-last 1 \
       --dropout "$dropout" --attention-dropout "$dropout" --learning-rate-scale "$scale"
-    parse "$point/run" dev "$point/dev" --greedy
+    parse "$point/run" dev "$point/dev" --beam 1
   done
 done
 read -ra chosen <<<"$(cd "$out" && script parsing_table.py flags)"

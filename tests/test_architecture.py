@@ -26,7 +26,7 @@ LEVELS = {match[1]: int(match[2]) for match in re.finditer(r"^  (\w+)(?:\.py|/) 
 LEVELS["__main__"] = 8
 """The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
 
-ANNEXES = ("parsing", "table2", "positions", "marian", "ctranslate2", "export", "serving")
+ANNEXES = ("parsing", "table2", "positions", "marian", "ctranslate2", "export", "serving", "attention_page")
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 
 STRANGERS = ("models", "criteria", "optim", "tasks")
@@ -127,7 +127,7 @@ def test_help_needs_no_torch() -> None:
     lines = ["from nmt_cli.cli import main"]
     for arguments in (
         ["--help"],
-        *([name, "--help"] for name in ("translate", "score-targets", "score", "prepare", "serve")),
+        *([name, "--help"] for name in ("translate", "score-targets", "score", "prepare", "serve", "attention")),
     ):
         lines += ["try:", f"    main({arguments})", "except SystemExit as end:", "    assert not end.code"]
     assert "torch" not in loaded("\n".join(lines))

@@ -28,7 +28,11 @@ def converse(translator: Translator) -> None:
     console.print(f"[dim]Type a line; Ctrl-D ends. {how}.[/dim]")
     try:
         for number in itertools.count(1):
-            line = _ask(console)
+            try:
+                line = input("> ")
+            except UnicodeDecodeError:
+                console.print("[red]That line was not UTF-8; set the terminal to UTF-8.[/red]")
+                continue
             if line.strip():
                 start = time.perf_counter()
                 (translation,) = translator.translate_window([line], first=number)
@@ -37,15 +41,6 @@ def converse(translator: Translator) -> None:
         return
     finally:
         console.print()
-
-
-def _ask(console: Console) -> str:
-    """Return the next line, whatever bytes it has."""
-    try:
-        return input("> ").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    except UnicodeDecodeError:
-        console.print("[red]That line was not UTF-8; set the terminal to UTF-8.[/red]")
-        return ""
 
 
 def _show(console: Console, task: Task, translation: Translation, seconds: float) -> None:

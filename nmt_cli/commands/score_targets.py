@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt_cli.commands.translate_formats import column
-from nmt_cli.commands.translate_options import CheckpointOptions, FileOptions, check_checkpoints, check_files
-from nmt_cli.commands.translate_streams import check_line_counts, parallel_windows, progress
+from nmt_cli.commands.translate_options import CheckpointOptions, FileOptions, check_checkpoints, check_output
+from nmt_cli.commands.translate_streams import Totals, check_line_counts, parallel_windows, progress
 from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import counted
@@ -47,28 +45,21 @@ class ScoreTargetsOptions(FileOptions, CheckpointOptions):
 
 
 def score_targets(options: ScoreTargetsOptions) -> None:
-    """Score the lines of `options.target`.
-
-    Raises:
-        UsageError: flags that do not fit together; a file in place of a checkpoint.
-        DataError: a file cannot be read, or one of the two has more lines.
-        CheckpointError: as `load_translator`.
-        OSError: the output cannot be written.
-    """
+    """Score the lines of `options.target`."""
     from nmt_cli import registry
     from nmt_cli.decoding.loading import load_translator
+    from nmt_cli.training.validation import perplexity
 
     registry.discover(options.imports)
     check_checkpoints(options)
-    inputs = {"the input itself": options.input or sys.stdin.fileno(), "the file of --target": options.target}
-    check_files({"--output": options.output or sys.stdout.fileno()}, inputs)
+    check_output(options.output, options.input, options.target)
     check_line_counts(options.input, options.target)
     limits = TranslateOptions(
         batch_tokens=options.batch_tokens,
         read_ahead=options.read_ahead,
         max_source_length=options.max_source_length,
     )
-    totals = _Totals()
+    totals, log_probability = Totals(), 0.0
     with ExitStack() as stack:
         warn = stack.enter_context(warnings_by_kind(options.quiet))
         source = stack.enter_context(open_input(options.input))
@@ -84,45 +75,19 @@ def score_targets(options: ScoreTargetsOptions) -> None:
             totals.seconds += time.perf_counter() - start
             write("".join(format_score(score, options.token_scores) for score in scores).encode())
             for number, score in enumerate(scores, first):
-                totals.add(score)
+                totals.lines += 1
+                totals.tokens += len(score.token_scores)
+                log_probability += score.score
                 for cut, name in ((score.source_truncated, source.name), (score.target_truncated, target.name)):
                     if cut:
                         warn(
                             f"{name}:{number}: only the first {options.max_source_length} tokens of the line are "
                             "scored (--max-source-length)"
                         )
-    for line in totals.summary():
-        note(line)
-
-
-@dataclass
-class _Totals:
-    """Figures of the summary; the time excludes waiting for input."""
-
-    lines: int = 0
-    tokens: int = 0
-    log_probability: float = 0.0
-    seconds: float = 0.0
-
-    def add(self, score: TargetScore) -> None:
-        self.lines += 1
-        self.tokens += len(score.token_scores)
-        self.log_probability += score.score
-
-    def summary(self) -> Iterator[str]:
-        """Yield the lines to show at the end."""
-        from nmt_cli.training.validation import perplexity
-
-        seconds = max(self.seconds, 1e-6)
-        yield (
-            f"scored {counted(self.lines, 'line')} in {self.seconds:.1f} s: "
-            f"{self.lines / seconds:,.1f} lines/s, {self.tokens / seconds:,.0f} target tokens/s"
-        )
-        if self.tokens:
-            yield (
-                f"perplexity {perplexity(-self.log_probability / self.tokens):,.4f} on "
-                f"{counted(self.tokens, 'target token')}, ends of sentences included"
-            )
+    note(totals.summary("scored"))
+    if totals.tokens:
+        tokens = counted(totals.tokens, "target token")
+        note(f"perplexity {perplexity(-log_probability / totals.tokens):,.4f} on {tokens}, ends of sentences included")
 
 
 def format_score(score: TargetScore, token_scores: bool) -> str:

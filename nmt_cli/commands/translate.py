@@ -2,150 +2,104 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from nmt_cli.commands.translate_formats import format_named
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check
-from nmt_cli.commands.translate_streams import check_line_counts, parallel_windows, part_of, progress
+from nmt_cli.commands.translate_streams import Totals, check_line_counts, parallel_windows, part_of, progress
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.text import ALL_LINES, read_windows
 from nmt_cli.flags import Command
 from nmt_cli.streams import say, warnings_by_kind
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
-    from nmt_cli.data.parallel import Workers
-    from nmt_cli.decoding.attention_page import AttentionPage
     from nmt_cli.decoding.translator import Translator
 
 
-_BEGINNING = "the beginning of the output"  # the relation of a line of --prefix to its line of the input
-
-
 def translate(options: TranslateCommandOptions) -> None:
-    """Translate the input, or each line that is typed.
-
-    Raises:
-        UsageError: flags that do not fit together; a file in place of a checkpoint.
-        DataError: the input cannot be read.
-        CheckpointError: as `load_translator`.
-        OSError: the output cannot be written.
-    """
-    from nmt_cli.decoding.workers import translation_workers
-
+    """Translate the input, or each line that is typed."""
     check(options)
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        chosen = options.translation
-        if options.greedy:
-            chosen = dataclasses.replace(chosen, search=dataclasses.replace(chosen.search, beam=1))
-        return options.translator(chosen, scores=not _plain(options), say=note)
+        return options.translator(options.translation, scores=not _plain(options), say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse
 
         converse(load())
         return
-    check_line_counts(options.input, options.prefix, _BEGINNING)  # before the work
+    check_line_counts(options.input, options.prefix)  # before the work
     part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
         warn = stack.enter_context(warnings_by_kind(options.quiet))
         source = stack.enter_context(open_input(options.input))
         prefixes = stack.enter_context(open_input(options.prefix)) if options.prefix else None
         translator = load()
-        page = stack.enter_context(_attention_page(translator, options, warn))
         write = stack.enter_context(open_output(options.output))
         if options.input is None and sys.stdin.isatty():
             note("Type lines; Ctrl-D ends.")
-        workers = stack.enter_context(translation_workers(translator, options.workers))
-        for line in _translate_stream(translator, workers, source, prefixes, write, page, options, part, warn):
+        ahead = translator.options.read_ahead
+        windows: Iterator[tuple[list[str], list[str] | None]] = (
+            zip(read_windows(source, ahead, warn, part=part), itertools.repeat(None), strict=False)
+            if prefixes is None
+            else parallel_windows(source, prefixes, ahead, warn, part, strict=True)
+        )
+        for line in _translate_windows(translator, source, windows, write, options, part, warn):
             note(line)
 
 
-@dataclass
-class _Counts:
-    """Figures of the summary; the time excludes waiting for input."""
-
-    lines: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    outputs: int = 0
-    repaired: int = 0  # outputs
-    repairs: Counter[str] = field(default_factory=Counter)  # by kind
-
-    def add(self, translation: Translation) -> None:
-        self.lines += 1
-        best = translation.outputs[0]
-        self.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)  # an engine may leave out the scores
-        for output in translation.outputs:
-            self.outputs += 1
-            self.repaired += bool(output.repairs)
-            self.repairs.update(output.repairs)
-
-    def summary(self) -> Iterator[str]:
-        seconds = max(self.seconds, 1e-6)
-        yield (
-            f"translated {counted(self.lines, 'line')} in {self.seconds:.1f} s: "
-            f"{self.lines / seconds:,.1f} sentences/s, {self.tokens / seconds:,.0f} target tokens/s"
-        )
-        if self.repaired:
-            kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.repairs.most_common())
-            yield f"repaired {self.repaired:,} of {self.outputs:,} outputs: {kinds}"
-
-
-def _translate_stream(
+def _translate_windows(
     translator: Translator,
-    workers: Workers | None,
     source: Input,
-    prefixes: Input | None,
+    windows: Iterator[tuple[list[str], list[str] | None]],
     write: Callable[[bytes], None],
-    page: AttentionPage | None,
     options: TranslateCommandOptions,
     part: range,
     warn: Callable[[str], None],
 ) -> Iterator[str]:
-    """Translate the lines in `part`; return the lines of the summary."""
-    counts = _Counts()
+    """Translate lines with their prefixes; then yield the lines of the summary."""
+    from nmt_cli.decoding.workers import translation_workers
+
+    totals, outputs, repairs = Totals(), Counter[bool](), Counter[str]()
     what = "a sentence is" if options.translation.split_sentences else "the line is"
-    ahead = translator.options.read_ahead
-    windows: Iterator[tuple[list[str], list[str] | None]] = (
-        zip(read_windows(source, ahead, warn, part=part), itertools.repeat(None), strict=False)
-        if prefixes is None
-        else parallel_windows(source, prefixes, ahead, warn, part, _BEGINNING, strict=True)
-    )
-    with progress(source, "translated", options.shows_progress, part) as advance:
-        for window, beginnings in windows:
-            first = part.start + counts.lines
+    with (
+        translation_workers(translator, options.workers) as workers,
+        progress(source, "translated", options.shows_progress, part) as advance,
+    ):
+        for window, prefixes in windows:
+            first = part.start + totals.lines
             start = time.perf_counter()
-            translations = translator.translate_window(
-                window, advance, first=first, prefixes=beginnings, workers=workers
-            )
-            counts.seconds += time.perf_counter() - start
+            translations = translator.translate_window(window, advance, first=first, prefixes=prefixes, workers=workers)
+            totals.seconds += time.perf_counter() - start
             rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
             write("".join(rows).encode())
+            totals.lines += len(translations)
             for number, translation in enumerate(translations, first):
-                counts.add(translation)
+                best = translation.outputs[0]
+                # An engine may leave out the scores.
+                totals.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)
+                for output in translation.outputs:
+                    outputs[bool(output.repairs)] += 1
+                    repairs.update(output.repairs)
                 if translation.truncated:
                     warn(
                         f"{source.name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
                         "the rest of it is not translated (--max-source-length)"
                     )
-                if page is not None:
-                    page.add(translation, f"{source.name}:{number}")
-    return counts.summary()
+    yield totals.summary("translated")
+    if repairs:
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in repairs.most_common())
+        yield f"repaired {outputs[True]:,} of {outputs.total():,} outputs: {kinds}"
 
 
 def _format(translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions) -> str:
@@ -154,37 +108,16 @@ def _format(translator: Translator, translation: Translation, number: int, optio
     draws = nbest == 1 and options.format is None and translation.text and options.to_terminal
     drawing = translator.task.drawing(translation.text) if draws else None
     if drawing is None:
-        return format_named(options.format, nbest)(translation, number, options.scores)
+        return format_named(options.format, nbest)(translation, number)
     console = Console(highlight=False)
     with console.capture() as captured:
-        if options.scores:
-            console.print(f"{translation.outputs[0].score:.4f}")
         console.print(drawing, soft_wrap=True)
     return captured.get()
 
 
 def _plain(options: TranslateCommandOptions) -> bool:
     """Whether the output is the best text of each line alone, without scores."""
-    nbest = options.translation.search.nbest
-    return options.format in (None, "text") and nbest == 1 and not options.scores and not options.interactive
-
-
-@contextmanager
-def _attention_page(
-    translator: Translator, options: TranslateCommandOptions, warn: Callable[[str], None]
-) -> Iterator[AttentionPage | None]:
-    """Yield the page that collects translations, and write it at the end."""
-    if options.attention is None:
-        yield None
-        return
-    from nmt_cli.decoding.attention_page import AttentionPage
-
-    page = AttentionPage(translator, os.fspath(options.checkpoints[0]), warn)
-    with open_output(options.attention) as write:
-        yield page
-        write(page.html())
-    if not options.quiet:
-        say(f"attention of {counted(len(page), 'sentence')}: {options.attention}; open it in a browser")
+    return options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
 
 
 command = Command(
@@ -200,7 +133,6 @@ command = Command(
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
         "nmt translate run --dtype int8 < test.en",
-        "nmt translate run --attention attention.html < few-sentences.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
         "nmt translate run --input big.en.gz --shard 1/4 --output part-1",
     ],

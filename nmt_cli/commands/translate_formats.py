@@ -8,26 +8,24 @@ from collections.abc import Callable
 
 from nmt_cli.decoding.outputs import Translation
 
-Format = Callable[[Translation, int, bool], str]
-"""From a translation, the number of its line in the input (from 1), and whether scores were asked for: the text."""
+Format = Callable[[Translation, int], str]
+"""From a translation and the number of its line in the input (from 1) to the text."""
 
 _MOSES_BAR = "&#124;"
 """A vertical bar, as Moses escapes it."""
 
 
-def text(translation: Translation, number: int, scores: bool) -> str:
-    """A line an output: the text, after its score and a tab if `scores`."""
-    if scores:
-        return "".join(f"{output.score:.4f}\t{column(output.text)}\n" for output in translation.outputs)
+def text(translation: Translation, number: int) -> str:
+    """A line an output: the text."""
     return "".join(f"{one_line(output.text)}\n" for output in translation.outputs)
 
 
-def tsv(translation: Translation, number: int, scores: bool) -> str:
+def tsv(translation: Translation, number: int) -> str:
     """A line an output: line number (from 1), score and text, separated by tabs."""
     return "".join(f"{number}\t{output.score:.4f}\t{column(output.text)}\n" for output in translation.outputs)
 
 
-def moses(translation: Translation, number: int, scores: bool) -> str:
+def moses(translation: Translation, number: int) -> str:
     """A line an output, as in Moses' n-best lists: line number (from 0), text, features and score, between ` ||| `.
 
     The features are the sum of the log-probabilities and the number of tokens of which they are.
@@ -40,7 +38,7 @@ def moses(translation: Translation, number: int, scores: bool) -> str:
     return "".join(rows)
 
 
-def as_json(translation: Translation, number: int, scores: bool) -> str:
+def as_json(translation: Translation, number: int) -> str:
     """A JSON object for each line of input, on one line."""
     outputs = [
         {

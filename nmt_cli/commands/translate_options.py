@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmt_cli.commands.translate_formats import FORMATS
-from nmt_cli.commands.translate_streams import shard_numbers
 from nmt_cli.data import parallel
 from nmt_cli.decoding import engine as engines
 from nmt_cli.decoding.options import DTYPES, TranslateOptions
@@ -91,7 +91,8 @@ class FileOptions:
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None,
-        "Write this file instead of standard output, compressed if it ends in .gz, .xz or .bz2.",
+        "Write this file instead of standard output, compressed if it ends in .gz, .xz or .bz2. It appears when it is "
+        "complete.",
         names=("--output", "-o"),
     )
     quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
@@ -124,50 +125,25 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
     )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
-    greedy: bool = option(False, "Same as --beam 1.")
-    scores: bool = option(False, "In --format text, write the score and a tab before each output.")
-    attention: Path | None = option(None, "Also write a page that shows every head's attention.", metavar="FILE.html")
     translation: TranslateOptions = group("batches and limits", TranslateOptions)
 
 
 def check(options: TranslateCommandOptions) -> None:
     """Raise UsageError for flags and files that do not fit together."""
     check_checkpoints(options)
-    search, sampling = options.translation.search, options.translation.sampling
-    if options.greedy and (search.beam not in (None, 1) or sampling.sample):
-        raise UsageError(f"--greedy cannot be used with {'--sample' if sampling.sample else '--beam'}")
-    if options.translation.split_sentences and (options.prefix or options.attention):
-        which = "--prefix" if options.prefix else "--attention"
-        raise UsageError(f"--split-sentences cannot be used with {which}: it joins the outputs of sentences")
+    if options.translation.split_sentences and options.prefix:
+        raise UsageError("--split-sentences cannot be used with --prefix: it joins the outputs of sentences")
     if options.prefix and options.engine != engines.OWN:
         raise UsageError(f"--prefix cannot be used with --engine {options.engine}")
-    if options.shard is not None:
-        shard_numbers(options.shard)
-        if options.input is None:
-            raise UsageError("--shard needs --input FILE: its lines are counted before they are translated")
+    if options.shard is not None and options.input is None:
+        raise UsageError("--shard needs --input FILE: its lines are counted before they are translated")
     if options.interactive:
-        _check_interactive(options)
-        return
-    if options.attention and len(options.checkpoints) > 1:
-        raise UsageError("--attention shows one model, not an ensemble: give one checkpoint")
-    if options.attention and options.output and options.attention.resolve() == options.output.resolve():
-        raise UsageError(f"--attention and --output are the same file: {options.output}")
-    outputs = {"--output": options.output or sys.stdout.fileno(), "--attention": options.attention}
-    check_files(
-        outputs, {"the input itself": options.input or sys.stdin.fileno(), "the file of --prefix": options.prefix}
-    )
-
-
-def _check_interactive(options: TranslateCommandOptions) -> None:
-    """Raise UsageError for a flag that does not fit --interactive, and if there is no terminal."""
-    if options.input or options.output or options.attention or options.prefix:
-        raise UsageError("--interactive cannot be used with --input, --output, --prefix or --attention")
-    if options.workers:
-        raise UsageError("--interactive cannot be used with --workers: it translates a line at a time")
-    if options.format:
-        raise UsageError("--interactive cannot be used with --format: it has its own form of output")
-    if not sys.stdin.isatty():
-        raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
+        if options.input or options.output or options.prefix or options.workers or options.format:
+            raise UsageError("--interactive cannot be used with --input, --output, --prefix, --workers or --format")
+        if not sys.stdin.isatty():
+            raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
+    else:
+        check_output(options.output, options.input, options.prefix)
 
 
 def check_checkpoints(options: CheckpointOptions) -> None:
@@ -177,43 +153,24 @@ def check_checkpoints(options: CheckpointOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
 
 
-def check_files(outputs: Mapping[str, Path | int | None], inputs: Mapping[str, Path | int | None]) -> None:
-    """Raise UsageError for an output file that is an input, is a file of nmt's own, or is in no directory.
-
-    Args:
-        outputs: by flag, paths or file descriptors.
-        inputs: by name for messages.
-    """
-    for name, place in outputs.items():
-        shown = f"{name} {place}" if isinstance(place, Path) else "standard output"
-        for which, read in inputs.items():
-            if place is not None and read is not None and identity(place) == identity(read) is not None:
-                raise UsageError(f"{shown} is {which}: choose another name")
-        if isinstance(place, Path) and not place.parent.is_dir():
-            raise UsageError(f"{name} {place}: there is no directory {place.parent}")
-        if isinstance(place, Path) and identity(place) and (owner := _owner_of(place)):
-            raise UsageError(f"{name} {place}: this is a file of {owner}; choose another name")
+OWN_FILES = re.compile(r"(config|manifest|summary)\.json|metrics\.jsonl|(train|valid|test)\.(source|target)\..*")
+"""Files of runs and of prepared data."""
 
 
-def _owner_of(path: Path) -> str | None:
-    """Return whose file this is: a checkpoint's, a run's or that of prepared data; None if it is none of these."""
-    from nmt_cli.checkpoint import CHECKSUMS
-    from nmt_cli.data.corpus import MANIFEST, SPLITS
-    from nmt_cli.training.run_directory import CONFIG, METRICS, SUMMARY
-
-    path = path.resolve()
-    folder = path.parent
-    if any((each / CHECKSUMS).exists() for each in path.parents[:2]):
-        return "a checkpoint"
-    if path.name in (CONFIG, METRICS, SUMMARY) and (folder / CONFIG).exists() and (folder / METRICS).exists():
-        return "a run"
-    if path.name.partition(".")[0] in (Path(MANIFEST).stem, *SPLITS) and (folder / MANIFEST).exists():
-        return "prepared data"
-    return None
+def check_output(output: Path | None, source: Path | None, other: Path | None = None) -> None:
+    """Raise UsageError for an output that is an input or a file of nmt, or in no directory. None: a standard stream."""
+    written = _identity(output or sys.stdout.fileno())
+    if written and written in (_identity(source or sys.stdin.fileno()), other and _identity(other)):
+        raise UsageError(f"{output or 'standard output'} is also an input: choose another name")
+    if output and not output.parent.is_dir():
+        raise UsageError(f"{output}: there is no directory {output.parent}")
+    of_checkpoint = output and any((folder / "checksums.json").exists() for folder in output.resolve().parents[:2])
+    if output and output.is_file() and (of_checkpoint or OWN_FILES.fullmatch(output.name)):
+        raise UsageError(f"{output} is a file of a checkpoint, a run or prepared data: choose another name")
 
 
-def identity(place: Path | int) -> tuple[int, int] | None:
-    """Return what identifies a regular file under any name; None if it is something else, or missing."""
+def _identity(place: Path | int) -> tuple[int, int] | None:
+    """What identifies a regular file under any name; None if it is something else, or missing."""
     try:
         found = os.stat(place)
     except OSError:

@@ -7,50 +7,41 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, counted
 from nmt_cli.files.opening import Input
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import ALL_LINES, check_regular, count_lines, decoded_lines, read_windows
 
 
-def shard_numbers(shard: str) -> tuple[int, int]:
-    """Return I and N of `I/N`.
+def part_of(path: Path, shard: str) -> range:
+    """Return the line numbers of part I of N of the file. The parts 1/N to N/N are all its lines, in order.
 
     Raises:
-        UsageError: it is something else, or I is not from 1 to N.
+        UsageError: `shard` is something else, or I is not from 1 to N.
+        DataError: the file cannot be read, or is a pipe, which cannot be read twice.
     """
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard)
     number, count = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= number <= count:
         raise UsageError(f"--shard must be I/N with I from 1 to N, such as 1/4 for the first of 4 parts, not {shard!r}")
-    return number, count
-
-
-def part_of(path: Path, shard: str) -> range:
-    """Return the line numbers of a part of the file: the parts 1/N to N/N are all its lines, in order.
-
-    Raises:
-        UsageError: as `shard_numbers`.
-        DataError: the file cannot be read, or is a pipe, which cannot be read twice.
-    """
-    number, count = shard_numbers(shard)
     check_regular(path)
     lines = count_lines(path)
     return range(1 + lines * (number - 1) // count, 1 + lines * number // count)
 
 
-def check_line_counts(source: Path | None, other: Path | None, relation: str = "the translation") -> None:
+def check_line_counts(source: Path | None, other: Path | None) -> None:
     """Raise DataError if these are two files with different numbers of lines; pipes are compared as they are read."""
     if source is None or other is None or not (source.is_file() and other.is_file()):
         return
     counts = count_lines(source), count_lines(other)
     if counts[0] != counts[1]:
-        raise not_parallel(str(source), counts[0], str(other), counts[1], relation)
+        raise not_parallel(str(source), counts[0], str(other), counts[1])
 
 
 def parallel_windows(
@@ -59,7 +50,6 @@ def parallel_windows(
     lines: int,
     warn: Callable[[str], None],
     part: range = ALL_LINES,
-    relation: str = "the translation",
     strict: bool = False,
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as strictly as `strict` says.
@@ -74,11 +64,28 @@ def parallel_windows(
         matching = list(itertools.islice(others, len(window)))
         if len(matching) < len(window):
             longer = count + len(window) + sum(map(len, windows))
-            raise not_parallel(source.name, longer, other.name, count + len(matching), relation)
+            raise not_parallel(source.name, longer, other.name, count + len(matching))
         yield window, matching
         count += len(window)
     if rest := sum(1 for _ in others):
-        raise not_parallel(source.name, count, other.name, count + rest, relation)
+        raise not_parallel(source.name, count, other.name, count + rest)
+
+
+@dataclass
+class Totals:
+    """Figures of a summary. The time excludes waiting for input."""
+
+    lines: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def summary(self, work: str) -> str:
+        """Return the speed of the `work`: "translated" or "scored"."""
+        seconds = max(self.seconds, 1e-6)
+        return (
+            f"{work} {counted(self.lines, 'line')} in {self.seconds:.1f} s: "
+            f"{self.lines / seconds:,.1f} sentences/s, {self.tokens / seconds:,.0f} target tokens/s"
+        )
 
 
 @contextmanager

@@ -51,10 +51,6 @@ def beam_search(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    if len(limits) != len(source):
-        raise ValueError(f"{len(source)} sentences, but {len(limits)} limits")
-    if not len(source):
-        return []
     return _Search(model, source, limits, options or SearchSettings(), constraint).run()
 
 
@@ -65,14 +61,6 @@ class _Candidates(NamedTuple):
     tokens: Tensor
     token_scores: Tensor
     rows: Tensor  # the hypothesis that is continued, of N
-
-    def pick(self, columns: Tensor) -> _Candidates:
-        """Return the candidates at `columns` [A, C']."""
-        return _Candidates(*(part.gather(1, columns) for part in self))
-
-    def of(self, sentences: Tensor) -> _Candidates:
-        """Return the candidates of `sentences` [A']."""
-        return _Candidates(*(part[sentences] for part in self))
 
 
 class _Search:
@@ -194,7 +182,7 @@ class _Search:
         kept[done[: len(active)]] = active[active >= len(active)]
         for name in ("sentences", "limits", "penalties", "worst"):
             setattr(self, name, getattr(self, name)[kept])
-        return live.of(kept)
+        return _Candidates(*(part[kept] for part in live))
 
     def _advance(self, live: _Candidates) -> None:
         """Make `live` the hypotheses of the sentences that are active."""
@@ -213,8 +201,9 @@ class _Search:
 
 def _without(candidates: _Candidates, ends: Tensor) -> _Candidates:
     """Return the candidates with those that end last, and impossible."""
-    scores = candidates.scores.masked_fill(ends, -torch.inf)
-    return candidates._replace(scores=scores).pick(ends.to(torch.uint8).sort(dim=1, stable=True).indices)
+    last = ends.to(torch.uint8).sort(dim=1, stable=True).indices
+    possible = candidates._replace(scores=candidates.scores.masked_fill(ends, -torch.inf))
+    return _Candidates(*(part.gather(1, last) for part in possible))
 
 
 def check_probabilities(values: Tensor) -> None:

@@ -32,7 +32,6 @@ class Request(NamedTuple):
     prefix: Prefix = FREE  # of the outputs
     line: str = ""
     number: int = 1  # in the whole input, from 1
-    position: int = 0  # among the lines translated together
     truncated: bool = False  # `ids` are the beginning of the line
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import Decodable, DecoderState
 
 
@@ -25,19 +24,11 @@ class EnsembleState:
 
 
 class Ensemble:
-    """A `Decodable` whose probabilities are the arithmetic mean of those of its members.
-
-    Raises:
-        CheckpointError: the vocabularies of the members differ in size.
-    """
+    """A `Decodable`: the arithmetic mean of the probabilities of its members, which have the same vocabulary."""
 
     def __init__(self, members: Sequence[Decodable]) -> None:
-        sizes = [member.vocabulary_size for member in members]
-        if len(set(sizes)) > 1:
-            listed = ", ".join(map(str, sizes))
-            raise CheckpointError(f"these models cannot be an ensemble: their vocabularies differ in size ({listed})")
         self.members = tuple(members)
-        self.vocabulary_size = sizes[0]
+        self.vocabulary_size = members[0].vocabulary_size
 
     def start(self, source: Tensor) -> EnsembleState:
         """Encode `source` [B, S] with every member."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from nmt_cli.config import check_values, flag
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, nearest
 from nmt_cli.registry import group, option
 from nmt_cli.task import Task
 
@@ -100,11 +100,14 @@ class TranslateOptions:
             raise UsageError(f"--split-sentences cannot be used with {which}: it joins the best outputs of sentences")
 
     def replaced(self, given: Mapping[str, Any]) -> TranslateOptions:
-        """Return these options with those that `given` has under their names. None there means not given.
+        """Return these options with the `TranslateKeywords` that are given. None means not given.
 
         Raises:
-            UsageError: a value is out of range or of another type, or does not fit another one.
+            UsageError: a name is unknown, or a value is out of range or of another type, or does not fit another one.
         """
+        for name in given:
+            if name not in TranslateKeywords.__annotations__:
+                raise UsageError(f"there is no option {name!r}. {nearest(name, TranslateKeywords.__annotations__)}")
 
         def chosen(options: Any) -> dict[str, Any]:
             return {name: given[name] for name in options.__dataclass_fields__ if given.get(name) is not None}
@@ -129,3 +132,28 @@ class TranslateOptions:
         if search.nbest > beam and not self.sampling.sample:
             raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
         return SearchSettings(**vars(search) | {"beam": beam, "alpha": alpha})
+
+
+class TranslateKeywords(TypedDict, total=False):
+    """The options of translation as keywords, which `Translator.translate` describes."""
+
+    beam: int | None
+    alpha: float | None
+    nbest: int | None
+    min_length: int | None
+    unknown: bool | None
+    sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    batch_tokens: int | None
+    read_ahead: int | None
+    max_source_length: int | None
+    max_length_offset: int | None
+    max_length: int | None
+    no_repeat_ngram: int | None
+    replace_unknown: bool | None
+    constrained: bool | None
+    split_sentences: bool | None
+    sentence_language: str | None

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -50,8 +51,6 @@ def sample(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    if not len(source):
-        return []
     sampler = _Sampler(model, source, limits, search, sampling, lines, constraint)
     while len(sampler.live):
         sampler.step()
@@ -81,20 +80,23 @@ def draw(scores: Tensor, random: Tensor, options: SamplingOptions) -> Tensor:
     if options.top_p is not None:
         scores, within = _nucleus(scores, options.top_p)
         columns = within if columns is None else columns.gather(1, within)
-    place = _drawn(scores.exp(), random).unsqueeze(1)
+    place = drawn(scores.exp(), torch.arange(len(scores), device=scores.device), random).unsqueeze(1)
     return (place if columns is None else columns.gather(1, place)).squeeze(1)
 
 
-def _drawn(probabilities: Tensor, random: Tensor) -> Tensor:
-    """A column [N] of the probabilities [N, C]: first a block of columns, then a column of the block.
+def drawn(probabilities: Tensor, rows: Tensor, random: Tensor) -> Tensor:
+    """Return a column for each of `rows` [M], drawn with two numbers `random` [M, 2] of [0, 1).
 
-    A rounding error changes a draw where a random number is next to a boundary of the cumulative distribution. Two
-    short distributions have far fewer boundaries than one over the vocabulary.
+    First a block of columns, then a column of the block. A rounding error changes a draw where a random number is next
+    to a boundary of the cumulative distribution. Two short distributions have far fewer boundaries than one over the
+    vocabulary.
+
+    Args:
+        probabilities: [N, C] of the columns of each row; they need not sum to 1.
     """
     spare = -probabilities.shape[1] % BLOCK
-    blocks = torch.nn.functional.pad(probabilities, (0, spare)).view(len(random), -1, BLOCK)  # [N, C / BLOCK, BLOCK]
-    block = _inverted(blocks.sum(dim=2), random[:, 0])
-    rows = torch.arange(len(block), device=block.device)
+    blocks = F.pad(probabilities, (0, spare)).view(len(probabilities), -1, BLOCK)  # [N, C / BLOCK, BLOCK]
+    block = _inverted(blocks.sum(dim=2)[rows], random[:, 0])
     place = block * BLOCK + _inverted(blocks[rows, block], random[:, 1])
     return place.clamp(max=probabilities.shape[1] - 1)  # in the padding if no token is possible: all are NaN
 

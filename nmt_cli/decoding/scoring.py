@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
@@ -76,7 +75,8 @@ def token_log_probabilities(
         return f"out of memory on {lengths}: use a smaller max_source_length"
 
     results: list[list[float]] = [[] for _ in targets]
-    for bucket in reversed(length_buckets(_lengths(sources), _lengths(targets), batch_tokens)):  # the longest first
+    S, T = (np.array([len(ids) + 1 for ids in side], dtype=np.int64) for side in (sources, targets))
+    for bucket in reversed(length_buckets(S, T, batch_tokens)):  # the longest first
         positions = bucket.tolist()
         for i, scores in zip(positions, in_halves(scores_of, positions, too_large), strict=True):
             results[i] = scores
@@ -84,23 +84,25 @@ def token_log_probabilities(
     return results
 
 
-def _lengths(side: Sequence[Ids]) -> NDArray[np.int64]:
-    return np.array([len(ids) + 1 for ids in side], dtype=np.int64)
-
-
 def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
     real = batch.target_out != PAD  # [B, T]
-    each = torch.stack([_real_token_scores(model, batch, real) for model in models])  # [M, tokens]
+    ids = batch.target_out[real]  # [tokens]
+    hidden = ((model, model.decoder_output(batch.source, batch.target_in)[real]) for model in models)
+    each = torch.stack([log_probabilities_of(ids, rows, model) for model, rows in hidden])  # [M, tokens]
     mean = each.logsumexp(dim=0) - math.log(len(models))
     check_probabilities(mean)
     return [scores.tolist() for scores in torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())]
 
 
-def _real_token_scores(model: Model, batch: Batch, real: Tensor) -> Tensor:
-    """The log-probabilities [tokens] of the `real` [B, T] tokens of `target_out`, sentence after sentence."""
-    hidden = model.decoder_output(batch.source, batch.target_in)[real]  # [tokens, d]
+def log_probabilities_of(ids: Tensor, hidden: Tensor, model: Model, never: Sequence[int] = ()) -> Tensor:
+    """Return the log-probability [N] of each of `ids` [N] by the model's `hidden` [N, d] before it.
+
+    Args:
+        never: ids without probability; the probabilities of the others sum to 1.
+    """
     parts = []
-    for rows, ids in zip(torch.split(hidden, ROWS), torch.split(batch.target_out[real], ROWS), strict=True):
+    for rows, targets in zip(torch.split(hidden, ROWS), torch.split(ids, ROWS), strict=True):
         logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()  # [ROWS, V]
-        parts.append(F.cross_entropy(logits, ids, reduction="none"))
+        logits[:, list(never)] = -torch.inf
+        parts.append(F.cross_entropy(logits, targets, reduction="none"))
     return -torch.cat(parts)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -19,8 +18,6 @@ from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError, missing_package
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.task import Task
-
-Advance = Callable[[Sequence[str]], None]  # called with the lines that are done since the last call
 
 Split = Callable[[str], list[str]]
 """From a line to its sentences, each with the white space after it; joined, they are the line."""
@@ -52,21 +49,15 @@ def splitter(task: Task, language: str | None) -> Split:
 
 
 def translate_by_sentence(
-    translate: Callable[[Sequence[str], Advance], list[Translation]],
-    lines: Sequence[str],
-    split: Split,
-    advance: Advance = lambda lines: None,
+    translate: Callable[[Sequence[str]], list[Translation]], lines: Sequence[str], split: Split
 ) -> list[Translation]:
-    """Return the translation of each line, made of those of its sentences; those of all lines are translated together.
-
-    A line of one sentence is translated as it is.
+    """Return the translation of each line, made of the translations of its sentences.
 
     Args:
-        translate: returns the translations of sentences, with one output each, and calls `advance` with them.
-        advance: called with the lines translated since the last call.
+        translate: translates the sentences of all lines together, with one output each.
     """
     parts = [split(line) for line in lines]
-    translations = iter(translate(list(chain.from_iterable(parts)), _line_by_line(lines, parts, advance)))
+    translations = iter(translate(list(chain.from_iterable(parts))))
     return [_joined(line, part, list(islice(translations, len(part)))) for line, part in zip(lines, parts, strict=True)]
 
 
@@ -91,26 +82,6 @@ def _goes_on(sentence: str, abbreviations: Collection[str]) -> bool:
     return not words or (words[-1].endswith(".") and re.sub(r"^\W+", "", words[-1][:-1]) in abbreviations)
 
 
-def _line_by_line(lines: Sequence[str], parts: Sequence[Sequence[str]], advance: Advance) -> Advance:
-    """Return an `advance` for sentences, which calls that for lines with those of which all sentences are done."""
-    left = list(map(len, parts))
-    lines_of = defaultdict(list)
-    for number, part in enumerate(parts):
-        for sentence in part:
-            lines_of[sentence].append(number)
-
-    def advance_sentences(sentences: Sequence[str]) -> None:
-        done = []
-        for sentence in sentences:
-            number = lines_of[sentence].pop()
-            left[number] -= 1
-            if not left[number]:
-                done.append(lines[number])
-        advance(done)
-
-    return advance_sentences
-
-
 def _joined(line: str, sentences: Sequence[str], translations: Sequence[Translation]) -> Translation:
     """Return the translation of a line from those of its sentences.
 
@@ -132,7 +103,6 @@ def _joined(line: str, sentences: Sequence[str], translations: Sequence[Translat
         score=sum(output.score for output in outputs),
         tokens=[*tokens, *last.tokens],
         token_scores=[score for output in outputs for score in output.token_scores],
-        repairs=sum((Counter(output.repairs) for output in outputs), Counter[str]()),
         ids=[*ids, *last.ids],
     )
     return dataclasses.replace(

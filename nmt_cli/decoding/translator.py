@@ -7,19 +7,20 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Unpack
 
 import torch
 
 from nmt_cli.data.parallel import Workers
+from nmt_cli.decoding.encoding import Encoded, encoded, plain, request_of
 from nmt_cli.decoding.engine import Engine, Request
-from nmt_cli.decoding.options import SearchSettings, TranslateOptions
+from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords
-from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import FREE, UNK, Hypothesis, Prefix
+from nmt_cli.errors import DataError, UsageError, check_iterable
+from nmt_cli.interfaces import UNK, Hypothesis
 from nmt_cli.task import Task
 
 LARGEST_BATCH = {"cpu": 128, "cuda": 512}
@@ -27,9 +28,6 @@ LARGEST_BATCH = {"cpu": 128, "cuda": 512}
 
 DIVIDED = 16
 """Sentences from which on a CPU divides a window in at least two batches, for two workers, even if there are none."""
-
-CHARACTERS_PER_TOKEN = 100
-"""A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Translator:
         self.engine.check(self.options)
         _ = self.search
         if self.options.replace_unknown:
-            self._unknown_words()
+            _ = self._unknown_words
         if self.options.split_sentences:
             splitter(self.task, self.options.sentence_language)
 
@@ -70,26 +68,7 @@ class Translator:
         lines: Sequence[str],
         *,
         prefixes: Iterable[str] | None = None,
-        beam: int | None = None,
-        alpha: float | None = None,
-        nbest: int | None = None,
-        min_length: int | None = None,
-        unknown: bool | None = None,
-        sample: bool | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        batch_tokens: int | None = None,
-        read_ahead: int | None = None,
-        max_source_length: int | None = None,
-        max_length_offset: int | None = None,
-        max_length: int | None = None,
-        no_repeat_ngram: int | None = None,
-        replace_unknown: bool | None = None,
-        constrained: bool | None = None,
-        split_sentences: bool | None = None,
-        sentence_language: str | None = None,
+        **options: Unpack[TranslateKeywords],
     ) -> list[str]:
         """Return the best output of each line, in order. An empty line gives an empty output.
 
@@ -123,40 +102,24 @@ class Translator:
             DataError: a prefix has more than `max_source_length` tokens, or the task cannot read it.
             NmtError: the search of one line runs out of memory.
         """
-        translations = self._translated(lines, prefixes, locals())
-        return [translation.text for translation in translations]
+        return [each.text for each in self.translate_detailed(lines, prefixes=prefixes, **options)]
 
     def translate_detailed(
         self,
         lines: Iterable[str],
         *,
         prefixes: Iterable[str] | None = None,
-        beam: int | None = None,
-        alpha: float | None = None,
-        nbest: int | None = None,
-        min_length: int | None = None,
-        unknown: bool | None = None,
-        sample: bool | None = None,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        batch_tokens: int | None = None,
-        read_ahead: int | None = None,
-        max_source_length: int | None = None,
-        max_length_offset: int | None = None,
-        max_length: int | None = None,
-        no_repeat_ngram: int | None = None,
-        replace_unknown: bool | None = None,
-        constrained: bool | None = None,
-        split_sentences: bool | None = None,
-        sentence_language: str | None = None,
+        **options: Unpack[TranslateKeywords],
     ) -> Iterator[Translation]:
         """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines` may be endless.
 
         Args and errors: as `translate`.
         """
-        return self._translated(lines, prefixes, locals())
+        check_iterable(lines, "a list of lines ([line] for one line)")
+        if prefixes is not None:
+            check_iterable(prefixes, "a list of prefixes, one for each line")
+        translator = dataclasses.replace(self, options=self.options.replaced(options))
+        return translator._windows(lines, prefixes)
 
     def translate_window(
         self,
@@ -182,23 +145,22 @@ class Translator:
             if prefixes is not None:
                 raise UsageError("--split-sentences cannot be used with prefixes: it joins the outputs of sentences")
             split = splitter(self.task, self.options.sentence_language)
-            each = dataclasses.replace(self.options, split_sentences=None, sentence_language=None)
-            translate = partial(dataclasses.replace(self, options=each).translate_window, workers=workers)
-            return translate_by_sentence(translate, list(map(_plain, lines)), split, advance)
-        pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
-        encoded = [self._encode(n, first + n, line, prefix) for n, (line, prefix) in enumerate(pairs)]
-        advance([request.line for request in encoded if not request.ids])
+            without = dataclasses.replace(self.options, split_sentences=None, sentence_language=None)
+            translate = partial(dataclasses.replace(self, options=without).translate_window, workers=workers)
+            translations = translate_by_sentence(translate, list(map(plain, lines)), split)
+            advance([each.source for each in translations])
+            return translations
+        pairs = zip(lines, prefixes or [""] * len(lines), strict=True)
+        requests = [request_of(self.task, self.options, number, *pair) for number, pair in enumerate(pairs, first)]
+        advance([request.line for request in requests if not request.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
-        batches = list(self._batches([request for request in encoded if request.ids]))
-        for batch, outputs in self._searched(batches, workers):
-            for request, its_outputs in zip(batch, outputs, strict=True):
-                results[request.position] = Translation(request.line, its_outputs, len(request.ids), request.truncated)
+        batches = list(self._batches([request for request in requests if request.ids]))
+        several = workers if len(batches) > 1 else None
+        for batch, outputs in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
+            for request, found in zip(batch, outputs, strict=True):
+                results[request.number - first] = Translation(request.line, found, len(request.ids), request.truncated)
             advance([request.line for request in batch])
         return results
-
-    def source_ids(self, line: str) -> list[int]:
-        """Return the ids of a line after truncation, without EOS; none if it is empty."""
-        return self._encode(0, 1, line).ids
 
     def score_targets(
         self,
@@ -224,13 +186,12 @@ class Translator:
         """
         if not self.engine.models:
             raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
-        if any(isinstance(lines, str) or not isinstance(lines, Iterable) for lines in (sources, targets)):
-            raise UsageError("score_targets takes a list of sources and a list of targets")
-        sources, targets = list(sources), list(targets)
-        if len(sources) != len(targets):
-            raise UsageError(f"there are {len(sources)} sources and {len(targets)} targets: give one for each source")
-        inputs = [self._encode(position, position + 1, line) for position, line in enumerate(sources)]
-        outputs = [self._encode_target(position, line, place) for position, line in enumerate(targets)]
+        check_iterable(sources, "a list of sources")
+        check_iterable(targets, "a list of targets")
+        inputs = [encoded(line, self.task.encode_source, self.options.max_source_length) for line in sources]
+        outputs = [self._encoded_target(line, place(position)) for position, line in enumerate(targets)]
+        if len(inputs) != len(outputs):
+            raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
         log_probabilities = token_log_probabilities(
             self.engine.models,
             [line.ids for line in inputs],
@@ -251,70 +212,24 @@ class Translator:
             for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True)
         ]
 
-    def _translated(
-        self, lines: Iterable[str], prefixes: Iterable[str] | None, given: Mapping[str, Any]
-    ) -> Iterator[Translation]:
-        """Yield the translations, with the options that are `given`; these names may be among others."""
-        if isinstance(lines, str) or not isinstance(lines, Iterable):
-            raise UsageError(f"translate takes a list of lines, not {type(lines).__name__}; for one line, write [line]")
-        if isinstance(prefixes, str) or not isinstance(prefixes, Iterable | None):
-            raise UsageError(f"prefixes must be a list with one for each line, not {type(prefixes).__name__}")
-        translator = dataclasses.replace(self, options=self.options.replaced(given))
-        return translator._windows(lines, prefixes)
+    def _encoded_target(self, line: str, place: str) -> Encoded:
+        try:
+            return encoded(line, self.task.encode_target, self.options.max_source_length)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from error
 
     def _windows(self, lines: Iterable[str], prefixes: Iterable[str] | None) -> Iterator[Translation]:
         rest, beginnings = iter(lines), None if prefixes is None else iter(prefixes)
-        first, size = 1, self.options.read_ahead
-        while window := list(itertools.islice(rest, size)):
+        first = 1
+        while window := list(itertools.islice(rest, self.options.read_ahead)):
             theirs = None if beginnings is None else list(itertools.islice(beginnings, len(window)))
             if theirs is not None and len(theirs) < len(window):
                 read = first - 1 + len(theirs)
                 raise UsageError(f"there are more lines than prefixes ({read}): give one for each line")
             yield from self.translate_window(window, first=first, prefixes=theirs)
             first += len(window)
-        if beginnings is not None and list(itertools.islice(beginnings, 1)):
+        if list(itertools.islice(beginnings or (), 1)):
             raise UsageError(f"there are more prefixes than lines ({first - 1}): give one for each line")
-
-    def _encode(self, position: int, number: int, line: str, prefix: str = "") -> Request:
-        line, ids, truncated = self._ids(line, self.task.encode_source)
-        prefix = _plain(prefix)
-        beginning = self._prefix(number, prefix) if ids and prefix.strip() else FREE
-        return Request(ids, self._limit(ids, beginning), beginning, line, number, position, truncated)
-
-    def _encode_target(self, position: int, line: str, place: Callable[[int], str]) -> Request:
-        try:
-            line, ids, truncated = self._ids(line, self.task.encode_target)
-        except DataError as error:
-            raise DataError(f"{place(position)}: {error}") from error
-        return Request(ids, len(ids), line=line, truncated=truncated)
-
-    def _ids(self, line: str, encode: Callable[[str], list[int]]) -> tuple[str, list[int], bool]:
-        """The line, its ids, and whether they are only the first `max_source_length`."""
-        line = _plain(line)
-        limit = self.options.max_source_length
-        text = line.strip()
-        ids = encode(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
-        return line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN
-
-    def _prefix(self, number: int, text: str) -> Prefix:
-        limit = self.options.max_source_length
-        if len(text) <= limit * CHARACTERS_PER_TOKEN:
-            try:
-                prefix = self.task.encode_prefix(text)
-            except DataError as error:
-                raise DataError(f"the prefix of line {number}: {error}") from error
-            if len(prefix.ids) <= limit:
-                return prefix
-        raise DataError(f"the prefix of line {number} has more than {limit} tokens (--max-source-length); shorten it")
-
-    def _limit(self, ids: Sequence[int], prefix: Prefix) -> int:
-        """The maximum output length of a line, which is not less than the minimum or the length of its prefix."""
-        options, length = self.options, len(ids)
-        offset = options.max_length_offset
-        limit = self.task.max_length(length) if offset is None else length + offset
-        if options.max_length is not None:
-            limit = min(limit, options.max_length)
-        return max(limit, options.search.min_length, len(prefix.ids) + len(prefix.rest))
 
     def _batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`."""
@@ -333,15 +248,6 @@ class Translator:
         if batch:
             yield batch
 
-    def _searched(
-        self, batches: Sequence[list[Request]], workers: Workers | None
-    ) -> Iterator[tuple[list[Request], list[list[Output]]]]:
-        """Yield each batch and the outputs of its lines."""
-        if workers is None or len(batches) == 1:
-            yield from self.outputs(batches)
-        else:
-            yield from workers.map(_outputs_of_worker, batches)
-
     def outputs(self, batches: Sequence[list[Request]]) -> Iterator[tuple[list[Request], list[list[Output]]]]:
         """Translate batches; yield each with the outputs of its lines."""
         for batch, found in zip(batches, self.engine.search(batches, self.search, self.options), strict=True):
@@ -352,9 +258,10 @@ class Translator:
         ids = hypothesis.tokens
         text, repairs = self.task.repaired(ids, line.line)
         if self.options.replace_unknown and UNK in ids:
-            text = self._unknown_words().replaced(ids, line.ids, line.line.strip())
+            text = self._unknown_words.replaced(ids, line.ids, line.line.strip())
         return Output(text, hypothesis.score, self.task.target_tokens(ids), hypothesis.token_scores, repairs, ids)
 
+    @cached_property
     def _unknown_words(self) -> UnknownWords:
         return UnknownWords(self.task, self.engine.models, self.dictionary, self.engine.device)
 
@@ -364,12 +271,3 @@ def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[lis
     torch.set_num_threads(1)
     ((_, outputs),) = translator.outputs([batch])
     return outputs
-
-
-def _plain(text: str) -> str:
-    """Return the text with "?" for half a surrogate pair; raise UsageError if it is no text, or several lines."""
-    if not isinstance(text, str):
-        raise UsageError(f"expected lines of text, not {type(text).__name__}: {text!r}")
-    if "\n" in text.strip():
-        raise UsageError(f"expected one line, not several, in {text[:60]!r}; give a list with each line")
-    return text.encode("utf-8", "replace").decode()

@@ -53,13 +53,9 @@ class UnknownWords:
                 "--replace-unknown cannot be used with this model: its vocabulary has no whole words "
                 "(nmt prepare --subwords none)"
             )
-        self._models: list[ShowsAttention] = []
-        for model in models:
-            if not isinstance(model, ShowsAttention):
-                raise UsageError(
-                    f"--replace-unknown cannot be used with {type(model).__name__}, which has no attention_weights"
-                )
-            self._models.append(model)
+        self._models = [model for model in models if isinstance(model, ShowsAttention)]
+        if len(self._models) < len(models):
+            raise UsageError("--replace-unknown cannot be used with a model without the method attention_weights")
         self._task, self._dictionary, self._device = task, dictionary, device
 
     def replaced(self, target: Sequence[int], source: Sequence[int], line: str) -> str:

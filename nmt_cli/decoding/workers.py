@@ -34,16 +34,16 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     Raises:
         UsageError: the device is not a CPU, or the system cannot fork.
     """
+    device = translator.engine.device
     if translator.engine.parallel is not None:
         yield None
         return
-    possible = translator.engine.device.type == "cpu" and can_fork()
+    possible = device.type == "cpu" and can_fork()
     if count is not None and count > 1 and not possible:
-        where = "on a CPU" if can_fork() else "where a process can fork, which this system does not offer"
-        raise UsageError(f"--workers {count}: several processes translate only {where}")
-    if translator.engine.device.type == "cpu":
+        raise UsageError(f"--workers {count}: several processes translate only on a CPU, where a process can fork")
+    if device.type == "cpu":
         keep_freed_memory()
-    processes = count or (default_workers(translator.engine.device) if possible and sys.platform == "linux" else 1)
+    processes = count or (default_workers(device) if possible and sys.platform == "linux" else 1)
     if processes == 1:
         yield None
         return

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import DataError, NmtError
+from nmt_cli.files.durable import part_of
 
 PAUSE = 0.02  # seconds without input that count as a pause
 COMPRESSED = (".gz", ".xz", ".bz2")  # the endings of compressed files that can be read and written
@@ -146,8 +147,8 @@ def open_input(path: Path | None, consumed: Callable[[int], None] | None = None)
 def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
     """Open a file, or standard output where `path` is None; yield the function that writes bytes to it.
 
-    The name's ending says whether it is compressed. An existing file keeps its content until the first write, or until
-    the block ends without an error.
+    The name's ending says whether it is compressed. A file appears, or replaces the one there, when the block ends
+    without an error. What is no regular file, such as a pipe, is written as it is.
 
     Raises:
         OSError: the file cannot be opened or written; `filename` names it.
@@ -155,26 +156,23 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
     if path is None:
         yield lambda content: _write(sys.stdout.fileno(), content, "standard output")
         return
+    place = Path(os.path.realpath(path))  # replace the target of a link, not the link
+    aside = part_of(place) if place.is_file() or not place.exists() else place
     packer = _packer(path.suffix)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    holds_former = stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-    def write(content: bytes) -> None:
-        nonlocal holds_former
-        if holds_former:
-            os.ftruncate(descriptor, 0)
-            holds_former = False
-        _write(descriptor, packer.compress(content) if packer else content, str(path))
-
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
-        yield write
-        write(b"")
+        yield lambda content: _write(descriptor, packer.compress(content) if packer else content, str(path))
+        if packer:
+            _write(descriptor, packer.flush(), str(path))
+        if aside != place:
+            os.fsync(descriptor)
+            aside.replace(place)
+    except BaseException:
+        if aside != place:
+            aside.unlink()
+        raise
     finally:
-        try:
-            if packer and not holds_former:
-                _write(descriptor, packer.flush(), str(path))
-        finally:
-            os.close(descriptor)
+        os.close(descriptor)
 
 
 def _packer(ending: str) -> Any:

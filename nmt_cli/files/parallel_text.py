@@ -66,13 +66,11 @@ def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] | 
         read = [total + size for total, size in zip(read, sizes, strict=True)]
 
 
-def not_parallel(
-    source: str, source_lines: int, target: str, target_lines: int, relation: str = "the translation"
-) -> DataError:
+def not_parallel(source: str, source_lines: int, target: str, target_lines: int) -> DataError:
     """Return the error of two files whose numbers of lines differ."""
     return DataError(
-        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file must be {relation} of "
-        "line n of the other"
+        f"{source} has {source_lines} lines but {target} has {target_lines}; line n of one file must belong to line n "
+        "of the other"
     )
 
 

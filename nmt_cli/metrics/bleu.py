@@ -6,13 +6,13 @@ lines prepared as users of that script prepare them (`nmt_cli.metrics.preparatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from nmt_cli import __version__
-from nmt_cli.errors import DataError, UsageError, counted, nearest
+from nmt_cli.errors import DataError, UsageError, check_iterable, counted, nearest
 from nmt_cli.metrics.preparation import PreparedLines, check_language
 
 DEFAULT = ("bleu", "chrf")
@@ -199,8 +199,7 @@ def score(
         DataError: no sentence at all, or lists of different length.
         UsageError: an unknown metric or language, or sentences that are not strings.
     """
-    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
-        raise UsageError(f"metrics must be a list of names, not {metrics!r}")
+    check_iterable(metrics, "a list of metrics")
     metrics = list(metrics)
     if not all(isinstance(name, str) for name in [*metrics, target_language]):
         raise UsageError(f"metrics and target_language are names, not {metrics!r} and {target_language!r}")

@@ -30,13 +30,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig, decoder_rows
+from nmt_cli.decoding.sampling import drawn
+from nmt_cli.decoding.scoring import log_probabilities_of
 from nmt_cli.device import autocast, product_dtype
-from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bias_of
+from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss
 from nmt_cli.packing import Packing, mapped
 from nmt_cli.registry import option, register
 
 NEVER = [PAD, BOS]  # ids that are not part of an output
-BLOCK = 128  # entries of the vocabulary from which a token is drawn at once
 
 
 @dataclass(frozen=True)
@@ -99,32 +100,21 @@ def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:
     state, last = model.start(source), torch.full((B,), BOS, device=device)  # [N]
     rows = torch.arange(B, device=device)[:, None].expand(B, m)  # [A, m] of N: the rows of the state
     live, ended = torch.arange(B, device=device), torch.zeros(B, m, dtype=torch.bool, device=device)
-    drawn: list[Tensor] = []
+    samples: list[Tensor] = []
     while len(live):
         scores, state = model.step(last, state)
         scores[:, NEVER] = -torch.inf
-        tokens = draw_tokens(scores.exp_(), rows.flatten()).view_as(rows).masked_fill(ended[live], PAD)
-        drawn.append(torch.full((B, m), PAD, device=device).index_copy(0, live, tokens))
+        random = torch.rand(rows.numel(), 2, dtype=torch.float64, device=device)
+        tokens = drawn(scores.exp_(), rows.flatten(), random).view_as(rows).masked_fill(ended[live], PAD)
+        samples.append(torch.full((B, m), PAD, device=device).index_copy(0, live, tokens))
         ended[live] |= tokens == EOS
-        ended |= (limits <= len(drawn))[:, None]
+        ended |= (limits <= len(samples))[:, None]
         lives = ~ended[live].all(1)
         rows, live, last = rows[lives], live[lives], tokens[lives].flatten()
-        if len(live) and (len(drawn) == 1 or not lives.all()):  # otherwise each row continues itself
+        if len(live) and (len(samples) == 1 or not lives.all()):  # otherwise each row continues itself
             state = state.select(rows)
         rows = torch.arange(rows.numel(), device=device).view_as(rows)
-    return torch.stack(drawn, 2)
-
-
-def draw_tokens(probabilities: Tensor, rows: Tensor) -> Tensor:
-    """Draw a token [M] for each of `rows` [M] from the row's probabilities [N, V], which need not sum to 1.
-
-    First a block of the vocabulary, then a token of it: that needs a hundredth of the random numbers.
-    """
-    # Where a diverged model has no probabilities, all tokens are equal; the update is skipped for its likelihood.
-    padded = F.pad(probabilities.nan_to_num_(nan=1.0), (0, -probabilities.size(1) % BLOCK))
-    blocks = padded.view(len(padded), -1, BLOCK)  # [N, V / BLOCK, BLOCK]
-    block = torch.multinomial(blocks.sum(2)[rows], 1).squeeze(1)
-    return block * BLOCK + torch.multinomial(blocks[rows, block], 1).squeeze(1)
+    return torch.stack(samples, 2)
 
 
 def rewards_of(samples: Tensor, references: Tensor) -> Tensor:
@@ -167,10 +157,8 @@ def log_probabilities(model: Any, batch: Batch) -> Tensor:
     with without_dropout(model):
         hidden = decoder_rows(model, batch)
     places = batch.target_packing.places
-    logits = F.linear(hidden[: len(places)], model.output_weight, output_bias_of(model)).float()
-    logits[:, NEVER] = -torch.inf
-    nll = F.cross_entropy(logits, batch.target_out.flatten()[places], reduction="none")
-    return -batch.target_packing.unpack(nll[:, None]).sum((1, 2))
+    log_p = log_probabilities_of(batch.target_out.flatten()[places], hidden[: len(places)], model, NEVER)
+    return batch.target_packing.unpack(log_p[:, None]).sum((1, 2))
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ def part_of_values(kernel: Any, query: Tensor, key: Tensor, value: Tensor, mask:
 def test_the_output_has_a_weighted_mean_of_the_allowed_values(
     make_kernel: Callable[..., Any], padding: Tensor | None, causal: bool
 ) -> None:
-    """`nmt translate --attention` shows these weights."""
+    """`nmt attention` shows these weights."""
     mask, kernel = AttentionMask(padding, causal), make_kernel()
     query, key, value = drawn()
     weights = kernel.weights(query, key, mask)

@@ -100,7 +100,7 @@ def test_checkpoints_can_hold_it(
 
 
 def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:
-    """`nmt translate --attention` shows them, around any kernel, for the kinds of attention that there are."""
+    """`nmt attention` shows them, around any kernel, for the kinds of attention that there are."""
     if not isinstance(model, ShowsAttention):
         return
     batch = make_batch([2])

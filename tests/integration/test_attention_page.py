@@ -1,4 +1,4 @@
-"""The page of `nmt translate --attention` in Chromium, over the DevTools protocol."""
+"""The page of `nmt attention` in Chromium, over the DevTools protocol."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import torch
 
 import nmt_cli
 from nmt_cli import checkpoint, registry
+from nmt_cli.attention_page.page import html, sentences_of
 from nmt_cli.checkpoint import Contents
-from nmt_cli.decoding.attention_page import AttentionPage
 from nmt_cli.interfaces import BOS, EOS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
@@ -149,10 +149,8 @@ def saved(folder: Path, **fields: Any) -> Path:
 
 def page_of(model: Path, path: Path) -> Path:
     translator = nmt_cli.load(model, device="cpu", max_length_offset=2)
-    page = AttentionPage(translator, "model", pytest.fail)
-    for translation in translator.translate_window(LINES):
-        page.add(translation, "line")
-    path.write_bytes(page.html())
+    sentences = sentences_of(translator, dict(zip("123", LINES, strict=True)), pytest.fail)
+    path.write_bytes(html("model", sentences))
     return path
 
 

@@ -122,8 +122,8 @@ def check_answers(nmt: Nmt, server: Server, corpus: Path, *flags: object) -> Non
     """Fail unless clients that ask at the same time get what `nmt translate` with these flags gives."""
     texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:40]
     source = "".join(f"{text}\n" for text in texts)
-    rows = nmt("translate", *flags, "--scores", stdin=source).stdout.splitlines()
-    expected = [(text, float(score)) for score, text in (row.split("\t") for row in rows)]
+    rows = nmt("translate", *flags, "--format", "tsv", stdin=source).stdout.splitlines()
+    expected = [(text, float(score)) for _, score, text in (row.split("\t") for row in rows)]
     assert len(set(expected)) > 30
     with ThreadPoolExecutor(8) as clients:
         batch = clients.submit(server.post, "/translate/batch", {"texts": texts})

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import math
 import re
 import subprocess
@@ -86,22 +85,13 @@ def test_no_text_and_no_token_breaks_the_columns() -> None:
     assert format_score(cut, token_scores=True) == "-0.2500\t1\ta:-0.2500\tab\n"
 
 
-def test_compressed_targets(options: ScoreTargetsOptions, tmp_path: Path) -> None:
-    packed = tmp_path / "packed"
-    packed.write_bytes(gzip.compress((tmp_path / "target").read_bytes()))
-    assert run(options, target=packed) == run(options)
-
-
 def test_long_lines_are_named(options: ScoreTargetsOptions, capfd: pytest.CaptureFixture[str]) -> None:
     run(options, max_source_length=4, read_ahead=2)
     warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
     assert [warning.split(": ")[1] for warning in warnings] == [f"{options.input}:3", f"{options.target}:5"]
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "piped"),
-    [(7, 5, False), (4, 7, False), (7, 0, False), (0, 7, False), (7, 5, True), (0, 7, True)],
-)
+@pytest.mark.parametrize(("source", "target", "piped"), [(7, 5, False), (0, 7, False), (7, 5, True), (0, 7, True)])
 def test_different_numbers_of_lines(
     options: ScoreTargetsOptions, tmp_path: Path, source: int, target: int, piped: bool
 ) -> None:
@@ -109,7 +99,7 @@ def test_different_numbers_of_lines(
     for name, lines, count in (("source", SOURCE, source), ("target", TARGET, target)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[:count]))
     name = "standard input" if piped else str(options.input)
-    message = f"{name} has {source} lines but {options.target} has {target}; line n of one file must be the"
+    message = f"{name} has {source} lines but {options.target} has {target}; line n of one file must"
     if not piped:
         (tmp_path / "out").write_text("precious")
         with pytest.raises(DataError, match=re.escape(message)):
@@ -125,19 +115,11 @@ def test_different_numbers_of_lines(
     assert b"perplexity" not in done.stderr
 
 
-def test_nothing_to_score(options: ScoreTargetsOptions, capfd: pytest.CaptureFixture[str]) -> None:
-    for path in (options.input, options.target):
-        assert path is not None
-        path.write_text("")
-    assert run(options) == []
-    assert capfd.readouterr().err.startswith("scored 0 lines")
-
-
 def test_the_targets_are_not_overwritten(options: ScoreTargetsOptions, nmt: Callable[..., Any]) -> None:
     target = options.target
     code, _, err = nmt("score-targets", *options.checkpoints, "-i", options.input, "--target", target, "-o", target)
     assert code == 2
-    assert "--output" in err
+    assert "also an input" in err
     assert target.read_text().split("\n")[:-1] == TARGET
 
 
@@ -154,27 +136,15 @@ def test_a_damaged_tree_is_named(options: ScoreTargetsOptions, tmp_path: Path, m
         score_targets(replace(options, read_ahead=2))
 
 
-@pytest.mark.parametrize("name", ["config.json", "task/task.json"])
-def test_files_of_a_checkpoint_are_not_overwritten(
-    options: ScoreTargetsOptions, nmt: Callable[..., Any], tiny_checkpoint: Path, name: str
+def test_files_of_a_checkpoint_a_run_and_data_are_not_overwritten(
+    options: ScoreTargetsOptions, nmt: Callable[..., Any], tiny_checkpoint: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    before = (tiny_checkpoint / name).read_bytes()
-    code, out, err = nmt("translate", tiny_checkpoint, "--input", options.input, "--output", tiny_checkpoint / name)
-    assert (code, out) == (2, "")
-    assert "a file of a checkpoint" in err
-    assert (tiny_checkpoint / name).read_bytes() == before
-
-
-def test_files_of_a_run_and_of_data_are_not_overwritten(
-    options: ScoreTargetsOptions, nmt: Callable[..., Any], tiny_data: Path, tmp_path: Path
-) -> None:
-    for name in ("config.json", "metrics.jsonl", "hypotheses"):
-        (tmp_path / name).write_text("{}")
-    for place in (tmp_path / "config.json", tiny_data / "manifest.json", tiny_data / "train.source.ids"):
+    (tmp_path / "metrics.jsonl").write_text("{}")
+    (tmp_path / "hypotheses").write_text("old")
+    files = (tiny_checkpoint / "task" / "task.json", tiny_data / "train.source.ids", tmp_path / "metrics.jsonl")
+    for place in (*files, tmp_path / "hypotheses"):
         before = place.read_bytes()
-        code, out, err = nmt("translate", *options.checkpoints, "--input", options.input, "--output", place)
-        assert (code, out) == (2, "")
-        assert str(place) in err
-        assert place.read_bytes() == before
-    again = nmt("translate", *options.checkpoints, "--input", options.input, "--output", tmp_path / "hypotheses")
-    assert again[0] == 0
+        code, _, err = nmt("translate", *options.checkpoints, "--input", options.input, "--output", place)
+        assert (code, place.read_bytes() == before, str(place) in err) == (
+            (2, True, True) if place in files else (0, False, False)
+        )

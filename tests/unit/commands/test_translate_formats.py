@@ -18,13 +18,12 @@ TWO = Translation(
 )
 
 
-def formatted(name: str, translation: Translation = TWO, scores: bool = False) -> str:
-    return FORMATS[name](translation, 7, scores)
+def formatted(name: str, translation: Translation = TWO) -> str:
+    return FORMATS[name](translation, 7)
 
 
 def test_each_format_of_two_outputs() -> None:
     assert formatted("text") == "a „b“\nc\n"
-    assert formatted("text", scores=True) == "-0.5000\ta „b“\n-1.2500\tc\n"
     assert formatted("tsv") == "7\t-0.5000\ta „b“\n7\t-1.2500\tc\n"
     assert formatted("moses") == (
         "6 ||| a „b“ ||| LogProb= -0.5500 Length= 2 ||| -0.5000\n6 ||| c ||| LogProb= -2.5000 Length= 1 ||| -1.2500\n"
@@ -51,14 +50,13 @@ def test_the_default_follows_the_number_of_outputs() -> None:
 @given(text=st.one_of(st.text(), st.text("\n\t\r|a ")))
 def test_no_text_breaks_a_format(name: str, text: str) -> None:
     translation = Translation(text, [Output(text, -0.5, [], []), Output("second", -1.0, [], [])], 0, truncated=False)
-    for scores in (False, True):
-        content = formatted(name, translation, scores)
-        *lines, end = re.split(r"\r\n|[\r\n]", content)
-        assert (len(lines), end) == (1 if name == "json" else 2, "")
-        if name == "json":
-            assert json.loads(content)["outputs"][0]["text"] == text
-        elif name == "moses":
-            assert [len(line.split("|||")) for line in lines] == [4, 4]
-            assert lines[0].split(" ||| ")[2:] == ["LogProb= 0.0000 Length= 0", "-0.5000"]
-        elif name == "tsv" or scores:
-            assert [line.count("\t") for line in lines] == [2 if name == "tsv" else 1] * 2
+    content = formatted(name, translation)
+    *lines, end = re.split(r"\r\n|[\r\n]", content)
+    assert (len(lines), end) == (1 if name == "json" else 2, "")
+    if name == "json":
+        assert json.loads(content)["outputs"][0]["text"] == text
+    elif name == "moses":
+        assert [len(line.split("|||")) for line in lines] == [4, 4]
+        assert lines[0].split(" ||| ")[2:] == ["LogProb= 0.0000 Length= 0", "-0.5000"]
+    elif name == "tsv":
+        assert [line.count("\t") for line in lines] == [2, 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,18 +33,6 @@ def test_a_line_for_each_line_and_every_sentence_in_it(translate: Callable[..., 
     assert err.startswith("translated 4 lines in ")
 
 
-def test_scores_are_sums_over_the_sentences(translate: Callable[..., Any]) -> None:
-    alone, _ = translate("abc.\nhgf!", "--format", "json", split=False)
-    first, second = (json.loads(line)["outputs"][0] for line in alone)
-    (line,), _ = translate("abc. hgf!", "--format", "json")
-    (whole,) = json.loads(line)["outputs"]
-    assert json.loads(line)["source"] == "abc. hgf!"
-    assert whole["score"] == pytest.approx(first["score"] + second["score"], abs=2e-4)
-    assert whole["token_scores"] == pytest.approx(first["token_scores"] + second["token_scores"], abs=2e-4)
-    ended = ["</s>"] * (len(first["token_scores"]) - len(first["tokens"]))
-    assert whole["tokens"] == [*first["tokens"], *ended, *second["tokens"]]
-
-
 def test_a_sentence_that_is_too_long_is_named(translate: Callable[..., Any]) -> None:
     _, err = translate("ab. " * 9 + "\n" + "abcdefgh" * 3 + ". ab.", "--max-source-length", "8")
     (warning,) = [line for line in err.split("\n") if line.startswith("warning")]
@@ -56,7 +43,6 @@ def test_a_sentence_that_is_too_long_is_named(translate: Callable[..., Any]) -> 
     ("flags", "message"),
     [
         (("--nbest", "2"), "--nbest"),
-        (("--attention", "page.html"), "--attention"),
         (("--prefix", "typed"), "--prefix"),
         (("--sentence-language", "German"), "not an ISO 639 code"),
     ],
@@ -65,9 +51,3 @@ def test_what_does_not_combine_is_refused(translate: Callable[..., Any], flags: 
     code, err = translate("abc. de.", *flags)
     assert code == ["2"]
     assert message in " ".join(err.split())
-
-
-def test_the_language_alone_is_refused(translate: Callable[..., Any]) -> None:
-    code, err = translate("abc. de.", "--sentence-language", "de", split=False)
-    assert code == ["2"]
-    assert "--split-sentences" in err

@@ -86,7 +86,7 @@ def test_scores_are_those_of_the_model_divided_by_the_length_penalty_of_the_pape
         assert len(translation.outputs) == len({output.text for output in translation.outputs}) <= 3
         order = []
         for output in translation.outputs:
-            ids = (translator.source_ids(translation.source), list(output.ids))
+            ids = (translator.task.encode_source(translation.source.strip()), list(output.ids))
             (expected,) = token_log_probabilities(translator.engine.models, *([each] for each in ids), CPU, 4096)
             count = len(output.token_scores)
             assert output.token_scores == pytest.approx(expected[:count], abs=1e-4)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -33,17 +32,6 @@ def token_log_probabilities(model: Any, source: Tensor, tokens: list[int]) -> li
 
 def penalty(length: int, alpha: float) -> float:
     return math.pow((5 + length) / 6, alpha)
-
-
-def exhaustive(model: Any, source: Tensor, limit: int, alpha: float) -> list[tuple[float, list[int]]]:
-    """Every sequence that ends within the limit, with its score, best first."""
-    words = range(EOS + 1, model.vocabulary_size)
-    found = []
-    for length in range(limit + 1):
-        for tokens in itertools.product(words, repeat=length):
-            log_p = sum(token_log_probabilities(model, source, [*tokens, EOS]))
-            found.append((log_p / penalty(length + 1, alpha), list(tokens)))
-    return sorted(found, reverse=True)
 
 
 def greedy(model: Any, source: Tensor, limit: int) -> tuple[list[int], list[float]]:
@@ -86,21 +74,6 @@ def approximately(left: list[list[Hypothesis]], right: list[list[Hypothesis]]) -
         for x, y in zip(left, right, strict=True)
         for a, b in zip(x, y, strict=True)
     )
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=seeds, alpha=alphas, vocabulary_size=st.integers(5, 7), limit=st.integers(0, 4))
-def test_agrees_with_exhaustive_search_when_the_beam_is_wide_enough(
-    toy: Callable[..., Any], padded: Any, seed: int, alpha: float, vocabulary_size: int, limit: int
-) -> None:
-    model = toy(vocabulary_size, seed)
-    source = padded([[4]])
-    expected = exhaustive(model, source, limit, alpha)
-    nbest = min(5, len(expected))
-    options = SearchSettings(beam=len(expected) * vocabulary_size, alpha=alpha, nbest=nbest)
-    (found,) = beam_search(model, source, [limit], options)
-    assert [h.tokens for h in found] == [tokens for _, tokens in expected[:nbest]]
-    assert [h.score for h in found] == pytest.approx([score for score, _ in expected[:nbest]], abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -290,12 +263,6 @@ def test_nan_probabilities_are_an_error(padded: Any) -> None:
         beam_search(broken, padded([[4]]), [5])
 
 
-def test_no_sentences_and_too_few_limits(toy: Callable[..., Any], padded: Any) -> None:
-    assert beam_search(toy(8, 0), torch.zeros((0, 3), dtype=torch.long), []) == []
-    with pytest.raises(ValueError, match="2 sentences, but 1 limits"):
-        beam_search(toy(8, 0), padded([[4], [5]]), [3])
-
-
 class Counting(Constraint):
     """Allows exactly `wanted` tokens, all even, and then EOS."""
 
@@ -325,18 +292,6 @@ def test_a_constraint_holds_for_every_hypothesis(
         for h in hypotheses:
             assert len(h.tokens) == number
             assert all(token % 2 == 0 and token > EOS for token in h.tokens)
-
-
-def test_a_constrained_search_is_exhaustive_over_what_is_allowed(toy: Callable[..., Any], padded: Any) -> None:
-    model, source = toy(9, 11), padded([[4, 5]])
-    expected = [
-        (score, tokens)
-        for score, tokens in exhaustive(model, source, 2, 0.6)
-        if len(tokens) == 2 and all(token % 2 == 0 for token in tokens)
-    ]
-    options = SearchSettings(beam=50, nbest=len(expected))
-    (found,) = beam_search(model, source, [5], options, Counting(torch.tensor([2]), 9))
-    assert [h.tokens for h in found] == [tokens for _, tokens in expected]
 
 
 def test_hypotheses_without_an_allowed_token_are_cut(toy: Callable[..., Any], padded: Any) -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SearchSettings
-from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS
 
 
@@ -36,8 +35,3 @@ def test_probabilities_are_averaged_not_their_logarithms(toy: Callable[..., Any]
     log_probabilities, state = ensemble.step(tokens, ensemble.start(source))
     assert torch.allclose(log_probabilities.exp(), expected, atol=1e-6)
     assert [member.hidden.shape[0] for member in state.select(torch.tensor([[1, 1]])).members] == [2, 2, 2]
-
-
-def test_vocabularies_of_different_sizes_are_refused(toy: Callable[..., Any]) -> None:
-    with pytest.raises(CheckpointError, match=r"differ in size \(8, 9\)"):
-        Ensemble([toy(8, 0), toy(9, 0)])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,25 +47,21 @@ def test_dtype_reaches_the_products(tiny_checkpoint: Path, dtype: str) -> None:
     assert (scores == expected) == (dtype in ("auto", "float32"))
 
 
-def test_different_vocabularies_are_no_ensemble(
-    make_checkpoint: Callable[..., Path], tiny_checkpoint: Path, tmp_path: Path
-) -> None:
-    other = make_checkpoint(tmp_path / "other", letters="ijklmnop")  # of the same size
-    with pytest.raises(CheckpointError, match=rf"{other}.*source vocabulary"):
-        nmt_cli.load([tiny_checkpoint, other], device="cpu")
-
-
-def test_models_of_differently_normalised_text_are_no_ensemble(
-    make_checkpoint: Callable[..., Path], tiny_checkpoint: Path, tmp_path: Path
-) -> None:
-    """Though their vocabularies are equal, a line would have other ids."""
-    other = make_checkpoint(tmp_path / "other", normalization="nfc")
-    with pytest.raises(CheckpointError, match=rf"{other}.*--normalization"):
-        nmt_cli.load([tiny_checkpoint, other], device="cpu")
-
-
 def test_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         nmt_cli.load([], device="cpu")
     with pytest.raises(CheckpointError, match=str(tmp_path)):
         nmt_cli.load(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [({"letters": "ijklmnop"}, "source vocabulary"), ({"normalization": "nfc"}, "--normalization")],
+)
+def test_models_that_read_a_line_as_other_ids_are_no_ensemble(
+    make_checkpoint: Callable[..., Path], tiny_checkpoint: Path, tmp_path: Path, other: Any, difference: str
+) -> None:
+    """Though their vocabularies have the same size, or are equal."""
+    made = make_checkpoint(tmp_path / "other", **other)
+    with pytest.raises(CheckpointError, match=rf"{made}.*{difference}"):
+        nmt_cli.load([tiny_checkpoint, made], device="cpu")

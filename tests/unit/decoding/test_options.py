@@ -14,7 +14,7 @@ PAPER = TranslationTask(TranslationConfig(source_lang="en", target_lang="de"))
 
 
 def test_choices_of_the_user_replace_the_defaults_of_the_task() -> None:
-    options = TranslateOptions().replaced({"alpha": 1.0, "nbest": 20, "batch_tokens": 7, "beam": None, "other": 3})
+    options = TranslateOptions().replaced({"alpha": 1.0, "nbest": 20, "batch_tokens": 7, "beam": None})
     search = options.settings(ParsingTask(ParsingConfig()))
     assert (search.beam, search.alpha, search.nbest, options.batch_tokens) == (21, 1.0, 20, 7)
 

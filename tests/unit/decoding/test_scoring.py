@@ -5,12 +5,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -88,56 +86,32 @@ def test_the_outputs_of_a_greedy_search_have_the_scores_that_the_search_gave(
     lines = ["abc", "hgfedcba", "a", "bad", "ace" * 5]
     found = list(translators[which].translate_detailed(lines, beam=1, alpha=0.0, max_length_offset=2))
     outputs = [translation.outputs[0] for translation in found]
-    pairs = [
-        (translators[which].source_ids(line), list(output.ids)) for line, output in zip(lines, outputs, strict=True)
-    ]
+    encode = translators[which].task.encode_source
+    pairs = [(encode(line), list(output.ids)) for line, output in zip(lines, outputs, strict=True)]
     for scores, output in zip(scored(translators[which].engine.models, pairs), outputs, strict=True):
         assert sum(output.token_scores) == pytest.approx(output.score, abs=1e-4)
         assert scores[: len(output.token_scores)] == pytest.approx(output.token_scores, abs=1e-4)
 
 
-def test_few_logits_exist_at_a_time(translators: list[Translator], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_and_sentences_in_parts_give_the_same(
+    translators: list[Translator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few logits exist at a time, and a batch that does not fit in memory is halved."""
     (model,) = translators[0].engine.models
-    expected = scored([model], PAIRS)
-    rows: list[int] = []
-
-    def linear(x: Tensor, weight: Tensor, bias: None) -> Tensor:
-        rows.append(len(x))
-        return x @ weight.T
-
-    class Watched:
-        output_weight = model.output_weight
-        decoder_output = staticmethod(model.decoder_output)
-
-    monkeypatch.setattr(scoring, "F", SimpleNamespace(linear=linear, cross_entropy=F.cross_entropy))
+    expected, decoder_output = scored([model], PAIRS), model.decoder_output
     monkeypatch.setattr(scoring, "ROWS", 4)
-    assert flat(scored([Watched()], PAIRS)) == pytest.approx(flat(expected), abs=1e-5)
-    assert max(rows) == 4
-    assert sum(rows) == len(flat(expected))
+    for largest in (2, 0):
 
+        def small(source: Tensor, target_in: Tensor, largest: int = largest) -> Tensor:
+            if len(source) > largest:
+                raise torch.OutOfMemoryError("too much")
+            return decoder_output(source, target_in)
 
-class Small(nn.Module):
-    """A model whose memory holds two sentences."""
-
-    def __init__(self, model: Any, largest: int = 2) -> None:
-        super().__init__()
-        self.model, self.largest = model, largest
-
-    @property
-    def output_weight(self) -> Tensor:
-        return self.model.output_weight  # type: ignore[no-any-return]
-
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        if len(source) > self.largest:
-            raise torch.OutOfMemoryError("too much")
-        return self.model.decoder_output(source, target_in)  # type: ignore[no-any-return]
-
-
-def test_a_batch_that_does_not_fit_in_memory_is_halved(translators: list[Translator]) -> None:
-    (model,) = translators[0].engine.models
-    assert flat(scored([Small(model)], PAIRS)) == pytest.approx(flat(scored([model], PAIRS)), abs=1e-5)
+        monkeypatch.setattr(model, "decoder_output", small)
+        if largest:
+            assert flat(scored([model], PAIRS)) == pytest.approx(flat(expected), abs=1e-5)
     with pytest.raises(NmtError, match="source of 9 and a target of 12 tokens"):
-        scored([Small(model, 0)], PAIRS[4:5])
+        scored([model], PAIRS[4:5])
 
 
 def test_probabilities_that_are_not_numbers_are_an_error(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
@@ -161,7 +135,7 @@ def test_lines_are_scored_in_order_with_their_tokens(translators: list[Translato
     assert "<unk>" in scores[3].tokens
     for each in scores:
         assert each.score == pytest.approx(sum(each.token_scores))
-        ids = translator.source_ids(each.source), translator.task.encode_target(each.target.strip())
+        ids = translator.task.encode_source(each.source), translator.task.encode_target(each.target.strip())
         assert each.token_scores == pytest.approx(independently(translator.engine.models[0], *ids).tolist(), abs=1e-5)
 
 

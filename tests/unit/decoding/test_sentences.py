@@ -41,14 +41,13 @@ class Stub(Translator):
         if self.options.split_sentences:
             return super().translate_window(lines, advance, **rest)
         self.calls.append(list(lines))
-        for line in sorted(lines):
-            advance([line])
+        advance(lines)
         return [self.translated(line) for line in lines]
 
     def translated(self, line: str) -> Translation:
         tokens = line.strip().upper().split()
         scores = [-float(len(token)) for token in tokens] + [-0.5] * (0 < len(tokens) <= 3)
-        output = Output(" ".join(tokens), sum(scores) / 2, tokens, scores, {"cut": 1}, list(range(4, 4 + len(tokens))))
+        output = Output(" ".join(tokens), sum(scores) / 2, tokens, scores, ids=list(range(4, 4 + len(tokens))))
         return Translation(line, [output], len(tokens), len(tokens) > 3)
 
 
@@ -99,12 +98,7 @@ def test_the_outputs_of_the_sentences_are_joined(stub: Stub) -> None:
     assert output.token_scores == [-3.0, -4.0, -0.5, -5.0, -5.0, -0.5]
     assert output.ids == [4, 5, EOS, 4, 5]
     assert output.score == pytest.approx(sum(output.token_scores) / 2)
-    assert (one.source, one.source_length, one.truncated, output.repairs) == (
-        "One two. Three four.",
-        4,
-        False,
-        {"cut": 2},
-    )
+    assert (one.source, one.source_length, one.truncated) == ("One two. Three four.", 4, False)
 
 
 def test_a_sentence_that_was_cut_has_no_end(stub: Stub) -> None:
@@ -123,17 +117,11 @@ def test_lines_of_one_sentence_are_translated_as_without(stub: Stub) -> None:
 
 
 def test_the_sentences_of_all_lines_are_translated_together(stub: Stub) -> None:
-    stub.translate_window([PARAGRAPH, "", "A dog. A cat."])
-    assert stub.calls == [[*SENTENCES, "", "A dog. ", "A cat."]]
-
-
-def test_progress_counts_a_line_once_all_its_sentences_are_done(stub: Stub) -> None:
     done: list[str] = []
-    lines = ["A dog. Zebras.", "", "A dog. B.", "M."]
+    lines = [PARAGRAPH, "", "A dog. A cat."]
     stub.translate_window(lines, done.extend)
-    assert sorted(done) == sorted(lines)
-    assert done[0] == ""
-    assert done[-1] == lines[0]
+    assert done == lines
+    assert stub.calls == [[*SENTENCES, "", "A dog. ", "A cat."]]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
+import nmt_cli
+from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, request_of
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.own_engine import OwnEngine
-from nmt_cli.decoding.translator import CHARACTERS_PER_TOKEN, Translator
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK
-from nmt_cli.layers.attention import FullAttentionConfig
-from nmt_cli.models.transformer import Transformer, TransformerConfig
 from nmt_cli.task import Task
 
 ALPHABET = "abcdefgh"
@@ -93,27 +93,16 @@ def test_odd_lines_do_not_change_their_neighbours(translator: Translator) -> Non
     assert [t.truncated for t in results[0::2]] == [False, False, False, False, True, False, False, True]
 
 
-def test_a_line_is_truncated_to_max_source_length(translator: Translator) -> None:
-    limited = with_options(translator, max_source_length=5)
-    long, short = detailed(limited, ["abcdefgh", "abcde"])
-    assert long.truncated
-    assert not short.truncated
-    assert (long.source_length, long.text) == (5, short.text)
-
-
-def test_a_line_of_a_million_characters_is_cut_before_it_is_encoded(translator: Translator) -> None:
-    class Watching(LetterTask):
-        longest = 0
-
-        def encode_source(self, line: str) -> list[int]:
-            self.longest = max(self.longest, len(line))
-            return super().encode_source(line)
-
-    task = Watching()
-    (translation,) = detailed(with_parts(with_options(translator, max_source_length=5), task=task), ["ab" * 500_000])
-    assert translation.truncated
-    assert translation.source_length == 5
-    assert task.longest == 5 * CHARACTERS_PER_TOKEN
+def test_a_line_is_truncated_to_max_source_length(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    encode = translator.task.encode_source
+    monkeypatch.setattr(translator.task, "encode_source", lambda line: seen.append(len(line)) or encode(line))
+    long, short, huge = detailed(
+        with_options(translator, max_source_length=5), ["abcdefgh", "abcde", "abcde" * 100_000]
+    )
+    assert [each.truncated for each in (long, short, huge)] == [True, False, True]
+    assert (long.source_length, long.text) == (huge.source_length, huge.text) == (5, short.text)
+    assert max(seen) == 5 * CHARACTERS_PER_TOKEN  # cut before it is encoded
 
 
 def test_empty_lines_never_reach_the_model(translator: Translator) -> None:
@@ -121,26 +110,6 @@ def test_empty_lines_never_reach_the_model(translator: Translator) -> None:
     model.rows_seen.clear()
     assert translator.translate(["", " ", "\u00a0\u3000"]) == ["", "", ""]
     assert model.rows_seen == []
-
-
-def test_output_limit(translator: Translator, toy: Callable[..., Any]) -> None:
-    class Endless:
-        vocabulary_size = LetterTask.target_vocabulary_size
-
-        def start(self, source: Tensor) -> Endless:
-            return self
-
-        def select(self, rows: Tensor) -> Endless:
-            return self
-
-        def step(self, tokens: Tensor, state: Endless) -> tuple[Tensor, Endless]:
-            row = torch.full((len(tokens), self.vocabulary_size), -9.0)
-            row[:, EOS] = -torch.inf
-            return row, self
-
-    endless = with_parts(translator, model=Endless())
-    assert [len(text) for text in endless.translate(["abc", "a"])] == [7, 5]
-    assert [len(text) for text in endless.translate(["abc", "a"], max_length_offset=0)] == [3, 1]
 
 
 @pytest.mark.parametrize("how", [{"beam": 1}, {"beam": 4}, {"sample": True}], ids=str)
@@ -191,31 +160,6 @@ def test_prefixes_are_read_in_step_with_the_lines(translator: Translator) -> Non
         with_options(translator, max_source_length=8).translate(["abc"], prefixes=["a" * 10_000])
 
 
-@settings(max_examples=20, deadline=None)
-@given(
-    lines=st.lists(st.text("abcdefgh ", max_size=12), min_size=1, max_size=20),
-    batch_tokens=st.integers(1, 100),
-    read_ahead=st.integers(1, 12),
-)
-def test_samples_depend_on_the_line_and_its_number_only(
-    translator: Translator, lines: list[str], batch_tokens: int, read_ahead: int
-) -> None:
-    options = {"search": SearchOptions(nbest=2), "sampling": SamplingOptions(sample=True, seed=5)}
-    sampler = with_options(translator, **options)
-    small = with_options(translator, **options, batch_tokens=batch_tokens, read_ahead=read_ahead)
-    alone = [sampler.translate_window([line], first=number)[0] for number, line in enumerate(lines, 1)]
-    together = detailed(small, lines)
-    assert [[o.text for o in t.outputs] for t in together] == [[o.text for o in t.outputs] for t in alone]
-
-
-def test_equal_lines_have_different_samples(translator: Translator, toy: Callable[..., Any]) -> None:
-    flat = with_parts(translator, model=toy(LetterTask.target_vocabulary_size, 5, 0.5))
-    outputs = flat.translate(["abc"] * 20, sample=True)
-    assert len(set(outputs)) > 5
-    assert outputs == flat.translate(["abc"] * 20, sample=True, seed=1)
-    assert outputs != flat.translate(["abc"] * 20, sample=True, seed=2)
-
-
 def test_no_output_repeats_an_ngram(translator: Translator) -> None:
     lines = ["abc", "hgfedcba", "a", "cab"]
     free = translator.translate(lines, max_length=30)
@@ -226,42 +170,29 @@ def test_no_output_repeats_an_ngram(translator: Translator) -> None:
     assert all(text.startswith("aa") and text.count("a") == 2 for text in forced)
 
 
-def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(translator: Translator) -> None:
+def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model: Any = translator.engine.model  # type: ignore[attr-defined]
-    shapes = []
-
-    class Watching:
-        vocabulary_size = model.vocabulary_size
-
-        def start(self, source: Tensor) -> Any:
-            shapes.append(tuple(source.shape))
-            return model.start(source)
-
-        def step(self, tokens: Tensor, state: Any) -> Any:
-            return model.step(tokens, state)
-
+    shapes: list[Any] = []
+    start = model.start
+    monkeypatch.setattr(model, "start", lambda source: shapes.append(tuple(source.shape)) or start(source))
     lines = ["a" * (1 + i % 20) for i in range(200)] + ["b" * 90]
-    with_parts(translator, model=Watching()).translate(lines, batch_tokens=60)
+    translator.translate(lines, batch_tokens=60)
     assert sum(rows for rows, _ in shapes) == 201
     assert shapes[0] == (1, 91)
     assert all(rows * width <= 60 for rows, width in shapes[1:])
     padding = sum(rows * width for rows, width in shapes) - sum(len(line) + 1 for line in lines)
     assert padding < 100
-    shapes.clear()
-    with_parts(translator, model=Watching()).translate(["a"] * 300, batch_tokens=10**6)
-    assert [rows for rows, _ in shapes] == [32] * 9 + [300 - 9 * 32]
-    shapes.clear()
-    with_parts(translator, model=Watching()).translate(["a"] * 300, beam=1)
-    assert [rows for rows, _ in shapes] == [128, 128, 44]
-    for count, batches in ((15, [15]), (16, [8, 8]), (31, [16, 15]), (70, [32, 32, 6])):
+    for count, beam, batches in ((15, 4, [15]), (31, 4, [16, 15]), (70, 4, [32, 32, 6]), (300, 1, [128, 128, 44])):
         shapes.clear()
-        with_parts(translator, model=Watching()).translate(["a"] * count)
+        translator.translate(["a"] * count, beam=beam)
         assert [rows for rows, _ in shapes] == batches
 
 
 def test_a_gpu_has_large_batches(translator: Translator) -> None:
     gpu = with_parts(translator, device=torch.device("cuda"))
-    lines = [gpu._encode(number, number, "a") for number in range(200)]
+    lines = [request_of(gpu.task, gpu.options, number, "a", "") for number in range(200)]
     assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (70, 200)] == [[70], [128, 72]]
 
 
@@ -280,31 +211,18 @@ def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) ->
         assert taken == (number // 7 + 1) * 7
 
 
-def test_n_best_outputs(translator: Translator) -> None:
-    (translation,) = translator.translate_detailed(["abc"], beam=3, nbest=3)
-    assert len(translation.outputs) == 3
-    assert translation.text == translation.outputs[0].text
-    for output in translation.outputs:
-        assert "".join(output.tokens) == output.text
-        assert len(output.token_scores) - len(output.tokens) in (0, 1)
-
-
-def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator) -> None:
+def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = translator.engine.model  # type: ignore[attr-defined]
-
-    class Small:
-        vocabulary_size = model.vocabulary_size
-
-        def start(self, source: Tensor) -> Any:
-            if len(source) > 3:
-                raise torch.OutOfMemoryError("too much")
-            return model.start(source)
-
-        def step(self, tokens: Tensor, state: Any) -> Any:
-            return model.step(tokens, state)
-
     lines = [ALPHABET[:n] for n in (1, 5, 3, 8, 2, 7, 4)]
-    assert with_parts(translator, model=Small()).translate(lines) == translator.translate(lines)
+    expected, start = translator.translate(lines), model.start
+
+    def small(source: Tensor) -> Any:
+        if len(source) > 3:
+            raise torch.OutOfMemoryError("too much")
+        return start(source)
+
+    monkeypatch.setattr(model, "start", small)
+    assert translator.translate(lines) == expected
 
 
 def test_constrained_needs_a_task_with_a_constraint(translator: Translator) -> None:
@@ -338,36 +256,17 @@ def test_constrained_outputs_keep_the_constraint_of_the_task(translator: Transla
     assert task.asked == (["efgh", "bcd"], [8, 7], torch.device("cpu"))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 400000000000 bytes"),
-        MemoryError(),
-    ],
-)
-def test_out_of_memory_on_one_line_is_an_error(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_out_of_memory_on_one_line_is_an_error(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
 
     def search(model: Any, source: Tensor, *_: Any) -> Any:
         sizes.append(len(source))
-        raise error
+        raise MemoryError
 
     monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
     with pytest.raises(NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"):
         translator.translate(["abc", "ab", "a"])
     assert sizes == [3, 1]
-
-
-def test_other_errors_are_not_caught(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    def search(*_: Any) -> Any:
-        raise RuntimeError("a mistake of ours")
-
-    monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
-    with pytest.raises(RuntimeError, match="a mistake of ours"):
-        translator.translate(["abc"])
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark(translator: Translator) -> None:
@@ -397,18 +296,8 @@ def ids(translation: Translation) -> tuple[tuple[int, ...], ...]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_outputs_do_not_depend_on_the_number_of_workers(dtype: str) -> None:
-    size = LetterTask.target_vocabulary_size
-    torch.manual_seed(1)
-    model = Transformer(
-        TransformerConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2),
-        attention=FullAttentionConfig(),
-        source_vocabulary_size=size,
-        target_vocabulary_size=size,
-        shared_vocabulary=True,
-    ).eval()
-    options = TranslateOptions(search=SearchOptions(nbest=4))
-    translator = Translator(OwnEngine(LetterTask(), model.decodable(dtype), torch.device("cpu")), options)
+def test_outputs_do_not_depend_on_the_number_of_workers(tiny_checkpoint: Path, dtype: str) -> None:
+    translator = nmt_cli.load(tiny_checkpoint, "cpu", dtype, nbest=4, max_length_offset=3)
     random = torch.Generator().manual_seed(1)
     lengths = torch.randint(0, 12, (70,), generator=random).tolist()
     lines = ["".join(ALPHABET[i] for i in torch.randint(0, 8, (n,), generator=random).tolist()) for n in lengths]
@@ -427,19 +316,3 @@ def test_workers_need_a_cpu(translator: Translator) -> None:
         assert workers is None
     with pytest.raises(UsageError, match="--workers 2: several processes translate only on a CPU"):
         translation_workers(elsewhere, 2).__enter__()
-
-
-def test_a_killed_worker_is_an_error_that_says_what_to_try(translator: Translator) -> None:
-    class Deadly:
-        vocabulary_size = LetterTask.target_vocabulary_size
-
-        def start(self, source: Tensor) -> Any:
-            os._exit(9)
-
-    lines = ["abc"] * 40
-    dying = with_parts(translator, model=Deadly())
-    with (
-        pytest.raises(NmtError, match=r"a worker process died.*fewer --workers"),
-        translation_workers(dying, 2) as each,
-    ):
-        dying.translate_window(lines, workers=each)

@@ -83,9 +83,11 @@ def test_an_entry_point_is_an_engine(tiny_checkpoint: Path, monkeypatch: pytest.
 
 
 def test_each_sentence_has_its_limit(translator: Translator) -> None:
-    translator.translate(["abcd", "a"], max_length_offset=2)
+    for options in ({"max_length_offset": 2}, {}):
+        translator.translate(["abcd", "a"], **options)
     assert isinstance(translator.engine, Echo)
-    assert [request.limit - len(request.ids) for batch in translator.engine.seen for request in batch] == [2, 2]
+    limits = [request.limit - len(request.ids) for batch in translator.engine.seen for request in batch]
+    assert limits == [2, 2, 50, 50]
 
 
 def test_options_are_checked_at_the_start_and_in_each_call(translator: Translator) -> None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,13 +128,32 @@ def fail_after(path: Path, *blocks: bytes) -> None:
         raise ZeroDivisionError
 
 
-def test_a_failure_keeps_the_former_content_or_what_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "out.gz"
+def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+    path, link = tmp_path / "out.gz", tmp_path / "link.gz"
+    link.symlink_to(path)
+    with pytest.raises(ZeroDivisionError):
+        fail_after(path, b"new\n")
+    assert [*tmp_path.iterdir()] == [link]
     path.write_bytes(b"former")
-    for blocks, expected in (([], b"former"), ([b"new\n"], b"new\n")):
-        with pytest.raises(ZeroDivisionError):
-            fail_after(path, *blocks)
-        assert content(path) == expected
+    with pytest.raises(ZeroDivisionError):
+        fail_after(path, b"new\n")
+    assert path.read_bytes() == b"former"
+    with open_output(link) as write:
+        write(b"new\n")
+        assert path.read_bytes() == b"former"
+    assert content(path) == b"new\n"
+    assert link.is_symlink()
+    assert {*tmp_path.iterdir()} == {path, link}
+
+
+def test_a_pipe_is_written_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with open_output(tmp_path / "pipe") as write:
+        write(b"a\n")
+        assert os.read(reading, 9) == b"a\n"
+    os.close(reading)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_a_full_disk_names_the_output() -> None:

@@ -1,0 +1,69 @@
+"""`nmt attention`: a page with the attention of every layer and head."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli import registry
+from nmt_cli.commands.translate_options import check_output
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.errors import counted
+from nmt_cli.files.opening import open_input, open_output
+from nmt_cli.files.text import read_windows
+from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.registry import REQUIRED, argument, group, option
+from nmt_cli.streams import say, warn
+
+
+@dataclass(frozen=True)
+class BestOutput(SearchOptions):
+    """Options of a search for the best output."""
+
+    nbest: int = 1  # no flag
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions:
+    """Write a page with the attention of every layer and head, as in the paper's appendix.
+
+    The page shows the first 20 lines of the input and their best outputs.
+    """
+
+    checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
+    input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
+    out: Path = option(REQUIRED, "The page to write.", metavar="PAGE.html")
+    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    search: BestOutput = group("search", BestOutput)
+
+
+def attention(options: AttentionOptions) -> None:
+    """Translate the first lines of the input, and write the page."""
+    from nmt_cli.attention_page.page import MAX_SENTENCES, html, sentences_of
+    from nmt_cli.decoding.loading import load_translator
+
+    check_output(options.out, options.input)
+    registry.discover(options.imports)
+    chosen = TranslateOptions(search=options.search)
+    with open_input(options.input) as source, open_output(options.out) as write:
+        translator = load_translator([options.checkpoint], chosen, device=options.device, say=say)
+        lines = itertools.chain.from_iterable(read_windows(source, MAX_SENTENCES, warn))
+        numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        if len(numbered) > MAX_SENTENCES:
+            warn(f"{source.name}: the page shows the first {MAX_SENTENCES} of {len(numbered)} lines")
+        places = {f"{source.name}:{number}": line for number, line in numbered[:MAX_SENTENCES]}
+        sentences = sentences_of(translator, places, warn)
+        write(html(str(options.checkpoint), sentences))
+    say(f"attention of {counted(len(sentences), 'sentence')}: {options.out}; open it in a browser")
+
+
+command = Command(
+    AttentionOptions,
+    attention,
+    examples=[
+        "nmt attention run/averaged --input few.en --out page.html",
+        "nmt attention run --beam 1 --out page.html < few.en",
+    ],
+)

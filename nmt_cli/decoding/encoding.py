@@ -1,0 +1,81 @@
+"""Lines as ids, cut at `max_source_length`, and as requests to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.interfaces import FREE, Prefix
+from nmt_cli.task import Task
+
+CHARACTERS_PER_TOKEN = 100
+"""A line is cut after this many characters for each token of `max_source_length`, before it is encoded."""
+
+
+class Encoded(NamedTuple):
+    """A line and its ids, without EOS."""
+
+    line: str
+    ids: list[int]
+    truncated: bool  # the ids are the beginning of the line
+
+
+def encoded(line: str, encode: Callable[[str], list[int]], limit: int) -> Encoded:
+    """Return a line and its first `limit` ids.
+
+    Raises:
+        UsageError: it is no text, or several lines.
+        DataError: as `encode`.
+    """
+    line = plain(line)
+    text = line.strip()
+    ids = encode(text[: limit * CHARACTERS_PER_TOKEN]) if text else []
+    return Encoded(line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
+
+
+def request_of(task: Task, options: TranslateOptions, number: int, line: str, prefix: str) -> Request:
+    """Return the request to translate a line.
+
+    Args:
+        number: of the line in the whole input.
+        prefix: the text that the outputs must begin with; "" for none.
+
+    Raises: as `encoded`, and
+        DataError: the prefix is too long, or the task cannot read it.
+    """
+    line, ids, truncated = encoded(line, task.encode_source, options.max_source_length)
+    prefix = plain(prefix)
+    beginning = _prefix(task, prefix, number, options.max_source_length) if ids and prefix.strip() else FREE
+    offset = options.max_length_offset
+    limit = task.max_length(len(ids)) if offset is None else len(ids) + offset
+    if options.max_length is not None:
+        limit = min(limit, options.max_length)
+    limit = max(limit, options.search.min_length, len(beginning.ids) + len(beginning.rest))
+    return Request(ids, limit, beginning, line, number, truncated)
+
+
+def _prefix(task: Task, text: str, number: int, limit: int) -> Prefix:
+    if len(text) <= limit * CHARACTERS_PER_TOKEN:
+        try:
+            prefix = task.encode_prefix(text)
+        except DataError as error:
+            raise DataError(f"the prefix of line {number}: {error}") from error
+        if len(prefix.ids) <= limit:
+            return prefix
+    raise DataError(f"the prefix of line {number} has more than {limit} tokens (--max-source-length); shorten it")
+
+
+def plain(text: str) -> str:
+    """Return the text with "?" for half a surrogate pair.
+
+    Raises:
+        UsageError: it is no text, or several lines.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"expected lines of text, not {type(text).__name__}: {text!r}")
+    if "\n" in text.strip():
+        raise UsageError(f"expected one line, not several, in {text[:60]!r}; give a list with each line")
+    return text.encode("utf-8", "replace").decode()
