@@ -26,7 +26,7 @@ def test_a_folder_is_put_in_place(tmp_path: Path, there: bool) -> None:
     place = tmp_path / "place"
     if there:
         make(place, "old")
-    durable.put_in_place(make(durable.part_of(place), "new"), place)
+    durable.put_in_place(make(durable.beside(place, "part"), "new"), place)
     assert (place / "file").read_text() == "new"
     assert names(tmp_path) == ["place"]
 
@@ -38,7 +38,7 @@ def test_a_failure_leaves_the_former_folder(
 ) -> None:
     """At the first rename or at the second."""
     place = make(tmp_path / "place", "old")
-    part = make(durable.part_of(place), "new")
+    part = make(durable.beside(place, "part"), "new")
     rename, calls = Path.rename, iter(range(1, 9))
 
     def breaks(self: Path, target: Path) -> Path:
