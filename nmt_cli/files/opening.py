@@ -28,36 +28,7 @@ _BEGINNINGS = {
     "Zstandard": re.compile(rb"\x28\xb5\x2f\xfd"),
 }
 # Some builds of Python lack one of them, so they are imported when they are needed.
-_READERS = {"xz": ("lzma", "LZMADecompressor"), "bzip2": ("bz2", "BZ2Decompressor")}
-
-
-class Streams:
-    """The content of compressed streams in sequence. Python's readers leave out what follows a stream that is whole.
-
-    Args:
-        make: returns a decompressor of one stream.
-    """
-
-    def __init__(self, file: io.BufferedIOBase, make: Callable[[], Any]) -> None:
-        self._file, self._make, self._stream = file, make, make()
-
-    def read1(self, size: int) -> bytes:
-        """Return at most `size` bytes; empty at the end. Raises EOFError, or an error of the decompressor."""
-        block: bytes = b""
-        while not block:
-            needed = self._stream.needs_input and not self._stream.eof
-            data = self._file.read1(size) if needed else b""
-            if self._stream.eof:
-                data = self._stream.unused_data.lstrip(b"\0")  # streams may be padded
-                while not data:
-                    if not (more := self._file.read1(size)):
-                        return b""
-                    data = more.lstrip(b"\0")
-                self._stream = self._make()
-            elif needed and not data:
-                raise EOFError
-            block = self._stream.decompress(data, size)
-        return block
+_MODULES = {"gzip": "gzip", "xz": "lzma", "bzip2": "bz2"}
 
 
 class Input:
@@ -112,12 +83,9 @@ class Input:
         self._form = next((form for form, pattern in _BEGINNINGS.items() if pattern.match(beginning)), None)
         if self._form is None:
             return plain
-        if self._form == "gzip":
-            return importlib.import_module("gzip").GzipFile(fileobj=plain)
-        if self._form not in _READERS:
+        if self._form not in _MODULES:
             raise DataError(f"{self.name}: {self._form} data; decompress it first, with zstd -dc")
-        module, name = _READERS[self._form]
-        return Streams(plain, getattr(importlib.import_module(module), name))
+        return importlib.import_module(_MODULES[self._form]).open(plain, "rb")
 
     def file_position(self, length: float) -> float:
         """Return about how many bytes of the file hold the first `length` bytes of the content, read already."""

@@ -160,7 +160,7 @@ def find_file(prefix: str, ending: str) -> Path:
     """Return the path `PREFIX.ENDING`, or else the path of the compressed file.
 
     Raises:
-        DataError: there is none (the message suggests others), or it is not a regular file.
+        DataError: there is none, or it is not a regular file.
     """
     path, given = Path(f"{prefix}.{ending}"), Path(prefix)
     if found := plain_or_compressed(path):
@@ -168,25 +168,14 @@ def find_file(prefix: str, ending: str) -> Path:
     directory = given if given.is_dir() else path.parent
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name} - {given.name}
-    beginning = without_compression(given.name)
-    close = [Path(beginning).stem] if Path(beginning).stem in prefixes else None
-    close = close or difflib.get_close_matches(beginning, prefixes, n=1)
-    beside = [name for name in names if name.startswith(f"{beginning}.")]
     if given.is_dir():
         example = directory / min(prefixes, default="train")
         hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
-    elif close:
+    elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):
         hint = f"Did you mean the prefix {directory / close[0]}?"
-    elif given.is_file():
-        hint = f"{prefix} is a file, not the beginning of the names of two."
-        with given.open("rb") as file:
-            if b"\t" in file.readline(1 << 20):
-                hint += (
-                    f" Columns separated by tabs become two files with: cut -f 1 {prefix} > NAME.{ending}, and so on."
-                )
     else:
-        zstandard = " Decompress .zst with zstd -d." if any(name.endswith(".zst") for name in beside) else ""
-        hint = f"Found: {', '.join(beside[:8])}.{zstandard}" if beside else f"No file name starts with {prefix}."
+        beside = [name for name in names if name.startswith(given.name)]
+        hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
     raise DataError(f"{path}: no such file, nor a compressed one, as {path}.gz. {hint}")
 
 
