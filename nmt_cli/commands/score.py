@@ -8,15 +8,9 @@ from pathlib import PurePath
 
 from rich.console import Console
 
-from nmt_cli.commands.score_input import (
-    STANDARD_INPUT,
-    check_subword_marks,
-    note_doubtful_scores,
-    read_segments,
-    remarks,
-)
+from nmt_cli.commands.score_input import STANDARD_INPUT, check_subword_marks, read_segments, remarks
 from nmt_cli.commands.score_tables import Report
-from nmt_cli.errors import DataError, UsageError, counted
+from nmt_cli.errors import UsageError
 from nmt_cli.files.text import without_compression
 from nmt_cli.flags import Command
 from nmt_cli.metrics.bleu import DEFAULT, measures_of, score_systems
@@ -74,22 +68,17 @@ def run(options: ScoreOptions) -> None:
     language = _target_language(options)
     systems = [read_segments(name) for name in options.hypotheses]
     references = [read_segments(name) for name in options.references]
-    files = [*references, *systems]
-    for name, lines in [] if options.allow_subword_marks else files:
-        check_subword_marks(name, lines)
-    for remark in dict.fromkeys(remark for name, lines in files for remark in remarks(name, lines)):
-        say(f"note: {remark}")
+    if not options.allow_subword_marks:
+        for name, lines in [*references, *systems]:
+            check_subword_marks(name, lines)
     names, reference_lines = zip(*references, strict=True)
-    for name, lines in references:
-        if len(lines) != len(reference_lines[0]):
-            expected = f"{names[0]} has {len(reference_lines[0]):,}"
-            raise DataError(f"{name}: {counted(len(lines), 'line')}, but {expected}; references are parallel")
     comparisons = []
     with Console(stderr=True).status("scoring"):
         if options.test is not None:
             comparisons = paired_test(systems, reference_lines, options.test, metrics, language, options.samples or 0)
         scores = score_systems(systems, reference_lines, metrics, language)
-    note_doubtful_scores(systems, references, scores)
+    for remark in remarks(systems, references, scores):
+        say(f"note: {remark}")
     report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), language, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))

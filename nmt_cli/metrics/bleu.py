@@ -6,7 +6,7 @@ lines prepared as users of that script prepare them (`nmt_cli.metrics.preparatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ Lines = Sequence[str]
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the table `MEASURES`."""
+    """A metric, and how lines are prepared for it."""
 
     metric: str  # the short name
     name: str  # the full name; "{language}" stands for the target language
@@ -37,23 +37,14 @@ class Measure:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of one system by one metric.
+    """The score of one system by one metric."""
 
-    Args:
-        metric: the short name, such as "bleu".
-        name: the full name.
-        score: 0 to 100 for BLEU and chrF; TER is an error rate, which may exceed 100.
-        signature: everything that the score depends on, in sacreBLEU's notation.
-        system: the system's name (a file).
-        details: for BLEU: precisions, brevity penalty and lengths in tokens.
-    """
-
-    metric: str
-    name: str
-    score: float
-    signature: str
-    system: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    metric: str  # the short name, such as "bleu"
+    name: str  # the full name
+    score: float  # 0 to 100 for BLEU and chrF; TER is an error rate, which may exceed 100
+    signature: str  # everything that the score depends on, in sacreBLEU's notation
+    system: str = ""  # a file
+    details: Mapping[str, Any] = field(default_factory=dict)  # of BLEU: precisions, brevity penalty, lengths in tokens
 
 
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
@@ -174,9 +165,8 @@ def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     metrics: dict[str, None] = {}
     for name in map(str.lower, names):
         if name not in aliases and name not in MEASURES:
-            trees = " Trees are scored by nmt score-trees." if name in ("brackets", "evalb", "parseval", "f1") else ""
             near = nearest(name, [*MEASURES, *aliases], "See nmt score --help.")
-            raise UsageError(f"there is no metric called {name!r}. {near}{trees}")
+            raise UsageError(f"there is no metric called {name!r}. {near}")
         metrics.update(dict.fromkeys(aliases.get(name, (name,))))
     return [MEASURES[metric] for metric in metrics]
 
@@ -197,19 +187,12 @@ def score(
 
     Raises:
         DataError: no sentence at all, or lists of different length.
-        UsageError: an unknown metric or language, or sentences that are not strings.
+        UsageError: an unknown metric or language, or a string in the place of a list.
     """
-    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
-        raise UsageError(f"metrics must be a list of names, not {metrics!r}")
-    metrics = list(metrics)
-    if not all(isinstance(name, str) for name in [*metrics, target_language]):
-        raise UsageError(f"metrics and target_language are names, not {metrics!r} and {target_language!r}")
-    return score_systems([("", _listed(hypotheses))], _listed(references), metrics, target_language)
-
-
-def _listed(lines: Any) -> Any:
-    """Return an iterator's lines, and anything else as it is."""
-    return list(lines) if isinstance(lines, Iterator) else lines
+    for name, value in (("hypotheses", hypotheses), ("references", references), ("metrics", metrics)):
+        if isinstance(value, str):
+            raise UsageError(f"{name} must be a list of strings, not {value!r}")
+    return score_systems([("", list(hypotheses))], list(references), list(metrics), target_language)
 
 
 def score_systems(
@@ -232,7 +215,7 @@ def score_systems(
                     "reference_length": int(result.ref_len),
                 }
             name = measure.name.format(language=target_language)
-            signature = signature_of(measure, metric, target_language)
+            signature = signature_of(measure, metric.get_signature(), target_language)
             scores.append(Score(measure.metric, name, round(float(result.score), _DIGITS), signature, system, details))
     return scores
 
@@ -272,10 +255,9 @@ def _corpus_score(metric: Any, hypotheses: Lines, references: Sequence[Lines]) -
     return metric._aggregate_and_compute(statistics)
 
 
-def signature_of(measure: Measure, metric: Any, target_language: str, of_test: Mapping[str, str] | None = None) -> str:
+def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
     """Return sacreBLEU's signature of a metric that has been used, completed by how the lines were prepared."""
-    signature = metric.get_signature()
-    for key, value in {**(of_test or {}), **measure.signature}.items():
+    for key, value in measure.signature.items():
         signature.update(key, value.format(language=target_language))
     if "moses" in measure.hypothesis:
         signature.update("moses", f"sacremoses-{version('sacremoses')}")
@@ -296,13 +278,11 @@ def decomposition(scores: Sequence[Score]) -> list[Change]:
 
 def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Sequence[Lines]) -> list[Lines]:
     """Return the lists of references, after a check that they and the systems have the same number of lines."""
-    given: Any = references or []
-    lists: list[Lines] = [given] if any(isinstance(line, str) for line in given) else list(given)
+    given: Any = references
+    lists: list[Lines] = [given] if given and isinstance(given[0], str) else list(given)
     if not lists or not lists[0]:
         raise DataError("there is nothing to score: no reference sentence")
     for name, lines in [*((f"reference {number}", lines) for number, lines in enumerate(lists, 1)), *systems]:
-        if lines is None or isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
-            raise UsageError(f"{name or 'hypotheses'}: expected a list of strings")
         if len(lines) != len(lists[0]):
             raise DataError(
                 f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but the reference has {len(lists[0]):,}; line "

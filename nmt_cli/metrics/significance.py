@@ -60,20 +60,28 @@ def paired_test(
         raise UsageError("a paired test compares systems: give two or more files of hypotheses, the baseline first")
     comparisons = []
     for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
-        named: list[tuple[str, Lines]] = [(name, lines) for (name, _), lines in zip(systems, prepared, strict=True)]
-        paired = PairedTest(named, {measure.metric: metric}, prepared_references, TESTS[test], samples)
-        _, columns = paired()
-        results: list[Any] = next(column for name, column in columns.items() if name != "System")
-        name = measure.name.format(language=target_language)
-        of_test = {TESTS[test]: str(paired.n_samples), "seed": str(paired._seed).lower()}
-        signature = signature_of(measure, metric, target_language, of_test)
-        for (system, _), result in zip(systems, results, strict=True):
+        names = [name for name, _ in systems]
+        named = list(zip(names, prepared, strict=True))
+        signatures, columns = PairedTest(named, {"": metric}, prepared_references, TESTS[test], samples)()
+        ((key, found),) = signatures.items()
+        signature = signature_of(measure, found, target_language)
+        results: list[Any] = columns[key]
+        for system, result in zip(names, results, strict=True):
             values = (result.p_value, result.mean, result.ci)
             p_value, mean, interval = (None if value is None else float(value) for value in values)
-            score = float(result.score)
-            if p_value is not None and score == results[0].score:
+            if p_value is not None and result.score == results[0].score:
                 p_value = 1.0  # sacreBLEU counts only larger differences, and gives equal scores its smallest p
             comparisons.append(
-                Comparison(measure.metric, name, system, systems[0][0], score, p_value, mean, interval, signature)
+                Comparison(
+                    metric=measure.metric,
+                    name=measure.name.format(language=target_language),
+                    system=system,
+                    baseline=names[0],
+                    score=float(result.score),
+                    p_value=p_value,
+                    mean=mean,
+                    interval=interval,
+                    signature=signature,
+                )
             )
     return comparisons
