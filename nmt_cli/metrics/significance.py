@@ -61,7 +61,7 @@ def paired_test(
     comparisons = []
     for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
         names = [name for name, _ in systems]
-        named = list(zip(names, prepared, strict=True))
+        named: list[tuple[str, Lines]] = list(zip(names, prepared, strict=True))
         signatures, columns = PairedTest(named, {"": metric}, prepared_references, TESTS[test], samples)()
         ((key, found),) = signatures.items()
         signature = signature_of(measure, found, target_language)
