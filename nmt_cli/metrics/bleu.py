@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError, counted, nearest
-from nmt_cli.metrics.preparation import PreparedLines, check_language
+from nmt_cli.metrics.preparation import STEPS, check_language
 
 DEFAULT = ("bleu", "chrf")
 
@@ -124,17 +125,17 @@ _ALL_MEASURES = (
 MEASURES: Mapping[str, Measure] = {measure.metric: measure for measure in _ALL_MEASURES}
 """Every metric by its short name."""
 
-CHAIN = {
-    "bleu": "sacreBLEU, tokenization 13a",
-    "sacrebleu-intl": "tokenization intl",
-    "intl-unsmoothed": "no smoothing",
-    "multi-bleu": "Moses tokenizer: multi-bleu.perl",
-    "compound-split": "compounds split, both sides",
-    "get-ende-bleu": "hypothesis: Unicode punctuation replaced",
-    "get-ende-bleu-quotes": "reference: quotes replaced",
-    "get-ende-bleu-all-quotes": "hypothesis: quotes replaced, too",
-}
-"""From sacreBLEU's BLEU to the paper's: each metric changes one thing."""
+CHAIN = (
+    "bleu",
+    "sacrebleu-intl",
+    "intl-unsmoothed",
+    "multi-bleu",
+    "compound-split",
+    "get-ende-bleu",
+    "get-ende-bleu-quotes",
+    "get-ende-bleu-all-quotes",
+)
+"""From sacreBLEU's BLEU to the paper's and beyond: each metric changes one thing."""
 
 _GROUPS = {
     "sacrebleu-13a": ("bleu",),
@@ -142,14 +143,6 @@ _GROUPS = {
     "decomposition": tuple(f"{metric}{case}" for metric in CHAIN for case in ("", "-lc")),
     "all": tuple(MEASURES),
 }
-
-
-class Change(NamedTuple):
-    """A row of the decomposition: the one thing that differs from the row above."""
-
-    change: str
-    cased: Score
-    lowercased: Score
 
 
 def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
@@ -231,11 +224,16 @@ def measured(
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
     lists = _same_length(systems, references)
-    prepared_references = [PreparedLines(lines, target_language) for lines in lists]
-    prepared_systems = [PreparedLines(lines, target_language) for _, lines in systems]
+    texts = [*lists, *(lines for _, lines in systems)]
+
+    @cache
+    def prepared(text: int, steps: tuple[str, ...]) -> list[str]:
+        """Return the lines after `steps`; sequences of steps with a common beginning share its result."""
+        return list(map(STEPS[steps[-1]](target_language), prepared(text, steps[:-1]))) if steps else list(texts[text])
+
     for measure in measures:
-        reference_lines = [lines.after(measure.reference) for lines in prepared_references]
-        system_lines = [lines.after(measure.hypothesis) for lines in prepared_systems]
+        reference_lines = [prepared(text, measure.reference) for text in range(len(lists))]
+        system_lines = [prepared(text, measure.hypothesis) for text in range(len(lists), len(texts))]
         yield measure, _sacrebleu_metric(measure), reference_lines, system_lines
 
 
@@ -264,16 +262,6 @@ def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
     if measure.hypothesis:
         signature.update("nmt", __version__)
     return str(signature)
-
-
-def decomposition(scores: Sequence[Score]) -> list[Change]:
-    """Return the steps from sacreBLEU's BLEU to the paper's, of those whose scores are among one system's `scores`."""
-    found = {score.metric: score for score in scores}
-    return [
-        Change(change, found[metric], found[f"{metric}-lc"])
-        for metric, change in CHAIN.items()
-        if metric in found and f"{metric}-lc" in found
-    ]
 
 
 def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Sequence[Lines]) -> list[Lines]:

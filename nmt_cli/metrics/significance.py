@@ -15,19 +15,15 @@ TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """The score of one system by one metric, compared with the baseline, which is the first system.
-
-    `p_value` is the probability of a difference this large between systems that are equally good: 1 for the same score,
-    None for the baseline itself. Only the bootstrap has `mean` and `interval`.
-    """
+    """The score of one system by one metric, compared with the baseline, which is the first system."""
 
     metric: str  # the short name
     name: str  # the full name
     system: str
     baseline: str
     score: float  # on all sentences
-    p_value: float | None
-    mean: float | None  # of the resamples
+    p_value: float | None  # of a difference this large between equally good systems; None for the baseline
+    mean: float | None  # of the resamples of the bootstrap
     interval: float | None  # half the width of the 95% confidence interval around `mean`
     signature: str  # with the test, its number of samples and the seed
 
@@ -71,17 +67,8 @@ def paired_test(
             p_value, mean, interval = (None if value is None else float(value) for value in values)
             if p_value is not None and result.score == results[0].score:
                 p_value = 1.0  # sacreBLEU counts only larger differences, and gives equal scores its smallest p
+            score, name = float(result.score), measure.name.format(language=target_language)
             comparisons.append(
-                Comparison(
-                    metric=measure.metric,
-                    name=measure.name.format(language=target_language),
-                    system=system,
-                    baseline=names[0],
-                    score=float(result.score),
-                    p_value=p_value,
-                    mean=mean,
-                    interval=interval,
-                    signature=signature,
-                )
+                Comparison(measure.metric, name, system, names[0], score, p_value, mean, interval, signature)
             )
     return comparisons

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from nmt_cli.errors import UsageError
 from nmt_cli.metrics.preparation import (
     STEPS,
-    PreparedLines,
     check_language,
     moses_tokenizer,
     split_compounds,
@@ -115,17 +114,3 @@ def test_the_language_matters() -> None:
 def test_an_unknown_language_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'dd'.*Did you mean de"):
         check_language("dd")
-
-
-def test_common_beginnings_are_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenized: list[str] = []
-
-    def tokenize(line: str) -> str:
-        tokenized.append(line)
-        return line
-
-    monkeypatch.setitem(STEPS, "moses", lambda language: tokenize)
-    lines = PreparedLines(["A-b", "C"], "de")
-    assert lines.after(("moses", "compounds")) == ["A ##AT##-##AT## b", "C"]
-    assert lines.after(("moses", "ascii-lower")) == ["a-b", "c"]
-    assert tokenized == ["A-b", "C"]
