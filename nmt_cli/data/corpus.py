@@ -129,22 +129,6 @@ class Corpus:
     def raw_target(self) -> list[str]:
         return self._raw("target")
 
-    def check(self, source_vocabulary_size: int, target_vocabulary_size: int) -> None:
-        """Check that every id is in its vocabulary.
-
-        Raises:
-            DataError: an id is not; the message names the sentence.
-        """
-        sizes = (source_vocabulary_size, target_vocabulary_size)
-        for side, ids, offsets, size in zip(SIDES, self._ids, self._offsets, sizes, strict=True):
-            if ids.max(initial=0) >= size:
-                position = int(np.argmax(ids >= size))
-                sentence = int(np.searchsorted(offsets, position, side="right"))
-                raise DataError(
-                    f"{self._path(side, 'ids')}: sentence {sentence} has the id {ids[position]}, but the "
-                    f"vocabulary has {size} entries"
-                )
-
     def verify(self) -> None:
         """Check the SHA-256 of every file of the split, in a thread for each.
 
@@ -177,16 +161,8 @@ class Corpus:
     def _raw(self, side: str) -> list[str]:
         path = self._path(side, "txt")
         check_regular(path)
-        try:
-            # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
-            lines = path.read_bytes().decode("utf-8").split("\n")
-        except OSError as error:
-            raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: damaged: {error}; {_AGAIN}") from error
-        if len(lines) != self._sentences + 1 or lines[-1]:
-            raise DataError(f"{path}: damaged: {len(lines) - 1} lines, expected {self._sentences}; {_AGAIN}")
-        return lines[:-1]
+        # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
+        return path.read_bytes().decode("utf-8", "replace").split("\n")[:-1]
 
 
 class CorpusWriter:

@@ -54,7 +54,7 @@ def put_in_place(aside: Path, place: Path) -> None:
         recover(place)
         raise
     _flush(place.parent)
-    _remove(old)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def recover(place: Path) -> None:
@@ -63,7 +63,8 @@ def recover(place: Path) -> None:
     if os.path.lexists(old) and not os.path.lexists(place):
         old.rename(place)
     for ending in ("old", "part", "gone"):
-        _remove(beside(place, ending))
+        # NFS keeps files that are open: the next call tries again.
+        shutil.rmtree(beside(place, ending), ignore_errors=True)
 
 
 def recover_all(directory: Path) -> None:
@@ -79,18 +80,10 @@ def delete(directory: Path) -> None:
     name = glob.escape(directory.name)
     for pattern in (f".{name}.*", f"..{name}.*"):  # an export that is kept, and one that was being written
         for remains in directory.parent.glob(pattern):
-            _remove(remains)
+            shutil.rmtree(remains, ignore_errors=True)
     gone = beside(directory, "gone")
     directory.rename(gone)
-    _remove(gone)
-
-
-def _remove(remains: Path) -> None:
-    """Delete a directory as far as possible: NFS keeps files that are open. `recover` tries again."""
-    if remains.is_symlink():  # nothing here makes links; an unpacked archive may have one
-        remains.unlink()
-    else:
-        shutil.rmtree(remains, ignore_errors=True)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

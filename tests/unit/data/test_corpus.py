@@ -52,7 +52,6 @@ def test_sentences_come_back(
     assert corpus.target_lengths[:].tolist() == [len(target) + 1 for _, target in sentences]
     with pytest.raises(IndexError):
         corpus.source(len(sentences))
-    corpus.check(65536, 65536)
     corpus.verify()
 
 
@@ -135,15 +134,6 @@ def test_wrong_parts_are_an_error(tmp_path: Path, parts: object) -> None:
         Corpus.open(with_parts(write(tmp_path, PAIRS), parts), "train")
 
 
-def test_check_names_the_sentence_with_a_wrong_id(tmp_path: Path) -> None:
-    corpus = Corpus.open(write(tmp_path, PAIRS), "train")
-    corpus.check(12, 16)
-    with pytest.raises(DataError, match=r"train\.source\.ids: sentence 3 has the id 11, but the vocabulary has 11"):
-        corpus.check(11, 16)
-    with pytest.raises(DataError, match=r"train\.target\.ids: sentence 2 has the id 10"):
-        corpus.check(12, 10)
-
-
 @pytest.mark.parametrize("name", ["train.source.ids", "train.target.offsets"])
 @pytest.mark.parametrize("length", [-1, 1, 8])
 def test_file_of_the_wrong_size_is_named(tmp_path: Path, name: str, length: int) -> None:
@@ -183,14 +173,6 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path, name: str, make: Callabl
     for use in (corpus.verify, *([corpus.raw_source] if name == "source.txt" else [])):
         with pytest.raises(DataError, match=rf"{name}: this is a pipe or a device"):
             use()
-
-
-@pytest.mark.parametrize("content", [b"one\ntwo\n", b"\xff\n\n\n"])
-def test_damaged_raw_lines_are_an_error(tmp_path: Path, content: bytes) -> None:
-    corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
-    (tmp_path / "valid.source.txt").write_bytes(content)
-    with pytest.raises(DataError, match=r"valid\.source\.txt: damaged"):
-        corpus.raw_source()
 
 
 def test_missing_data_is_an_error(tmp_path: Path) -> None:

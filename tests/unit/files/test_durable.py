@@ -99,20 +99,6 @@ def test_files_that_nfs_keeps_are_left_for_later(tmp_path: Path, monkeypatch: py
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("kind", ["part", "old", "gone"])
-def test_links_in_place_of_remains_are_deleted_and_not_followed(tmp_path: Path, kind: str) -> None:
-    """An unpacked archive may contain them."""
-    home = make(tmp_path / "home", "precious")
-    (tmp_path / f".place.{kind}").symlink_to(home)
-    (tmp_path / ".text.part").symlink_to(home / "file")
-    (tmp_path / "place").mkdir()
-    durable.recover(tmp_path / "place")
-    durable.write_text(tmp_path / "text", "new")
-    assert names(tmp_path) == ["home", "place", "text"]
-    assert (home / "file").read_text() == "precious"
-    assert not (tmp_path / "text").is_symlink()
-
-
 def test_a_file_is_replaced_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     durable.write_text(path, "old")
