@@ -19,7 +19,6 @@ from nmt_cli.commands.prepare_text import Part, Sample, encode, read_held_out, r
 from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
-from nmt_cli.data.cleaning import Overlap
 from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
@@ -135,12 +134,13 @@ def _saved_task(path: Path, name: str) -> Task:
 def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
     """Write all files; return the manifest's entries of the splits."""
     workers = options.workers or min(8, available_cores())
-    overlap = Overlap()
-    held_out = [read_held_out(task, split, prefix, overlap) for split, prefix in options.held_out().items()]
+    held_out = [read_held_out(task, split, prefix) for split, prefix in options.held_out().items()]
+    watched = {source for _, sources in held_out for source in sources}
     size = sum(path.stat().st_size for path in files["train"])
-    train = read_train(task, options.parts(), size, overlap, options.keep_duplicates, workers)
-    for warning in filter(None, map(overlap.warning, options.held_out())):
-        warn(warning)
+    train, found = read_train(task, options.parts(), size, watched, options.keep_duplicates, workers)
+    for text, sources in held_out:
+        if count := sum(source in found for source in sources):
+            warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
     if options.subwords_from is None:
         say("learning the vocabulary ...")
         start = time.monotonic()
@@ -148,7 +148,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
         say(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s")
     (directory / TASK).mkdir()
     task.save(directory / TASK)
-    splits = {text.split: encode(directory, task, text, workers) for text in (train, *held_out)}
+    splits = {text.split: encode(directory, task, text, workers) for text in (train, *(text for text, _ in held_out))}
     # No date and no number of workers: the same input gives the same bytes.
     manifest = {
         "schema": SCHEMA,

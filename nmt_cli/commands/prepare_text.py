@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nmt_cli.commands import progress
 from nmt_cli.data import marks, parallel
-from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes, pair_hash
+from nmt_cli.data.cleaning import DUPLICATE, EMPTY, PairHashes, pair_hash
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
 from nmt_cli.errors import DataError
 from nmt_cli.streams import warn
@@ -75,43 +75,46 @@ class Text:
                 yield Selected(part, block, chosen)
 
 
-def read_held_out(task: Task, split: str, prefix: str, overlap: Overlap) -> Text:
-    """Read validation or test text, of which every line is kept."""
-    count = 0
+def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]:
+    """Read validation or test text, of which every line is kept; return its source lines, too."""
+    sources: list[str] = []
     for block in task.blocks(prefix):
-        count += len(block)
         _warn_of_marks(block)
         for example in task.examples(block):
             if "\0" in example.source or "\0" in example.target:
                 raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
-            overlap.watch(split, example.source, example.target, example.place)
-    if not count:
+            sources.append(example.source)
+    if not sources:
         raise DataError(f"--{split} {prefix}: the files are empty")
-    return Text(task, split, [Part(prefix)], np.ones(count, bool))
+    return Text(task, split, [Part(prefix)], np.ones(len(sources), bool)), sources
 
 
 class _Cleaned(NamedTuple):
     kept: bytes  # a byte for each pair
     dropped: Counter[str]
     hashes: bytes  # of the pairs kept
-    overlap: set[tuple[str, str]]
+    found: set[str]  # the watched lines among the sources kept
 
 
 def read_train(
-    task: Task, parts: Sequence[Part], size: int, overlap: Overlap, keep_duplicates: bool, workers: int
-) -> Text:
-    """Read the training text, of `size` bytes, and decide which pairs are kept."""
+    task: Task, parts: Sequence[Part], size: int, watched: Set[str], keep_duplicates: bool, workers: int
+) -> tuple[Text, set[str]]:
+    """Read the training text, of `size` bytes, and decide which pairs are kept.
+
+    Return it, and those of the lines `watched` that are among its sources.
+    """
     kept = bytearray()
     dropped: Counter[str] = Counter()
     hashes = PairHashes()
+    found: set[str] = set()
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
         clean = partial(_clean, hashed=not keep_duplicates)
-        for block, cleaned in parallel.mapped(clean, (task, overlap), blocks, workers):
+        for block, cleaned in parallel.mapped(clean, (task, watched), blocks, workers):
             kept += cleaned.kept
             dropped += cleaned.dropped
             hashes.add(cleaned.hashes)
-            overlap.add(cleaned.overlap)
+            found |= cleaned.found
             _warn_of_marks(block)
     mask = np.frombuffer(kept, dtype=bool)
     if not keep_duplicates:
@@ -123,11 +126,11 @@ def read_train(
         reasons = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
         problem = f"all {len(mask)} pairs were dropped: {reasons}" if len(mask) else "the files are empty"
         raise DataError(f"--train {' '.join(part.prefix for part in parts)}: {problem}")
-    return text
+    return text, found
 
 
-def _clean(state: tuple[Task, Overlap], block: Any, hashed: bool) -> _Cleaned:
-    task, overlap = state
+def _clean(state: tuple[Task, Set[str]], block: Any, hashed: bool) -> _Cleaned:
+    task, watched = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
     pairs = [example[:2] for example, reason in zip(examples, reasons, strict=True) if reason is None]
@@ -135,7 +138,7 @@ def _clean(state: tuple[Task, Overlap], block: Any, hashed: bool) -> _Cleaned:
         bytes(reason is None for reason in reasons),
         Counter(reason for reason in reasons if reason is not None),
         b"".join(pair_hash(*pair) for pair in pairs) if hashed else b"",
-        overlap.of(pairs),
+        {source for source, _ in pairs if source in watched},
     )
 
 

@@ -1,29 +1,19 @@
-"""Cleaning of training text: which pairs are dropped, and which also occur in validation or test text.
-
-Validation and test text is never cleaned, so that scores are those of the whole set.
-"""
+"""Cleaning of training text. Validation and test text is never cleaned, so that scores are those of the whole set."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-NUL, EMPTY, TOO_LONG, RATIO, IDENTICAL, DUPLICATE = (
-    "NUL byte",
-    "empty",
-    "too long",
-    "length ratio",
-    "source equals target",
-    "duplicate",
-)
-"""Reasons to drop a pair, in the order in which they are tested; a pair counts under the first that holds."""
+# Reasons to drop a pair, in the order in which they are tested: a pair counts under the first that holds.
+NUL, EMPTY, TOO_LONG, RATIO = "NUL byte", "empty", "too long", "length ratio"
+IDENTICAL, DUPLICATE = "source equals target", "duplicate"
 
-_PARTS = 16  # of the hashes, sorted one after the other to save memory
+_GROUPS = 16  # of hashes, sorted one after the other to save memory
 
 
 @dataclass(frozen=True)
@@ -62,16 +52,15 @@ def rejection(source: str, target: str, limits: Limits) -> str | None:
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """Return 8 bytes that two different pairs have in common with a probability of 2^-64."""
+    """Return a hash of 8 bytes."""
     # Lines contain no line feed, so it separates the two unambiguously.
     return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
 
 
 class PairHashes:
-    """The hashes of all pairs, 8 bytes each, to find exact duplicates.
+    """The hashes of all pairs, 8 bytes each, to find duplicates.
 
-    Finding them takes another 6 bytes per pair. Two different pairs have the same hash with a probability of
-    n^2 / 2^65: 1 in 28,000 for a corpus of 36 million pairs.
+    In a corpus of 36 million pairs, two different ones have the same hash with a probability of 1 in 28,000.
     """
 
     def __init__(self) -> None:
@@ -85,44 +74,9 @@ class PairHashes:
         """Return, for each pair in order, whether an equal pair came before it."""
         hashes = np.frombuffer(self._hashes, dtype=np.uint64)
         repeated = np.zeros(len(hashes), dtype=bool)
-        part = hashes.view(np.uint8)[::8] % _PARTS
-        for number in range(_PARTS):
-            members = np.flatnonzero(part == number)
+        group = hashes.view(np.uint8)[::8] % _GROUPS
+        for number in range(_GROUPS):
+            members = np.flatnonzero(group == number)
             members = members[np.argsort(hashes[members], kind="stable")]  # equal hashes stay in order
             repeated[members[1:]] = hashes[members[1:]] == hashes[members[:-1]]
         return repeated
-
-
-class Overlap:
-    """Finds the lines of validation and test text that also occur in training text."""
-
-    def __init__(self) -> None:
-        self._watched: dict[str, list[tuple[str, str, str]]] = {}  # split: source, target and place
-        self._sources: set[str] = set()
-        self._seen: set[tuple[str, str]] = set()
-
-    def watch(self, split: str, source: str, target: str, place: str) -> None:
-        """Add a pair of validation or test text."""
-        self._watched.setdefault(split, []).append((source, target, place))
-        self._sources.add(source)
-
-    def of(self, pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Return those training pairs whose source is watched."""
-        return {pair for pair in pairs if pair[0] in self._sources}
-
-    def add(self, pairs: set[tuple[str, str]]) -> None:
-        """Add training pairs that `of` returned."""
-        self._seen |= pairs
-
-    def warning(self, split: str) -> str | None:
-        """Return a message about the lines of `split` that occur in the training text, or None if there are none."""
-        lines = self._watched[split]
-        sources = {source for source, _ in self._seen}
-        places = [place for source, _, place in lines if source in sources]
-        if not places:
-            return None
-        pairs = sum((source, target) in self._seen for source, target, _ in lines)
-        return (
-            f"{len(places):,} of {len(lines):,} {split} source lines are also training text, {pairs:,} with the "
-            f"same target; first: {places[0]}"
-        )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data.cleaning import Limits, Overlap, PairHashes, pair_hash, rejection
+from nmt_cli.data.cleaning import Limits, PairHashes, pair_hash, rejection
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,3 @@ def test_many_hashes_and_where_the_sides_meet() -> None:
     repeated = hashes.repeated()
     assert not repeated[:1004].any()
     assert repeated[1004:].all()
-
-
-def test_overlap_counts_source_lines_and_pairs() -> None:
-    overlap = Overlap()
-    for number, (source, target) in enumerate([("a", "x"), ("b", "y"), ("b", "z"), ("c", "w")], start=1):
-        overlap.watch("valid", source, target, f"valid:{number}")
-    overlap.watch("test", "d", "x", "test:1")
-    for pair in [("b", "z"), ("c", "other"), ("x", "a"), ("b", "z")]:
-        overlap.add(overlap.of([pair]))
-    warning = overlap.warning("valid")
-    assert warning is not None
-    assert warning.startswith("3 of 4 valid source lines")
-    assert "1 with the same target; first: valid:2" in warning
-    assert overlap.warning("test") is None
