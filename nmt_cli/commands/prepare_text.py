@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nmt_cli.commands import progress
 from nmt_cli.data import marks, parallel
-from nmt_cli.data.cleaning import DUPLICATE, EMPTY, PairHashes, pair_hash
+from nmt_cli.data.cleaning import DUPLICATE, EMPTY, pair_hash, repeated
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
 from nmt_cli.errors import DataError
 from nmt_cli.streams import warn
@@ -105,7 +105,7 @@ def read_train(
     """
     kept = bytearray()
     dropped: Counter[str] = Counter()
-    hashes = PairHashes()
+    hashes = bytearray()
     found: set[str] = set()
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
@@ -113,14 +113,14 @@ def read_train(
         for block, cleaned in parallel.mapped(clean, (task, watched), blocks, workers):
             kept += cleaned.kept
             dropped += cleaned.dropped
-            hashes.add(cleaned.hashes)
+            hashes += cleaned.hashes
             found |= cleaned.found
             _warn_of_marks(block)
     mask = np.frombuffer(kept, dtype=bool)
     if not keep_duplicates:
-        repeated = hashes.repeated()
-        mask[mask] = ~repeated
-        dropped[DUPLICATE] = int(np.count_nonzero(repeated))
+        duplicates = repeated(hashes)
+        mask[mask] = ~duplicates
+        dropped[DUPLICATE] = int(np.count_nonzero(duplicates))
     text = Text(task, "train", parts, mask, +dropped)
     if not len(text):
         reasons = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())

@@ -159,20 +159,47 @@ def test_a_default_given_by_the_user_is_not_changed() -> None:
         made(vocab_size=10000).adopt(saved, chosen={"subwords"})
 
 
-def test_cleaning_follows_the_config() -> None:
-    strict = made(max_words=3, max_characters=20, max_ratio=2.0, ratio_unit="words", drop_identical=True)
-    reasons = [
-        strict.rejection(Example(source, target, ""))
-        for source, target in [
-            ("a b c", "d e f"),
-            ("a b c d", "d e f"),
-            ("a" * 21, "b" * 20),
-            ("a b c", "d"),
-            ("a", "a"),
-        ]
-    ]
-    assert reasons == [None, "too long", "too long", "length ratio", "source equals target"]
-    assert made().rejection(Example("a", "a", "")) is None
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("a dog", "ein Hund", None),
+        ("a\0dog", "ein Hund", "NUL byte"),
+        ("", "\0", "NUL byte"),
+        ("a dog", "", "empty"),
+        (" \u00a0\t\x85", "ein Hund", "empty"),
+        ("ww " * 250, "ww " * 250, None),
+        ("w " * 251, "w " * 250, "too long"),
+        ("w " * 250, "w " * 251, "too long"),
+        ("w" * 2500, "w" * 2500, None),
+        ("w" * 2501, "w" * 2500, "too long"),
+        ("w" * 2500, "w" * 2501, "too long"),
+        ("w" * 50, "w" * 10, None),
+        ("w" * 51, "w" * 10, "length ratio"),
+        ("w" * 10, "w" * 51, "length ratio"),
+        ("w" * 10 + " " * 50, "w" * 10, None),
+        # Seven words against one: fused German is no reason to drop a pair.
+        ("four hundred thousand two hundred thirty-one", "vierhunderttausendzweihunderteinunddreißig", None),
+        ("same", "same", None),
+    ],
+)
+def test_first_reason_that_holds(source: str, target: str, reason: str | None) -> None:
+    assert made().rejection(Example(source, target, "")) == reason
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "settings", "reason"),
+    [
+        ("a b c d", "d e f", {"max_words": 3, "ratio_unit": "words"}, "too long"),
+        ("a" * 21, "b" * 20, {"max_characters": 20}, "too long"),
+        ("a b c", "aaaaaaaaaaaaaaaaa b", {"max_ratio": 1.5, "ratio_unit": "words"}, None),
+        ("a b c d", "a b", {"max_ratio": 1.5, "ratio_unit": "words"}, "length ratio"),
+        ("Berlin ", "Berlin", {"drop_identical": True}, "source equals target"),
+        ("Berlin", "berlin", {"drop_identical": True}, None),
+        ("w " * 9999, "w", {"max_words": 0, "max_characters": 0, "max_ratio": 0}, None),
+    ],
+)
+def test_cleaning_follows_the_config(source: str, target: str, settings: dict[str, Any], reason: str | None) -> None:
+    assert made(**settings).rejection(Example(source, target, "")) == reason
 
 
 @pytest.mark.parametrize(
