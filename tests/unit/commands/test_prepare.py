@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -112,17 +113,11 @@ def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.
         assert [row.split()[-2:] for row in table.splitlines() if reason in row] == [[str(count), "0"]]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ["--moses", "--subwords", "wordpiece"],
-        ["--subwords", "unigram", "--vocab-size", "60", "--separate-vocabularies"],
-    ],
-)
-def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_text, "BLOCK", 7)
-    assert run([*arguments(text, *more, out="one")]) == 0
-    assert run([*arguments(text, *more, "--workers", "3", out="three")]) == 0
+    more = ("--moses", "--subwords", "unigram", "--vocab-size", "60", "--separate-vocabularies")
+    assert run(arguments(text, *more, out="one")) == 0
+    assert run(arguments(text, *more, "--workers", "3", out="three")) == 0
     assert contents(text / "one") == contents(text / "three")
 
 
@@ -159,22 +154,17 @@ def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
     assert task.decode_target(corpus.target(100), "") == target[100]
 
 
-@pytest.mark.parametrize(
-    ("mark", "advice"), [("Ka@@ ter", "join"), ("▁Ka ter", "join"), ("it &apos;s", "detokenize"), ("a @-@ b", "detok")]
-)
+@pytest.mark.parametrize(("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize")])
 def test_marks_of_other_programs_are_warned_about_once_a_file(
     text: Path, capfd: pytest.CaptureFixture[str], mark: str, advice: str
 ) -> None:
     source, target = sentences(300)
     target = [f"{line} {mark}" if number % 3 == 1 else line for number, line in enumerate(target)]
     write(text, "train", [*source[:299], f"one {mark}"], target)
-    write(text, "valid", source[:5], target[:5])
-    flags = arguments(text, "--keep-duplicates", "--workers", "2")
-    assert run(flags) == 0
-    warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ") and ":2" in line]
-    assert [line for line in warnings if advice in line] == warnings
-    assert [line.split(":")[1].split("/")[-1] for line in warnings] == ["valid.de", "train.de"]
-    assert "2: 100 of the first 300 lines" in warnings[1]
+    assert run(arguments(text, "--workers", "2")) == 0
+    (warning,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert "train.de:2: 100 of the first 300 lines" in warning
+    assert advice in warning
 
 
 def test_validation_lines_all_stay(text: Path) -> None:
@@ -214,24 +204,18 @@ def replace_line(number: int, line: bytes) -> Callable[[bytes], bytes]:
     return change
 
 
-def recompressed(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    return lambda content: gzip.compress(change(gzip.decompress(content)))
-
-
 @pytest.mark.parametrize(
     ("spoil", "place", "workers"),
     [
         (lambda f: (f / "train.de").unlink(), "train.de", "1"),
-        (lambda f: ((f / "train.de").unlink(), (f / "train.de").mkdir()), "train.de", "1"),
         (lambda f: edit(f / "train.en", replace_line(7, b"caf\xe9")), "train.en:7", "1"),
         (lambda f: edit(f / "train.en", replace_line(7, b"caf\xe9")), "train.en:7", "2"),
         (lambda f: edit(f / "train.en", lambda c: c + b"x\n"), "301 lines", "1"),
-        (lambda f: edit(f / "train.de", lambda c: c + b"x\ny\n"), "302", "1"),
         (lambda f: edit(f / "valid.en.gz", lambda c: c[:-20]), "valid.en.gz", "1"),
         (lambda f: [(f / name).write_bytes(b"") for name in ("train.en", "train.de")], "train", "1"),
         (lambda f: (f / "train.de").write_bytes(b"\n" * 300), "empty 300", "1"),
         (lambda f: [edit(p, lambda _: gzip.compress(b"")) for p in f.glob("valid.*")], "--valid", "1"),
-        (lambda f: edit(f / "valid.de.gz", recompressed(replace_line(3, b"a\0b"))), "valid.en.gz:3: NUL", "1"),
+        (lambda f: write(f, "valid", ["a", "b"], ["x", "a\0b"], ".gz"), "valid.en.gz:2: NUL", "1"),
     ],
 )
 def test_bad_text_is_an_error_and_nothing_is_written(
@@ -247,17 +231,6 @@ def test_bad_text_is_an_error_and_nothing_is_written(
     assert sorted(text.iterdir()) == before
 
 
-@pytest.mark.parametrize("change", [lambda c: c + b"x\n", replace_line(5, b"\xff")])
-def test_validation_text_is_checked_before_training_text_is_read(
-    text: Path, capsys: pytest.CaptureFixture[str], change: Callable[[bytes], bytes]
-) -> None:
-    edit(text / "valid.de.gz", recompressed(change))
-    assert run(arguments(text)) == 1
-    error = capsys.readouterr().err
-    assert "valid.de" in error
-    assert "reading" not in error
-
-
 def test_validation_lines_in_the_training_text_are_reported(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, valid = sentences(300), sentences(20, seed=1)
     write(text, "valid", [*valid[0], train[0][5], train[0][6]], [*valid[1], train[1][5], "other"], ".gz")
@@ -271,16 +244,11 @@ def test_validation_lines_in_the_training_text_are_reported(text: Path, capsys: 
     [
         (["--vocab-size", "99999"], "--vocab-size 99999"),
         (["--vocab-size", "10"], "--vocab-size 10"),
-        (["--vocab-size", "4"], "--vocab-size"),
         (["--subwords", "bpee"], "bpe?"),
-        (["--task", "translatoin"], "translation?"),
         (["--target-lang", "en"], "--target-lang"),
-        (["--workers", "0"], "--workers"),
-        (["--workers", "9" * 18], "--workers must be at most"),
         (["--vocab-size", "9" * 18], "--vocab-size must be at most"),
         (["--train", "x*0"], "the weight must be from 1 to 1000, not 0"),
         (["--joint-vocabulary"], "--joint-vocabulary"),  # of another task
-        (["--vocabsize", "10"], "--vocab"),
     ],
 )
 def test_settings_that_do_not_fit(
@@ -301,21 +269,6 @@ def test_existing_data_is_replaced_only_on_request(text: Path, capsys: pytest.Ca
     assert contents(text / "data") == before
     assert run(arguments(text, "--overwrite", "--lowercase")) == 0
     assert contents(text / "data") != before
-
-
-def test_vocabularies_of_other_data_stay_with_their_languages(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(arguments(text, "--separate-vocabularies", "--moses", out="first")) == 0
-    for name in ("train", "valid"):
-        (text / f"{name}.fr").write_bytes(b"x\n" * (300 if name == "train" else 20))
-    use = ["--subwords-from", str(text / "first")]
-    assert run(arguments(text, *use, "--vocab-size", "90")) == 2
-    assert run(arguments(text, *use, "--target-lang", "fr")) == 2
-    assert "en and fr" in capsys.readouterr().err
-    assert run(arguments(text, *use, "--target-lang", "en", "--source-lang", "de")) == 0
-    first, swapped = Corpus.open(text / "first", "train"), Corpus.open(text / "data", "train")
-    for i in range(len(first)):
-        assert swapped.source(i).tolist() == first.target(i).tolist()
-        assert swapped.target(i).tolist() == first.source(i).tolist()
 
 
 def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(
@@ -349,18 +302,13 @@ def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatc
     assert not list(text.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    "change", [lambda content: content + b"more\n", lambda content: content[: content.find(b"\n")]]
-)
-def test_text_that_changes_while_it_is_read(
-    text: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
-) -> None:
+def test_text_that_changes_while_it_is_read(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn = TranslationTask.learn
 
     def learn_and_change(task: TranslationTask, pairs: Any) -> None:
         learn(task, pairs)
         for language in ("en", "de"):
-            edit(text / f"train.{language}", change)
+            edit(text / f"train.{language}", lambda content: content + b"more\n")
 
     monkeypatch.setattr(TranslationTask, "learn", learn_and_change)
     with pytest.raises(DataError, match="changed while it was read"):
@@ -369,11 +317,7 @@ def test_text_that_changes_while_it_is_read(
 
 @pytest.mark.parametrize(
     ("stop", "stage"),
-    [
-        (signal.SIGINT, "learning the vocabulary ..."),
-        (signal.SIGINT, "learning the vocabulary: done"),
-        (signal.SIGKILL, "learning the vocabulary: done"),
-    ],
+    [(signal.SIGINT, "learning the vocabulary ..."), (signal.SIGKILL, "learning the vocabulary: done")],
 )
 def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, stage: str) -> None:
     write(text, "train", *sentences(20_000))
@@ -391,21 +335,15 @@ def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, 
         _, error = process.communicate(timeout=300)
         assert process.returncode in {-stop, 128 + stop}  # Python may exit by the signal; a shell reports the same
         assert "Traceback" not in error
-        wait_for_the_group_to_end(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            for _ in range(200):
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
+            pytest.fail("worker processes are still running")
     assert not (text / "data").exists()
     write(text, "train", *sentences(300))
     assert run(arguments(text)) == 0
     assert not list(text.glob(".*"))
-
-
-def wait_for_the_group_to_end(group: int) -> None:
-    for _ in range(200):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    pytest.fail("worker processes are still running")
 
 
 def test_it_needs_no_torch(text: Path) -> None:
@@ -414,15 +352,3 @@ def test_it_needs_no_torch(text: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "False\n"
-
-
-def test_real_text_with_odd_line_ends_inside_sentences(shared_data: Path, tmp_path: Path) -> None:
-    folder = shared_data / "wmt" / "en-de"
-    given = ["prepare", "--source-lang", "en", "--target-lang", "de", "--out", str(tmp_path / "data")]
-    splits = ["--train", f"{folder}/newstest2009", "--valid", f"{folder}/newstest2009"]
-    assert run([*given, *splits, "--vocab-size", "1000", "--normalization", "none"]) == 0
-    corpus = Corpus.open(tmp_path / "data", "valid")
-    raw = corpus.raw_target()
-    assert (len(raw), len("\n".join(raw).splitlines())) == (2525, 2533)
-    task = TranslationTask.load(tmp_path / "data" / "task")
-    assert [task.decode_target(corpus.target(i), "") for i in range(len(corpus))] == raw
