@@ -64,11 +64,7 @@ class PrepareOptions:
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
     def parts(self) -> list[Part]:
-        """Return the prefixes of the training text with their weights.
-
-        Raises:
-            UsageError: a weight is out of range.
-        """
+        """Return the prefixes of the training text with their weights; raise UsageError for one out of range."""
         return list(map(_part, self.train))
 
     def held_out(self) -> dict[str, str]:

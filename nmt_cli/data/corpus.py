@@ -27,9 +27,7 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 SIDES = ("source", "target")
 SPLITS = ("train", "valid", "test")
-RAW_SPLITS = ("valid", "test")
-"""The splits whose raw lines are kept in `valid.source.txt` and so on, for validation scores."""
-
+RAW_SPLITS = ("valid", "test")  # their raw lines are kept in `valid.source.txt` and so on
 LARGEST_WEIGHT = 1000  # how often at most an epoch has the sentences of a part of the training text
 
 _OFFSET = np.dtype("<i8")
@@ -50,7 +48,7 @@ def _files(split: str) -> tuple[str, ...]:
 
 
 class Lengths:
-    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when they are asked for."""
+    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when they are indexed."""
 
     def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
         self._offsets = offsets
@@ -59,7 +57,6 @@ class Lengths:
         return len(self._offsets) - 1
 
     def __getitem__(self, which: Any) -> npt.NDArray[np.int64]:
-        """Return the lengths of the sentences `which`, as if this were an array; `[:]` returns all."""
         lengths: npt.NDArray[np.int64] = self._offsets[1:][which] - self._offsets[:-1][which] + 1
         return lengths
 
@@ -97,7 +94,7 @@ class Corpus:
         """Open the split `train`, `valid` or `test` of a directory that `nmt prepare` wrote.
 
         Raises:
-            DataError: this is not prepared data, the split is missing, or a file is missing or has the wrong size.
+            DataError: the split or a file is missing, or a file has the wrong size.
         """
         splits = read_manifest(data).get("splits")
         if not isinstance(splits, dict) or not isinstance(splits.get(split), dict):
@@ -130,11 +127,7 @@ class Corpus:
         return self._raw("target")
 
     def verify(self) -> None:
-        """Check the SHA-256 of every file of the split, in a thread for each.
-
-        Raises:
-            DataError: a file has changed since it was written.
-        """
+        """Raise DataError if a file of the split has changed since it was written."""
         with ThreadPoolExecutor() as threads:
             for path, found in zip(self._sums, threads.map(fingerprint, self._sums), strict=True):
                 if found != self._sums[path]:
@@ -166,11 +159,7 @@ class Corpus:
 
 
 class CorpusWriter:
-    """Writes one split, batch by batch.
-
-    Args:
-        vocabulary_sizes: of source and target; they determine the type of the ids.
-    """
+    """Writes one split, batch by batch. The sizes of the two vocabularies determine the types of the ids."""
 
     def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
         self._paths = {side: {name: directory / f"{split}.{side}.{name}" for name in _files(split)} for side in SIDES}
@@ -185,13 +174,7 @@ class CorpusWriter:
             files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
 
     def add(self, side: str, ids: Ids, lengths: Ids, lines: Sequence[str] = ()) -> None:
-        """Append sentences to one side.
-
-        Args:
-            ids: the ids of all the sentences, one after the other.
-            lengths: the number of ids in each sentence.
-            lines: the raw lines, written for validation and test text.
-        """
+        """Append sentences to one side: all their ids, the number of ids in each, and, of `RAW_SPLITS`, the lines."""
         files, written = self._files[side], self._written[side]
         files["ids"].write(ids.astype(self._dtypes[side]).tobytes())
         files["offsets"].write((written["tokens"] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
@@ -219,11 +202,7 @@ class CorpusWriter:
 
 
 def read_manifest(data: Path) -> dict[str, Any]:
-    """Return the manifest of prepared data.
-
-    Raises:
-        DataError: this is not prepared data, or its manifest is damaged or has an unknown schema.
-    """
+    """Return the manifest of prepared data; raise DataError if it has none, or a damaged or unknown one."""
     path = data / MANIFEST
     if not path.exists():
         what = f"not prepared data: it has no {MANIFEST}" if data.exists() else "no such directory"

@@ -34,8 +34,7 @@ _MODULES = {"gzip": "gzip", "xz": "lzma", "bzip2": "bz2"}
 class Input:
     """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz or bzip2 data.
 
-    Args:
-        consumed: called with the number of bytes of the file read since the last call.
+    `consumed` is called with the number of bytes of the file read since the last call.
     """
 
     def __init__(self, raw: io.FileIO, name: str, consumed: Callable[[int], None] | None = None) -> None:
@@ -62,8 +61,6 @@ class Input:
         try:
             content = self._content = self._content or self._opened()
             block: bytes = content.read1(_BLOCK)
-        except EOFError as error:
-            raise DataError(f"{self.name}: the {self._form} data is truncated; copy or download it again") from error
         except Exception as error:  # xz has a class of errors of its own
             if isinstance(error, OSError) and error.errno is not None:
                 raise DataError(f"{self.name}: cannot read this file: {error.strerror}") from error
@@ -94,11 +91,7 @@ class Input:
 
 @contextmanager
 def open_input(path: Path | None, consumed: Callable[[int], None] | None = None) -> Iterator[Input]:
-    """Open a file, or standard input where `path` is None.
-
-    Raises:
-        DataError: the file cannot be opened.
-    """
+    """Open a file, or standard input where `path` is None; raise DataError if it cannot be opened."""
     if path is None:
         yield Input(io.FileIO(sys.stdin.fileno(), closefd=False), "standard input", consumed)
         return

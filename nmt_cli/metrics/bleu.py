@@ -174,9 +174,9 @@ def score(
 
     Args:
         hypotheses: detokenized sentences.
-        references: as many sentences, or several such lists (several references).
+        references: as many sentences, or several such lists.
         metrics: as in `measures_of`.
-        target_language: used by the Moses tokenizer; with "de", `paper` splits compounds.
+        target_language: of the Moses tokenizer; with "de", `paper` splits compounds.
 
     Raises:
         DataError: no sentence at all, or lists of different length.

@@ -56,8 +56,7 @@ def punctuation_replacer(language: str) -> Step:
     """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses; it leaves the German `„` as it is."""
     from sacremoses import MosesPunctNormalizer
 
-    replace: Step = MosesPunctNormalizer().replace_unicode_punct
-    return replace
+    return MosesPunctNormalizer().replace_unicode_punct  # type: ignore[no-any-return]
 
 
 def languages() -> set[str]:

@@ -92,12 +92,7 @@ class TranslationTask(VocabularyTask):
         return self.config.source_lang, self.config.target_lang
 
     def files(self, prefix: str) -> list[Path]:
-        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or compressed.
-
-        Raises:
-            UsageError: a language is missing, or both are the same.
-            DataError: a file is missing.
-        """
+        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or compressed."""
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
             if not language:
                 raise UsageError(f"{flag} is needed: the ending of the text files, as de in train.de")
@@ -152,7 +147,7 @@ class TranslationTask(VocabularyTask):
             self.set_vocabularies(joint, joint)
 
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
-        """Use these vocabularies; without `separate_vocabularies`, an id must be the same piece in both."""
+        """Use these vocabularies; without `separate_vocabularies`, they must be the same."""
         self._vocabularies = source, target
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:

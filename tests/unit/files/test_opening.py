@@ -54,13 +54,6 @@ def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
             content(path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user who is not root")
-def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch(0)
-    with pytest.raises(DataError, match="Permission denied"):
-        content(tmp_path / "file")
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_all_bytes_of_the_file_are_reported(tmp_path: Path, zipped: bool) -> None:
     path = tmp_path / "file"

@@ -102,12 +102,6 @@ def test_the_root_directory_is_not_replaced() -> None:
         pytest.fail("must not be entered")
 
 
-def test_a_link_to_itself(tmp_path: Path) -> None:
-    (tmp_path / "out").symlink_to("out")
-    with pytest.raises(UsageError, match="not a directory"), stage(tmp_path / "out"):
-        pytest.fail("must not be entered")
-
-
 HALF_WAY = """
 import sys, time
 from pathlib import Path

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.data.subwords import KINDS
-from nmt_cli.errors import DataError, NmtError, UsageError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import UNK
 from nmt_cli.task import Example
 from nmt_cli.tasks import translation
@@ -89,14 +89,6 @@ def test_every_form_of_a_character_has_the_same_ids(settings: dict[str, Any]) ->
     for encode in (task.encode_sources, task.encode_targets):
         assert [part.tolist() for part in encode(odd)] == [part.tolist() for part in encode(plain)]
     assert raw.encode_source("Ｚｗｅｉ Ｈｕｎｄｅ") != raw.encode_source("Zwei Hunde")
-
-
-def test_lower_case() -> None:
-    task = learned(moses=True, lowercase=True, subwords="none")
-    assert task.source_tokens(task.encode_source("A DOG runs")) == ["a", "dog", "runs"]
-    assert (
-        task.decode_target(task.encode_target("Das ist ein HUND, nicht wahr?"), "") == "das ist ein hund, nicht wahr?"
-    )
 
 
 def test_output_is_one_line() -> None:
@@ -203,12 +195,7 @@ def test_cleaning_follows_the_config(source: str, target: str, settings: dict[st
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"source_lang": ""}, "--source-lang is needed"),
-        ({"target_lang": ""}, "--target-lang is needed"),
-        ({"target_lang": "en"}, "both 'en'"),
-    ],
+    ("settings", "message"), [({"source_lang": ""}, "--source-lang is needed"), ({"target_lang": "en"}, "both 'en'")]
 )
 def test_languages_are_needed(settings: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -235,12 +222,6 @@ def test_bleu_is_sacrebleus_13a() -> None:
     lowered = [line.lower() for line in references]
     assert made(lowercase=True).evaluate(lowered, references)["bleu"] == pytest.approx(100.0)
     assert task.evaluate(lowered, references)["bleu"] < 90
-
-
-def test_a_task_without_vocabulary_raises_runtime_error() -> None:
-    with pytest.raises(RuntimeError, match="no vocabulary yet"):
-        made().encode_source("a")
-    assert not issubclass(RuntimeError, NmtError)
 
 
 def test_golden_ids() -> None:
