@@ -61,7 +61,7 @@ class BatchPlan:
     batch_tokens: int  # at most, of source and of target, in an update, padding in groups included
     seed: int
     weights: Sequence[tuple[int, int, int]] = ()  # first sentence, end and weight of each part; by default one part
-    packed: bool = False  # a piece mixes lengths and is computed without padding; the updates are the same
+    packed: bool = False
 
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
@@ -101,7 +101,6 @@ class BatchPlan:
         order = np.lexsort((source, longest))
         if not self.packed:
             return np.split(update[order], even_cuts(longest[order], count))
-        # Packed pieces are dealt out, back and forth.
         turns = np.arange(len(update)) % (2 * count)
         owners = np.minimum(turns, 2 * count - 1 - turns)
         return [update[order[owners == owner]] for owner in range(count)]
