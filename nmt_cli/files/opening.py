@@ -28,13 +28,43 @@ _BEGINNINGS = {
     "Zstandard": re.compile(rb"\x28\xb5\x2f\xfd"),
 }
 # Some builds of Python lack one of them, so they are imported when they are needed.
-_MODULES = {"gzip": "gzip", "xz": "lzma", "bzip2": "bz2"}
+_READERS = {"xz": ("lzma", "LZMADecompressor"), "bzip2": ("bz2", "BZ2Decompressor")}
+
+
+class Streams:
+    """The content of compressed streams in sequence. Python's readers leave out what follows a stream that is whole.
+
+    Args:
+        make: returns a decompressor of one stream.
+    """
+
+    def __init__(self, file: io.BufferedIOBase, make: Callable[[], Any]) -> None:
+        self._file, self._make, self._stream = file, make, make()
+
+    def read1(self, size: int) -> bytes:
+        """Return at most `size` bytes; empty at the end. Raises EOFError, or an error of the decompressor."""
+        block: bytes = b""
+        while not block:
+            needed = self._stream.needs_input and not self._stream.eof
+            data = self._file.read1(size) if needed else b""
+            if self._stream.eof:
+                data = self._stream.unused_data.lstrip(b"\0")  # streams may be padded
+                while not data:
+                    if not (more := self._file.read1(size)):
+                        return b""
+                    data = more.lstrip(b"\0")
+                self._stream = self._make()
+            elif needed and not data:
+                raise EOFError
+            block = self._stream.decompress(data, size)
+        return block
 
 
 class Input:
     """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz or bzip2 data.
 
-    `consumed` is called with the number of bytes of the file read since the last call.
+    Args:
+        consumed: called with the number of bytes of the file read since the last call.
     """
 
     def __init__(self, raw: io.FileIO, name: str, consumed: Callable[[int], None] | None = None) -> None:
@@ -61,6 +91,8 @@ class Input:
         try:
             content = self._content = self._content or self._opened()
             block: bytes = content.read1(_BLOCK)
+        except EOFError as error:
+            raise DataError(f"{self.name}: the {self._form} data is truncated; copy or download it again") from error
         except Exception as error:  # xz has a class of errors of its own
             if isinstance(error, OSError) and error.errno is not None:
                 raise DataError(f"{self.name}: cannot read this file: {error.strerror}") from error
@@ -80,9 +112,12 @@ class Input:
         self._form = next((form for form, pattern in _BEGINNINGS.items() if pattern.match(beginning)), None)
         if self._form is None:
             return plain
-        if self._form not in _MODULES:
+        if self._form == "gzip":
+            return importlib.import_module("gzip").GzipFile(fileobj=plain)
+        if self._form not in _READERS:
             raise DataError(f"{self.name}: {self._form} data; decompress it first, with zstd -dc")
-        return importlib.import_module(_MODULES[self._form]).open(plain, "rb")
+        module, name = _READERS[self._form]
+        return Streams(plain, getattr(importlib.import_module(module), name))
 
     def file_position(self, length: float) -> float:
         """Return about how many bytes of the file hold the first `length` bytes of the content, read already."""
@@ -91,7 +126,11 @@ class Input:
 
 @contextmanager
 def open_input(path: Path | None, consumed: Callable[[int], None] | None = None) -> Iterator[Input]:
-    """Open a file, or standard input where `path` is None; raise DataError if it cannot be opened."""
+    """Open a file, or standard input where `path` is None.
+
+    Raises:
+        DataError: the file cannot be opened.
+    """
     if path is None:
         yield Input(io.FileIO(sys.stdin.fileno(), closefd=False), "standard input", consumed)
         return

@@ -42,6 +42,23 @@ def test_damaged_compressed_data_is_an_error(tmp_path: Path, form: str, damage: 
         content(path)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("second", [b"garbage", b"\0\0\0\0x", None])
+def test_a_damaged_second_stream_is_an_error(tmp_path: Path, form: str, second: bytes | None) -> None:
+    """Programs that compress in parallel write several streams."""
+    path = tmp_path / "bad"
+    good = FORMS[form](b"some words\n" * 1000)
+    path.write_bytes(good + (second or b"\xff" + good[1:]))
+    with pytest.raises(DataError, match=rf"bad: .*{form} data"):
+        content(path)
+
+
+@pytest.mark.parametrize("form", ["gzip", "xz"])
+def test_streams_may_be_padded(tmp_path: Path, form: str) -> None:
+    (tmp_path / "a").write_bytes((FORMS[form](b"some words\n") + bytes(8)) * 2)
+    assert content(tmp_path / "a") == b"some words\n" * 2
+
+
 def test_zstandard_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\x28\xb5\x2f\xfd\x04\x58")
     with pytest.raises(DataError, match=r"a: Zstandard data.* zstd -dc"):
@@ -52,6 +69,13 @@ def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(DataError, match=str(path)):
             content(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user who is not root")
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch(0)
+    with pytest.raises(DataError, match="Permission denied"):
+        content(tmp_path / "file")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
