@@ -79,9 +79,9 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def test_ids_are_those_of_the_text(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_are_those_of_the_text(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(arguments(text)) == 0
-    captured = capsys.readouterr()
+    captured = capfd.readouterr()
     assert captured.out == ""
     assert "encoding train: done" in captured.err
     task = TranslationTask.load(text / "data" / "task")
@@ -94,7 +94,7 @@ def test_ids_are_those_of_the_text(text: Path, capsys: pytest.CaptureFixture[str
     assert not list(text.glob(".*"))
 
 
-def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_and_the_manifest_count_every_pair(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source, target = sentences(300)
     source += ["", "x" * 3000, "one", "so", "a\0b", source[0], source[0]]
     target += ["leer", "y", "o" * 99, "so", "c", target[0], target[1]]
@@ -104,7 +104,7 @@ def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.
     train = manifest_of(text / "data")["splits"]["train"]
     assert (train["read"], train["dropped"], train["sentences"]) == (307, expected, 301)
     assert train["source"]["tokens"] == int((Corpus.open(text / "data", "train").source_lengths[:] - 1).sum())
-    table = capsys.readouterr().err
+    table = capfd.readouterr().err
     assert "unknown tokens" not in table
     assert table.endswith(f"next: nmt train {text / 'data'} --out RUN\n")
     for reason, count in expected.items():
@@ -216,23 +216,23 @@ def replace_line(number: int, line: bytes) -> Callable[[bytes], bytes]:
     ],
 )
 def test_bad_text_is_an_error_and_nothing_is_written(
-    text: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], place: str, workers: str
+    text: Path, capfd: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], place: str, workers: str
 ) -> None:
     spoil(text)
     before = sorted(text.iterdir())
     assert run(arguments(text, "--workers", workers)) == 1
-    captured = capsys.readouterr()
+    captured = capfd.readouterr()
     assert place in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert sorted(text.iterdir()) == before
 
 
-def test_validation_lines_in_the_training_text_are_reported(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validation_lines_in_the_training_text_are_reported(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     train, valid = sentences(300), sentences(20, seed=1)
     write(text, "valid", [*valid[0], train[0][5], train[0][6]], [*valid[1], train[1][5], "other"], ".gz")
     assert run(arguments(text)) == 0
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    (warning,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
     assert "2 of 22 valid source lines" in warning
 
 
@@ -246,28 +246,26 @@ def test_validation_lines_in_the_training_text_are_reported(text: Path, capsys: 
         (["--train", "x*0"], "the weight must be from 1 to 1000, not 0"),
     ],
 )
-def test_settings_that_do_not_fit(
-    text: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
-) -> None:
+def test_settings_that_do_not_fit(text: Path, capfd: pytest.CaptureFixture[str], more: list[str], message: str) -> None:
     assert run(arguments(text, *more)) == 2
-    error = capsys.readouterr().err
+    error = capfd.readouterr().err
     assert "Traceback" not in error
     assert message in error
     assert not (text / "data").exists()
 
 
-def test_existing_data_is_replaced_only_on_request(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_data_is_replaced_only_on_request(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(arguments(text)) == 0
     before = contents(text / "data")
     assert run(arguments(text)) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    assert "--overwrite" in capfd.readouterr().err
     assert contents(text / "data") == before
     assert run(arguments(text, "--overwrite", "--lowercase")) == 0
     assert contents(text / "data") != before
 
 
 def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(
-    text: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    text: Path, make_checkpoint: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The next command starts from its weights, unlike with the vocabulary of prepared data."""
     use = [argument for argument in arguments(text) if argument not in ("--vocab-size", "100")]
@@ -278,9 +276,9 @@ def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(
         make_checkpoint(text / "run" / "checkpoints" / f"step-{step:08d}", letters=letters)
     assert run([*use, "--subwords-from", str(text / "run")]) == 0
     assert TranslationTask.load(text / "data" / "task").source_vocabulary_size == 5 + len("abcdefgh")
-    assert f"next: nmt train {text / 'data'} --init-from {text / 'run'} " in capsys.readouterr().err
+    assert f"next: nmt train {text / 'data'} --init-from {text / 'run'} " in capfd.readouterr().err
     assert run([*use, "--subwords-from", str(text / "data"), "--overwrite"]) == 0
-    assert f"next: nmt train {text / 'data'} --out RUN" in capsys.readouterr().err
+    assert f"next: nmt train {text / 'data'} --out RUN" in capfd.readouterr().err
 
 
 def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
