@@ -12,12 +12,11 @@ raises CheckpointError if anything is missing, damaged or does not fit.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,7 @@ def save(
     folder: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: SavedTraining | None = None
 ) -> None:
     """Write a checkpoint. On an error nothing is left behind, and an older checkpoint of that name is kept."""
-    with _new(folder) as aside:
+    with durable.new_directory(folder) as aside:
         write(aside, contents, weights, task, training)
 
 
@@ -78,7 +77,7 @@ def write(
     aside: Path, contents: Contents, weights: Mapping[str, Tensor], task: Task, training: SavedTraining | None = None
 ) -> None:
     """Write the files of a checkpoint into a directory that gets its name later."""
-    (aside / TASK).mkdir(parents=True)
+    (aside / TASK).mkdir()
     task.save(aside / TASK)
     write_object(aside / CONFIG, {"schema": SCHEMA, "nmt": __version__, **vars(contents)}, sort_keys=True)
     _save_tensors(aside / WEIGHTS, weights)
@@ -91,21 +90,8 @@ def write(
 
 def link(original: Path, folder: Path) -> None:
     """Copy the checkpoint `original` to `folder`, as hard links where possible."""
-    with _new(folder) as aside:
-        shutil.copytree(original, aside, copy_function=_link_or_copy)
-
-
-@contextlib.contextmanager
-def _new(folder: Path) -> Iterator[Path]:
-    """Yield the hidden name under which the directory `folder` is written."""
-    durable.recover(folder)
-    aside = durable.part_of(folder)
-    try:
-        yield aside
-        durable.put_in_place(aside, folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+    with durable.new_directory(folder) as aside:
+        shutil.copytree(original, aside, copy_function=_link_or_copy, dirs_exist_ok=True)
 
 
 def read_contents(folder: Path) -> Contents:

@@ -140,10 +140,7 @@ class Task(ABC):
         return Prefix(self.encode_target(line), "")
 
     def continuations(self, rest: str) -> Mapping[int, str]:
-        """Return the target ids that may come next where `rest` must follow, each with what then is left of `rest`.
-
-        Needed by tasks whose `encode_prefix` returns a `rest`.
-        """
+        """Return the target ids that may come next where `rest` must follow, each with what then is left of `rest`."""
         return {}
 
     @abstractmethod
@@ -182,10 +179,7 @@ class Task(ABC):
         return self.decode_target(ids, source), {}
 
     def constraint(self, sources: Sequence[str], limits: Sequence[int], device: Any) -> Constraint | None:
-        """Return the constraint of `--constrained` for these input lines, or None if the task has none.
-
-        `limits` are the maximum numbers of output tokens, without EOS.
-        """
+        """Return the constraint of `--constrained`, if any, for input lines and their maximum numbers of ids."""
         return None
 
     def drawing(self, text: str) -> Any:

@@ -2,34 +2,24 @@
 
 Validation and test text is read and checked first. Training text is then streamed three times: to clean it, to learn
 the vocabulary from a sample of it, and to encode it. Memory holds a byte and a hash of 8 bytes for each training pair.
-What is finished is recorded, and after an interruption the same command goes on from there.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import errno
-import shutil
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nmt_cli import __version__, registry
-from nmt_cli.commands.prepare_text import Part, Sample, Text, encode, read_held_out, read_train
-from nmt_cli.commands.prepare_unfinished import KEPT, Unfinished
+from nmt_cli.commands.prepare_text import Part, Sample, encode, read_held_out, read_train
 from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
-from nmt_cli.data.cleaning import Overlap
 from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
-from nmt_cli.data.marks import MarkedLines
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
@@ -74,11 +64,7 @@ class PrepareOptions:
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
     def parts(self) -> list[Part]:
-        """Return the prefixes of the training text with their weights.
-
-        Raises:
-            UsageError: a weight is out of range.
-        """
+        """Return the prefixes of the training text with their weights; raise UsageError for one out of range."""
         return list(map(_part, self.train))
 
     def held_out(self) -> dict[str, str]:
@@ -111,13 +97,9 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         chosen = {name.removeprefix("task.") for name in flags}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
-    unfinished = Unfinished(cache(partial(_identity, task, config, options, files)))
-    place = staging.staged(
-        options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST, resumable=unfinished.found
-    )
     try:
-        with place as directory:
-            splits = _write(directory, task, options, sum(path.stat().st_size for path in files["train"]), unfinished)
+        with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
+            splits = _write(directory, task, options, files)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
@@ -145,13 +127,29 @@ def _saved_task(path: Path, name: str) -> Task:
     return task
 
 
-def _identity(task: Task, config: Any, options: PrepareOptions, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
-    """Return what the result depends on, as JSON, the SHA-256 of every input file included."""
-    return {
+def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
+    """Write all files; return the manifest's entries of the splits."""
+    workers = options.workers or min(8, available_cores())
+    held_out = [read_held_out(task, split, prefix) for split, prefix in options.held_out().items()]
+    watched = {source for _, sources in held_out for source in sources}
+    size = sum(path.stat().st_size for path in files["train"])
+    train, found = read_train(task, options.parts(), size, watched, options.keep_duplicates, workers)
+    for text, sources in held_out:
+        if count := sum(source in found for source in sources):
+            warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
+    if options.subwords_from is None:
+        say("learning the vocabulary ...")
+        start = time.monotonic()
+        task = parallel.apart(Sample(task, train, workers).learn)
+        say(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s")
+    (directory / TASK).mkdir()
+    task.save(directory / TASK)
+    splits = {text.split: encode(directory, task, text, workers) for text in (train, *(text for text, _ in held_out))}
+    # No date and no number of workers: the same input gives the same bytes.
+    manifest = {
+        "schema": SCHEMA,
         "nmt": __version__,
-        "config": dataclasses.asdict(config),
-        "task": None if options.subwords_from is None else task.describe(),
-        "train": options.parts(),
+        "task": task.describe(),
         "settings": {
             "keep_duplicates": options.keep_duplicates,
             "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
@@ -161,61 +159,10 @@ def _identity(task: Task, config: Any, options: PrepareOptions, files: Mapping[s
             for split, paths in files.items()
             for path in paths
         ],
-    }
-
-
-def _write(directory: Path, task: Task, options: PrepareOptions, size: int, unfinished: Unfinished) -> dict[str, Any]:
-    """Write all files, from training text of `size` bytes; return the manifest's entries of the splits."""
-    if unfinished.state:
-        say("going on where the interrupted command stopped")
-    workers = options.workers or min(8, available_cores())
-    overlap, marked = Overlap(), MarkedLines()
-    texts = [read_held_out(task, split, prefix, overlap, marked) for split, prefix in options.held_out().items()]
-    if cleaned := unfinished.state.get("cleaned"):
-        kept = np.fromfile(directory / KEPT, bool)
-        train = Text(task, "train", options.parts(), kept, Counter(cleaned["dropped"]))
-    else:
-        train = read_train(task, options.parts(), size, overlap, marked, options.keep_duplicates, workers)
-        train.kept.tofile(directory / KEPT)
-        overlapping = filter(None, map(overlap.warning, options.held_out()))
-        cleaned = {"dropped": train.dropped, "warnings": [*marked.warnings(), *overlapping]}
-        unfinished.save(cleaned=cleaned)
-    for warning in cleaned["warnings"]:
-        warn(warning)
-    task = _with_vocabularies(directory / TASK, task, train, options, workers, unfinished)
-    splits = {"train": encode(directory, task, train, workers, unfinished)}
-    splits |= {text.split: encode(directory, task, text, workers) for text in texts}
-    # No date and no number of workers: the same input gives the same bytes.
-    identity = unfinished.identity()
-    manifest = {
-        "schema": SCHEMA,
-        "nmt": __version__,
-        "task": task.describe(),
-        "settings": identity["settings"],
-        "inputs": identity["inputs"],
         "splits": splits,
     }
     write_object(directory / MANIFEST, manifest)
-    unfinished.remove()
     return splits
-
-
-def _with_vocabularies(
-    folder: Path, task: Task, train: Text, options: PrepareOptions, workers: int, unfinished: Unfinished
-) -> Task:
-    """Return the task with vocabularies, saved in `folder`."""
-    if unfinished.state.get("learned"):
-        return task.load(folder)
-    if options.subwords_from is None:
-        say("learning the vocabulary ...")
-        start = time.monotonic()
-        task = parallel.apart(Sample(task, train, workers).learn)
-        say(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s")
-    shutil.rmtree(folder, ignore_errors=True)  # of an interrupted process
-    folder.mkdir()
-    task.save(folder)
-    unfinished.save(learned=True)
-    return task
 
 
 def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:

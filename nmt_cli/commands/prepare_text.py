@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,17 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.commands import progress
-from nmt_cli.commands.prepare_unfinished import Unfinished
-from nmt_cli.data import parallel
-from nmt_cli.data.cleaning import DUPLICATE, EMPTY, Overlap, PairHashes, pair_hash
+from nmt_cli.data import marks, parallel
+from nmt_cli.data.cleaning import DUPLICATE, EMPTY, pair_hash, repeated
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
-from nmt_cli.data.marks import Found, MarkedLines, marks_of
 from nmt_cli.errors import DataError
+from nmt_cli.streams import warn
 from nmt_cli.task import Example, Task
 
 Mask = npt.NDArray[np.bool_]
-
-_SHARD = 50  # blocks that are encoded before the progress is saved
 
 
 class Part(NamedTuple):
@@ -34,7 +31,7 @@ class Part(NamedTuple):
     weight: int = 1
 
 
-class Marked(NamedTuple):
+class Selected(NamedTuple):
     """A block of pairs, and which of them are used."""
 
     part: int  # the number of its `Part`
@@ -55,19 +52,19 @@ class Text:
     def __len__(self) -> int:
         return int(np.count_nonzero(self.kept))
 
-    def __iter__(self) -> Iterator[Marked]:
+    def __iter__(self) -> Iterator[Selected]:
         place = 0
         for number, part in enumerate(self.parts):
             for block in self.task.blocks(part.prefix):
                 used = self.kept[place : place + len(block)]
                 place += len(block)
                 if len(used) == len(block):
-                    yield Marked(number, block, used)
+                    yield Selected(number, block, used)
         if place != len(self.kept):
             names = ", ".join(part.prefix for part in self.parts)
             raise DataError(f"{names}: a file changed while it was read; run the command again")
 
-    def sample(self, size: int) -> Iterator[Marked]:
+    def sample(self, size: int) -> Iterator[Selected]:
         """Yield blocks with `size` of the pairs in all, evenly spaced."""
         total, place = len(self), 0
         for part, block, used in self:
@@ -75,69 +72,65 @@ class Text:
             chosen = used & (numbers * size // total > (numbers - 1) * size // total)
             place = int(numbers[-1])
             if chosen.any():
-                yield Marked(part, block, chosen)
+                yield Selected(part, block, chosen)
 
 
-def read_held_out(task: Task, split: str, prefix: str, overlap: Overlap, marked: MarkedLines) -> Text:
-    """Read validation or test text, of which every line is kept."""
-    count = 0
+def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]:
+    """Read validation or test text, of which every line is kept; return its source lines, too."""
+    sources: list[str] = []
     for block in task.blocks(prefix):
-        count += len(block)
-        marked.add(block, marks_of(block))
+        _warn_of_marks(block)
         for example in task.examples(block):
             if "\0" in example.source or "\0" in example.target:
                 raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
-            overlap.watch(split, example.source, example.target, example.place)
-    if not count:
+            sources.append(example.source)
+    if not sources:
         raise DataError(f"--{split} {prefix}: the files are empty")
-    return Text(task, split, [Part(prefix)], np.ones(count, bool))
+    return Text(task, split, [Part(prefix)], np.ones(len(sources), bool)), sources
 
 
 class _Cleaned(NamedTuple):
     kept: bytes  # a byte for each pair
     dropped: Counter[str]
     hashes: bytes  # of the pairs kept
-    overlap: set[tuple[str, str]]
-    marks: Found
+    found: set[str]  # the watched lines among the sources kept
 
 
 def read_train(
-    task: Task,
-    parts: Sequence[Part],
-    size: int,
-    overlap: Overlap,
-    marked: MarkedLines,
-    keep_duplicates: bool,
-    workers: int,
-) -> Text:
-    """Read the training text, of `size` bytes, and decide which pairs are kept."""
+    task: Task, parts: Sequence[Part], size: int, watched: Set[str], keep_duplicates: bool, workers: int
+) -> tuple[Text, set[str]]:
+    """Read the training text, of `size` bytes, and decide which pairs are kept.
+
+    Return it, and those of the lines `watched` that are among its sources.
+    """
     kept = bytearray()
     dropped: Counter[str] = Counter()
-    hashes = PairHashes()
+    hashes = bytearray()
+    found: set[str] = set()
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
         clean = partial(_clean, hashed=not keep_duplicates)
-        for block, cleaned in parallel.mapped(clean, (task, overlap), blocks, workers):
+        for block, cleaned in parallel.mapped(clean, (task, watched), blocks, workers):
             kept += cleaned.kept
             dropped += cleaned.dropped
-            hashes.add(cleaned.hashes)
-            overlap.add(cleaned.overlap)
-            marked.add(block, cleaned.marks)
+            hashes += cleaned.hashes
+            found |= cleaned.found
+            _warn_of_marks(block)
     mask = np.frombuffer(kept, dtype=bool)
     if not keep_duplicates:
-        repeated = hashes.repeated()
-        mask[mask] = ~repeated
-        dropped[DUPLICATE] = int(np.count_nonzero(repeated))
+        duplicates = repeated(hashes)
+        mask[mask] = ~duplicates
+        dropped[DUPLICATE] = int(np.count_nonzero(duplicates))
     text = Text(task, "train", parts, mask, +dropped)
     if not len(text):
         reasons = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
         problem = f"all {len(mask)} pairs were dropped: {reasons}" if len(mask) else "the files are empty"
         raise DataError(f"--train {' '.join(part.prefix for part in parts)}: {problem}")
-    return text
+    return text, found
 
 
-def _clean(state: tuple[Task, Overlap], block: Any, hashed: bool) -> _Cleaned:
-    task, overlap = state
+def _clean(state: tuple[Task, Set[str]], block: Any, hashed: bool) -> _Cleaned:
+    task, watched = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
     pairs = [example[:2] for example, reason in zip(examples, reasons, strict=True) if reason is None]
@@ -145,9 +138,13 @@ def _clean(state: tuple[Task, Overlap], block: Any, hashed: bool) -> _Cleaned:
         bytes(reason is None for reason in reasons),
         Counter(reason for reason in reasons if reason is not None),
         b"".join(pair_hash(*pair) for pair in pairs) if hashed else b"",
-        overlap.of(pairs),
-        marks_of(block),
+        {source for source, _ in pairs if source in watched},
     )
+
+
+def _warn_of_marks(block: Any) -> None:
+    for warning in marks.warnings(block):
+        warn(warning)
 
 
 class Sample:
@@ -169,41 +166,29 @@ class Sample:
         return self._task
 
 
-def _normalise(task: Task, marked: Marked) -> list[tuple[str, str]]:
-    return list(map(task.normalise, _used(task, marked)))
+def _normalise(task: Task, chosen: Selected) -> list[tuple[str, str]]:
+    return list(map(task.normalise, _used(task, chosen)))
 
 
-def encode(
-    directory: Path, task: Task, text: Text, workers: int, unfinished: Unfinished | None = None
-) -> dict[str, Any]:
-    """Write the ids of a split; return its entry in the manifest.
-
-    Args:
-        unfinished: records what is written, and where to go on.
-    """
-    done = unfinished.state.get("encoded") if unfinished else None
-    done = done or {"blocks": 0, "read": 0, "parts": [0] * len(text.parts), "written": None}
-    left = len(text.kept) - done["read"]
+def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, Any]:
+    """Write the ids of a split; return its entry in the manifest."""
+    sentences = [0] * len(text.parts)
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size)
     with (
-        progress.stage(f"encoding {text.split}", left, "pairs") as advance,
-        CorpusWriter(directory, text.split, sizes, done["written"]) as writer,
+        progress.stage(f"encoding {text.split}", len(text.kept), "pairs") as advance,
+        CorpusWriter(directory, text.split, sizes) as writer,
     ):
         function = partial(_encode, raw=text.split in RAW_SPLITS)
-        for marked, encoded in parallel.mapped(function, task, islice(text, done["blocks"], None), workers):
+        for chosen, encoded in parallel.mapped(function, task, text, workers):
             for side, (ids, lengths), raw in zip(SIDES, encoded.sides, encoded.raw, strict=True):
                 writer.add(side, ids, lengths, raw)
-            advance(len(marked.used))
-            done["parts"][marked.part] += len(encoded.sides[0][1])
-            done["read"] += len(marked.used)
-            done["blocks"] += 1
-            if unfinished and done["blocks"] % _SHARD == 0:
-                unfinished.save(encoded={**done, "written": writer.flush()})
+            sentences[chosen.part] += len(encoded.sides[0][1])
+            advance(len(chosen.used))
         written = writer.close()
     dropped = text.dropped + Counter({EMPTY: len(text) - written["sentences"]})
     entry = {"read": len(text.kept), "dropped": dict(sorted(dropped.items())), **written}
     if text.split not in RAW_SPLITS:
-        counts = zip(text.parts, done["parts"], strict=True)
+        counts = zip(text.parts, sentences, strict=True)
         entry["parts"] = [{"prefix": part.prefix, "sentences": count, "weight": part.weight} for part, count in counts]
     return entry
 
@@ -213,9 +198,9 @@ class _Encoded(NamedTuple):
     raw: tuple[list[str], list[str]]  # the lines of validation and test text
 
 
-def _encode(task: Task, marked: Marked, raw: bool) -> _Encoded:
+def _encode(task: Task, chosen: Selected, raw: bool) -> _Encoded:
     """Encode the pairs that are used; without `raw`, leave out those of which normalisation leaves nothing."""
-    used = _used(task, marked)
+    used = _used(task, chosen)
     lines = ([example.source for example in used], [example.target for example in used])
     sides = [task.encode_sources(lines[0]), task.encode_targets(lines[1])]
     if raw:
@@ -226,5 +211,5 @@ def _encode(task: Task, marked: Marked, raw: bool) -> _Encoded:
     return _Encoded(sides, ([], []))
 
 
-def _used(task: Task, marked: Marked) -> list[Example]:
-    return list(compress(task.examples(marked.block), marked.used))
+def _used(task: Task, chosen: Selected) -> list[Example]:
+    return list(compress(task.examples(chosen.block), chosen.used))

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from rich.console import Console
 
-from nmt_cli.commands.score_input import (
-    STANDARD_INPUT,
-    check_subword_marks,
-    note_doubtful_scores,
-    read_segments,
-    remarks,
-)
 from nmt_cli.commands.score_tables import Report
-from nmt_cli.errors import DataError, UsageError, counted
-from nmt_cli.files.text import without_compression
+from nmt_cli.data.marks import MOSES, SUBWORDS
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import read_lines, without_compression
 from nmt_cli.flags import Command
-from nmt_cli.metrics.bleu import DEFAULT, measures_of, score_systems
+from nmt_cli.metrics.bleu import DEFAULT, Score, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
+
+STANDARD_INPUT = "-"
+
+_TOKENIZED = re.compile(rf"{MOSES.pattern}| [.,](?= |$)")
+_TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,8 @@ class ScoreOptions:
     )
     metrics: tuple[str, ...] = option(
         (),
-        "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (from sacreBLEU's BLEU "
-        "to the paper's, one change a row), all, or a name from docs/score.md. [default: bleu, chrf]",
+        "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (the steps from "
+        "sacreBLEU's BLEU to the paper's), all, or a name from docs/score.md. [default: bleu, chrf]",
         names=("--metric",),
     )
     target_language: str | None = option(
@@ -72,25 +73,21 @@ def run(options: ScoreOptions) -> None:
         raise UsageError("--test-samples needs --test")
     metrics = options.metrics or DEFAULT
     language = _target_language(options)
-    systems = [read_segments(name) for name in options.hypotheses]
-    references = [read_segments(name) for name in options.references]
-    files = [*references, *systems]
-    for name, lines in [] if options.allow_subword_marks else files:
-        check_subword_marks(name, lines)
-    for remark in dict.fromkeys(remark for name, lines in files for remark in remarks(name, lines)):
-        say(f"note: {remark}")
+    systems = [_read_segments(name) for name in options.hypotheses]
+    references = [_read_segments(name) for name in options.references]
+    if not options.allow_subword_marks:
+        for name, lines in [*references, *systems]:
+            _check_subword_marks(name, lines)
     names, reference_lines = zip(*references, strict=True)
-    for name, lines in references:
-        if len(lines) != len(reference_lines[0]):
-            expected = f"{names[0]} has {len(reference_lines[0]):,}"
-            raise DataError(f"{name}: {counted(len(lines), 'line')}, but {expected}; references are parallel")
     comparisons = []
     with Console(stderr=True).status("scoring"):
         if options.test is not None:
             comparisons = paired_test(systems, reference_lines, options.test, metrics, language, options.samples or 0)
         scores = score_systems(systems, reference_lines, metrics, language)
-    note_doubtful_scores(systems, references, scores)
-    report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), language, scores, comparisons)
+    for remark in _remarks(systems, references, scores):
+        say(f"note: {remark}")
+    used = language if any("|moses:" in score.signature for score in scores) else None
+    report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), used, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
     else:
@@ -108,6 +105,45 @@ def _target_language(options: ScoreOptions) -> str:
         return ending
     say(f"note: {reference} has no language ending: tokenized as German (de); see --target-lang")
     return "de"
+
+
+def _read_segments(name: str) -> tuple[str, list[str]]:
+    """Return the name for messages and the lines of a file or, for "-", of standard input."""
+    path = None if name == STANDARD_INPUT else Path(name)
+    shown = "standard input" if path is None else name
+    # A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
+    lines = list(read_lines(path, keep_mark=True))
+    if not lines:
+        raise DataError(f"{shown}: the file is empty")
+    return shown, lines
+
+
+def _check_subword_marks(name: str, lines: Sequence[str]) -> None:
+    """Raise DataError at the first line that contains subword marks: scores of subwords are far too high."""
+    for number, line in enumerate(lines, 1):
+        if mark := SUBWORDS.search(line):
+            raise DataError(
+                f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
+                "high; join the subwords first, or pass --allow-subword-marks"
+            )
+
+
+def _remarks(
+    systems: Sequence[tuple[str, list[str]]], references: Sequence[tuple[str, list[str]]], scores: Sequence[Score]
+) -> Iterator[str]:
+    """Yield notes about text that is scored as it is, but probably should not be."""
+    for name, lines in [*references, *systems]:
+        tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
+        if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
+            yield (
+                f"{name} looks tokenized (line {tokenized[0]}): detokenize it before scoring, or use "
+                "--metric multi-bleu-untokenised"
+            )
+    cased = any("|case:mixed|" in score.signature for score in scores)
+    if cased and any(line != line.lower() for _, lines in references for line in lines):
+        for name, lines in systems:
+            if "".join(lines).islower():
+                yield f"{name} has no upper case, but the references have: --metric bleu-lc does not count case"
 
 
 command = Command(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nmt_cli.metrics.bleu import Change, Score, decomposition
+from nmt_cli.metrics.bleu import Score
 from nmt_cli.metrics.significance import Comparison
 
 _LABELS = {"bleu": "BLEU", "chrf": "chrF2", "chrf++": "chrF2++", "ter": "TER"}
@@ -20,33 +20,18 @@ class Report:
     systems: list[str]
     references: list[str]
     lines: int
-    target_language: str
+    target_language: str | None  # of the Moses tokenizer, if it was used
     scores: list[Score]
     comparisons: list[Comparison]
 
     def as_object(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        found = asdict(self)
-        if not any("|moses:" in score.signature for score in self.scores):
-            found["target_language"] = None
-        found["decomposition"] = [
-            {
-                "system": row.cased.system,
-                "change": row.change,
-                "metric": row.cased.metric,
-                "score": row.cased.score,
-                "lowercased_score": row.lowercased.score,
-            }
-            for rows in self._decompositions()
-            for row in rows
-        ]
-        return {key: value for key, value in found.items() if value != []}
+        return {key: value for key, value in asdict(self).items() if value != []}
 
     def as_text(self) -> str:
         """Return the tables that are printed otherwise."""
         labels = {score.metric: _LABELS.get(score.metric, score.metric) for score in self.scores}
         cells = self.comparisons or self.scores
-        signatures = {cell.metric: cell.signature for cell in cells}
         if len(self.systems) == 1:
             rows = [[labels[score.metric], f"{score.score:.2f}", score.signature] for score in self.scores]
             lines = list(_columns(rows, numbers=(1,)))
@@ -61,29 +46,9 @@ class Report:
                     f" *: below {_SIGNIFICANT}.",
                     "±: half the width of the 95% confidence interval.",
                 ]
-            lines += ["", *_columns([[labels[metric], signature] for metric, signature in signatures.items()])]
-        for chain in self._decompositions():
-            lines += ["", *_columns(_changes(chain), numbers=range(2, 6))]
+            signatures = {labels[cell.metric]: cell.signature for cell in cells}
+            lines += ["", *_columns(list(signatures.items()))]
         return "".join(f"{line}\n" for line in lines)
-
-    def _decompositions(self) -> Iterator[list[Change]]:
-        for system in self.systems:
-            rows = decomposition([score for score in self.scores if score.system == system])
-            if len(rows) > 1:
-                yield rows
-
-
-def _changes(chain: Sequence[Change]) -> Iterator[list[str]]:
-    """Yield the table of one system's decomposition, with the differences of the scores as they are shown."""
-    yield [chain[0].cased.system or "BLEU", "metric", "cased", "", "lower-cased", ""]
-    before: list[float] = []
-    for row in chain:
-        scores = [round(row.cased.score, 2), round(row.lowercased.score, 2)]
-        cells = [row.change, row.cased.metric]
-        for column, score in enumerate(scores):
-            cells += [f"{score:.2f}", f"{score - before[column]:+.2f}" if before else ""]
-        before = scores
-        yield cells
 
 
 def _cell(cell: Score | Comparison) -> str:
@@ -95,9 +60,8 @@ def _cell(cell: Score | Comparison) -> str:
     return text
 
 
-def _columns(rows: Iterator[list[str]] | Sequence[list[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
+def _columns(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
     """Yield the rows as lines with aligned columns; those called `numbers` are aligned on the right."""
-    rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

@@ -77,7 +77,7 @@ def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | N
         verify: whether to read all of the data and check it; one rank of each machine does.
 
     Raises:
-        DataError: a file has changed since `nmt prepare` wrote it, or an id is not in the vocabulary.
+        DataError: a file has changed since `nmt prepare` wrote it.
         UsageError: there is no training text, or `data` is a run.
     """
     if (data / checkpoint.FOLDER_OF_RUN).is_dir():
@@ -89,7 +89,6 @@ def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | N
         raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")
     for corpus in corpora if verify else ():
         corpus.verify()
-        corpus.check(task.source_vocabulary_size, task.target_vocabulary_size)
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 

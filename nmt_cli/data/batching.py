@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.corpus import Corpus, Lengths
-from nmt_cli.interfaces import BOS, EOS, PAD, Batch
+from nmt_cli.interfaces import BOS, EOS, PAD, Batch, joined
 from nmt_cli.packing import Packing
 
 Indices = NDArray[np.int64]
@@ -32,14 +32,8 @@ _MICRO_BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
 
 
 def groups_of_update(batch_tokens: int) -> int:
-    """Return the number of groups of an update.
-
-    It is 8, the paper's GPUs, or a smaller power of 2, so that a group has at least 2,048 tokens.
-    """
-    count = 1
-    while count < 8 and batch_tokens // (2 * count) >= 2048:
-        count *= 2
-    return count
+    """Return the number of groups of an update: 8, the paper's GPUs, or a smaller power of 2 for small updates."""
+    return next((count for count in (8, 4, 2) if batch_tokens // count >= 2048), 1)
 
 
 def default_micro_batches(batch_tokens: int, ranks: int, device_type: str, packed: bool = False) -> int:
@@ -84,10 +78,7 @@ class BatchPlan:
                 yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
 
     def updates(self, epoch: int, position: int) -> Iterator[tuple[int, int, Indices, bool]]:
-        """Yield the updates from update `position` of `epoch` on, without end.
-
-        Of each, its epoch, its position, its sentences, and whether it is the last one of the epoch.
-        """
+        """Yield epoch, position, sentences and whether it is the epoch's last, of each update from a position on."""
         for number in count(epoch):
             pairs = pairwise(chain(self.epoch(number), [None]))
             for place, (update, following) in islice(enumerate(pairs), position if number == epoch else 0, None):
@@ -97,11 +88,7 @@ class BatchPlan:
     @property
     def sentences(self) -> int:
         """The sentences of an epoch, each as often as its weight says."""
-        return sum((end - first) * weight for first, end, weight in self._parts)
-
-    @property
-    def _parts(self) -> Sequence[tuple[int, int, int]]:
-        return self.weights or [(0, len(self.source_lengths), 1)]
+        return sum((end - first) * weight for first, end, weight in self._parts())
 
     def micro_batches(self, update: Indices, count: int) -> list[Indices]:
         """Cut an update, ordered by length, into `count` micro-batches of about as many tokens, with padding.
@@ -126,9 +113,12 @@ class BatchPlan:
         """Target tokens of these sentences, without padding."""
         return int(self.target_lengths[indices].sum())
 
+    def _parts(self) -> Sequence[tuple[int, int, int]]:
+        return self.weights or [(0, len(self.source_lengths), 1)]
+
     def _pools(self, random: np.random.Generator) -> Iterator[Indices]:
         """Yield all sentences, as often as their weights say, in pools of similar size."""
-        first, end, weight = np.array(self._parts).T
+        first, end, weight = np.array(self._parts()).T
         ends = np.cumsum((end - first) * weight)
         size = int(ends[-1])
         chunk = -(-size // _CHUNKS)
@@ -191,28 +181,20 @@ def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
     return cuts(sizes[at] if at < len(sizes) else high)
 
 
-def collate(sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]) -> Batch:
+def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
     """Pad sentence pairs (ids without BOS and EOS) into a `Batch`."""
-    return _batch(_joined(sources), _joined(targets))
+    return _batch(joined(sources), joined(targets))
 
 
 def load_batch(corpus: Corpus, indices: Indices, packed: bool = False) -> Batch:
-    """Return the sentences `indices` of `corpus` as a `Batch`.
-
-    Args:
-        packed: the batch is computed without any padding: its packings have `starts`.
-    """
+    """Return the sentences `indices` of `corpus` as a `Batch`; `packed` is computed without any padding."""
     return _batch(corpus.sources(indices), corpus.targets(indices), packed)
 
 
-def pad(rows: Sequence[NDArray[np.int64] | Sequence[int]]) -> Tensor:
+def pad(rows: Sequence[Sequence[int]]) -> Tensor:
     """Pad rows of ids with `PAD` on the right: [rows, longest] int64."""
-    ids, lengths = _joined([np.asarray(row, dtype=np.int64) for row in rows])
+    ids, lengths = joined(rows)
     return torch.from_numpy(_padded(ids, lengths, int(lengths.max())))
-
-
-def _joined(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], Indices]:
-    return np.concatenate(rows), np.array([len(row) for row in rows])
 
 
 def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
@@ -223,7 +205,7 @@ def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
 
 
 def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices], packed: bool = False) -> Batch:
-    """Return a batch of sentences that are given as all ids, one sentence after the other, and lengths."""
+    """Return a batch of sentences, given as all ids, one sentence after the other, and lengths."""
     (source, source_lengths), (target, target_lengths) = (
         (_padded(ids, lengths, int(lengths.max()) + 1), lengths) for ids, lengths in (sources, targets)
     )

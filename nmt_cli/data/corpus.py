@@ -7,15 +7,14 @@ same for `target`. `manifest.json` holds the size and SHA-256 of each file.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import operator
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +27,7 @@ MANIFEST = "manifest.json"
 SCHEMA = 1
 SIDES = ("source", "target")
 SPLITS = ("train", "valid", "test")
-RAW_SPLITS = ("valid", "test")
-"""The splits whose raw lines are kept in `valid.source.txt` and so on, for validation scores."""
-
+RAW_SPLITS = ("valid", "test")  # their raw lines are kept in `valid.source.txt` and so on
 LARGEST_WEIGHT = 1000  # how often at most an epoch has the sentences of a part of the training text
 
 _OFFSET = np.dtype("<i8")
@@ -51,7 +48,7 @@ def _files(split: str) -> tuple[str, ...]:
 
 
 class Lengths:
-    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when they are asked for."""
+    """The lengths of all sentences of one side, EOS included, read from the mapped offsets when they are indexed."""
 
     def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
         self._offsets = offsets
@@ -60,7 +57,6 @@ class Lengths:
         return len(self._offsets) - 1
 
     def __getitem__(self, which: Any) -> npt.NDArray[np.int64]:
-        """Return the lengths of the sentences `which`, as if this were an array; `[:]` returns all."""
         lengths: npt.NDArray[np.int64] = self._offsets[1:][which] - self._offsets[:-1][which] + 1
         return lengths
 
@@ -69,25 +65,36 @@ class Corpus:
     """One split of prepared data."""
 
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
-        self.split, self._data, self._description = split, data, description
-        self._sentences: int = self._recorded(int, "sentences")
-        sides = [self._mapped_side(side) for side in SIDES]
+        self.split, self._data = split, data
+        try:
+            self._sentences = operator.index(description["sentences"])
+            self._sums = {
+                self._path(side, name): str(description[side]["files"][name]["sha256"])
+                for side in SIDES
+                for name in _files(split)
+            }
+            self.weights = _weights(description.get("parts"), self._sentences)
+            """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
+            types = [
+                (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
+            ]
+        except (LookupError, TypeError, ValueError) as error:
+            raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {error!r}; {_AGAIN}") from error
+        sides = [self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)]
         self._ids = [ids for ids, _ in sides]
         self._offsets = [offsets for _, offsets in sides]
         self.source_lengths, self.target_lengths = map(Lengths, self._offsets)
-        sums = [self._recorded(str, side, "files", name, "sha256") for side in SIDES for name in ("ids", "offsets")]
-        self.weights = self._read_weights()
-        """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
+        sums = [found for path, found in self._sums.items() if path.suffix != ".txt"]
         upsampled = [f"{part}" for part in self.weights] if any(weight > 1 for *_, weight in self.weights) else []
         self.fingerprint = hashlib.sha256("\n".join(sums + upsampled).encode()).hexdigest()
-        """SHA-256 over the fingerprints of the split's files in the manifest, and over its weights."""
+        """SHA-256 over the SHA-256 of the split's files in the manifest, and over its weights."""
 
     @classmethod
     def open(cls, data: Path, split: str) -> Corpus:
         """Open the split `train`, `valid` or `test` of a directory that `nmt prepare` wrote.
 
         Raises:
-            DataError: this is not prepared data, the split is missing, or a file is missing or has the wrong size.
+            DataError: the split or a file is missing, or a file has the wrong size.
         """
         splits = read_manifest(data).get("splits")
         if not isinstance(splits, dict) or not isinstance(splits.get(split), dict):
@@ -100,17 +107,17 @@ class Corpus:
 
     def source(self, i: int) -> Ids:
         """Return the source ids of sentence `i`, without BOS and EOS."""
-        return self._sentence(0, i)
+        return self.sources(np.array([i]))[0]
 
     def target(self, i: int) -> Ids:
-        return self._sentence(1, i)
+        return self.targets(np.array([i]))[0]
 
     def sources(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the source ids of the sentences `indices`, one after the other, and the number of each one's ids."""
-        return self._sentences_of(0, indices)
+        return self._chosen(0, indices)
 
     def targets(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
-        return self._sentences_of(1, indices)
+        return self._chosen(1, indices)
 
     def raw_source(self) -> list[str]:
         """Return the raw source lines (of validation and test text only)."""
@@ -119,45 +126,14 @@ class Corpus:
     def raw_target(self) -> list[str]:
         return self._raw("target")
 
-    def check(self, source_vocabulary_size: int, target_vocabulary_size: int) -> None:
-        """Check that every id is in its vocabulary.
-
-        Raises:
-            DataError: an id is not; the message names the sentence.
-        """
-        sizes = (source_vocabulary_size, target_vocabulary_size)
-        for side, ids, offsets, size in zip(SIDES, self._ids, self._offsets, sizes, strict=True):
-            if ids.max(initial=0) >= size:
-                position = int(np.argmax(ids >= size))
-                sentence = int(np.searchsorted(offsets, position, side="right"))
-                raise DataError(
-                    f"{self._path(side, 'ids')}: sentence {sentence} has the id {ids[position]}, but the "
-                    f"vocabulary has {size} entries"
-                )
-
     def verify(self) -> None:
-        """Check the SHA-256 of every file of the split, in a thread for each.
-
-        Raises:
-            DataError: a file has changed since it was written.
-        """
-        recorded = {
-            self._path(side, name): self._recorded(str, side, "files", name, "sha256")
-            for side in SIDES
-            for name in _files(self.split)
-        }
+        """Raise DataError if a file of the split has changed since it was written."""
         with ThreadPoolExecutor() as threads:
-            for path, found in zip(recorded, threads.map(fingerprint, recorded), strict=True):
-                if found != recorded[path]:
+            for path, found in zip(self._sums, threads.map(fingerprint, self._sums), strict=True):
+                if found != self._sums[path]:
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
-    def _sentence(self, side: int, i: int) -> Ids:
-        if not 0 <= i < self._sentences:
-            raise IndexError(f"sentence {i} of {self._sentences}")
-        offsets = self._offsets[side]
-        return self._ids[side][offsets[i] : offsets[i + 1]]
-
-    def _sentences_of(self, side: int, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+    def _chosen(self, side: int, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
         starts = self._offsets[side][indices]
         lengths = self._offsets[side][indices + 1] - starts
         shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
@@ -166,38 +142,9 @@ class Corpus:
     def _path(self, side: str, name: str) -> Path:
         return self._data / f"{self.split}.{side}.{name}"
 
-    def _recorded(self, kind: type[Any], *keys: str) -> Any:
-        """Return an entry of the split in the manifest."""
-        found: Any = self._description
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        if type(found) is not kind or (isinstance(found, int) and found < 0):
-            raise DataError(f"{self._data / MANIFEST}: damaged: {'.'.join([self.split, *keys])} is {found!r}; {_AGAIN}")
-        return found
-
-    def _read_weights(self) -> list[tuple[int, int, int]]:
-        parts = self._description.get("parts", [{"sentences": self._sentences, "weight": 1}])
-        weights: list[tuple[int, int, int]] = []
-        try:
-            first = 0
-            for part in parts:
-                end = first + operator.index(part["sentences"])
-                weights.append((first, end, operator.index(part["weight"])))
-                first = end
-            if first != self._sentences or any(
-                end < first or not 1 <= weight <= LARGEST_WEIGHT for first, end, weight in weights
-            ):
-                raise ValueError
-        except (TypeError, KeyError, ValueError) as error:
-            raise DataError(f"{self._data / MANIFEST}: damaged: {self.split}.parts is {parts!r}; {_AGAIN}") from error
-        return weights
-
-    def _mapped_side(self, side: str) -> tuple[Ids, Ids]:
+    def _mapped_side(self, side: str, dtype: np.dtype[Any], tokens: int) -> tuple[Ids, Ids]:
         """Return the ids and the offsets of one side."""
-        dtype = self._recorded(str, side, "dtype")
-        if dtype not in _DTYPES:
-            raise DataError(f"{self._data / MANIFEST}: damaged: unknown type of ids: {dtype!r}; {_AGAIN}")
-        ids = _mapped(self._path(side, "ids"), _DTYPES[dtype], self._recorded(int, side, "tokens"))
+        ids = _mapped(self._path(side, "ids"), dtype, tokens)
         path = self._path(side, "offsets")
         offsets = _mapped(path, _OFFSET, self._sentences + 1)
         if offsets[0] != 0 or offsets[-1] != len(ids) or np.any(offsets[1:] < offsets[:-1]):
@@ -207,58 +154,27 @@ class Corpus:
     def _raw(self, side: str) -> list[str]:
         path = self._path(side, "txt")
         check_regular(path)
-        try:
-            # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
-            lines = path.read_bytes().decode("utf-8").split("\n")
-        except OSError as error:
-            raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: damaged: {error}; {_AGAIN}") from error
-        if len(lines) != self._sentences + 1 or lines[-1]:
-            raise DataError(f"{path}: damaged: {len(lines) - 1} lines, expected {self._sentences}; {_AGAIN}")
-        return lines[:-1]
+        # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
+        return path.read_bytes().decode("utf-8", "replace").split("\n")[:-1]
 
 
 class CorpusWriter:
-    """Writes one split, batch by batch.
+    """Writes one split, batch by batch. The sizes of the two vocabularies determine the types of the ids."""
 
-    Args:
-        vocabulary_sizes: of source and target; they determine the type of the ids.
-        written: what `flush` returned, to go on from there; not for splits with raw lines.
-
-    Raises:
-        DataError: the files are shorter than `written` says.
-    """
-
-    def __init__(
-        self, directory: Path, split: str, vocabulary_sizes: Sequence[int], written: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, directory: Path, split: str, vocabulary_sizes: Sequence[int]) -> None:
         self._paths = {side: {name: directory / f"{split}.{side}.{name}" for name in _files(split)} for side in SIDES}
         self._dtypes = {side: ids_dtype(size) for side, size in zip(SIDES, vocabulary_sizes, strict=True)}
-        nothing = {side: {"sentences": 0, "tokens": 0, "unknown": 0} for side in SIDES}
-        self._written: dict[str, dict[str, int]] = {**nothing, **(written or {})}
+        self._written = {side: {"sentences": 0, "tokens": 0, "unknown": 0} for side in SIDES}
         self._stack = ExitStack()
         self._files = {
-            side: {
-                name: self._stack.enter_context(path.open("r+b" if written else "wb")) for name, path in paths.items()
-            }
+            side: {name: self._stack.enter_context(path.open("wb")) for name, path in paths.items()}
             for side, paths in self._paths.items()
         }
-        for side, files in self._files.items():
-            if written:
-                _cut(files["ids"], self._written[side]["tokens"] * self._dtypes[side].itemsize)
-                _cut(files["offsets"], (self._written[side]["sentences"] + 1) * _OFFSET.itemsize)
-            else:
-                files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
+        for files in self._files.values():
+            files["offsets"].write(np.zeros(1, _OFFSET).tobytes())
 
     def add(self, side: str, ids: Ids, lengths: Ids, lines: Sequence[str] = ()) -> None:
-        """Append sentences to one side.
-
-        Args:
-            ids: the ids of all the sentences, one after the other.
-            lengths: the number of ids in each sentence.
-            lines: the raw lines, written for validation and test text.
-        """
+        """Append sentences to one side: all their ids, the number of ids in each, and, of `RAW_SPLITS`, the lines."""
         files, written = self._files[side], self._written[side]
         files["ids"].write(ids.astype(self._dtypes[side]).tobytes())
         files["offsets"].write((written["tokens"] + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
@@ -267,13 +183,6 @@ class CorpusWriter:
         written["sentences"] += len(lengths)
         written["tokens"] += len(ids)
         written["unknown"] += int(np.count_nonzero(ids == UNK))
-
-    def flush(self) -> dict[str, dict[str, int]]:
-        """Write everything to the files; return the counts of each side, with which another writer can go on."""
-        for files in self._files.values():
-            for file in files.values():
-                file.flush()
-        return copy.deepcopy(self._written)
 
     def close(self) -> dict[str, Any]:
         """Close the files; return the split's entry in the manifest."""
@@ -293,11 +202,7 @@ class CorpusWriter:
 
 
 def read_manifest(data: Path) -> dict[str, Any]:
-    """Return the manifest of prepared data.
-
-    Raises:
-        DataError: this is not prepared data, or its manifest is damaged or has an unknown schema.
-    """
+    """Return the manifest of prepared data; raise DataError if it has none, or a damaged or unknown one."""
     path = data / MANIFEST
     if not path.exists():
         what = f"not prepared data: it has no {MANIFEST}" if data.exists() else "no such directory"
@@ -308,12 +213,15 @@ def read_manifest(data: Path) -> dict[str, Any]:
     return content
 
 
-def _cut(file: BinaryIO, size: int) -> None:
-    """Set the size of a file, and go to its end."""
-    if file.seek(0, os.SEEK_END) < size:
-        raise DataError(f"{file.name}: shorter than recorded; {_AGAIN}")
-    file.truncate(size)
-    file.seek(size)
+def _weights(parts: Any, sentences: int) -> list[tuple[int, int, int]]:
+    """Return first sentence, end and weight of each part of the text; raise ValueError if they are not all of it."""
+    parts = [{"sentences": sentences, "weight": 1}] if parts is None else parts
+    ends = list(accumulate(operator.index(part["sentences"]) for part in parts))
+    weights = [operator.index(part["weight"]) for part in parts]
+    found = list(zip([0, *ends], ends, weights, strict=False))
+    if ends[-1:] != [sentences] or any(end < first or not 1 <= w <= LARGEST_WEIGHT for first, end, w in found):
+        raise ValueError(f"wrong parts: {parts!r}")
+    return found
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:

@@ -1,7 +1,7 @@
 """sacremoses's rules, applied only to the lines that they can change.
 
 Each of its sixty substitutions passes over every line, though most concern characters that few lines have. Here each
-looks first for the characters that its pattern cannot do without. The results are those of sacremoses.
+looks first for the characters that its pattern cannot do without.
 """
 
 from __future__ import annotations
@@ -37,21 +37,6 @@ class OneSpace:
         return " ".join(text.split())
 
 
-class EachCharacter(dict[int, str]):
-    """A pattern of single characters; what becomes of each one is kept, by its code."""
-
-    def __init__(self, pattern: re.Pattern[str], replacement: str) -> None:
-        self._pattern, self._replacement = pattern, replacement
-
-    def __missing__(self, code: int) -> str:
-        self[code] = self._pattern.sub(self._replacement, chr(code))
-        return self[code]
-
-    def sub(self, _: str, text: str) -> str:
-        """Return what `re.Pattern.sub` does."""
-        return text.translate(self)
-
-
 def needed_text(pattern: str) -> str:
     """Return the longest text that stands in every match of a pattern without flags; it may be empty."""
     runs = [""]
@@ -85,22 +70,10 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
 
     def __init__(self, language: str) -> None:
         super().__init__(lang=language)
-        for name in dir(type(self)):
-            if name.isupper():
-                setattr(self, name, _rules(getattr(self, name)))
-        padded, replacement = vars(self)["PAD_NOT_ISALNUM"]
-        self.PAD_NOT_ISALNUM = EachCharacter(padded.pattern, replacement), replacement
+        for name in filter(str.isupper, dir(type(self))):
+            setattr(self, name, _rules(getattr(self, name)))
         self.DEDUPLICATE_SPACE = OneSpace(), " "
-        self._lower, self._letters = frozenset(self.IsLower), frozenset(self.IsAlpha)
         self._end = lru_cache(1 << 16)(self._uncached_end)
-
-    def islower(self, text: str) -> bool:
-        """Return whether all characters are lower-case letters."""
-        return self._lower.issuperset(text)
-
-    def isanyalpha(self, text: str) -> bool:
-        """Return whether a character is a letter."""
-        return not self._letters.isdisjoint(text)
 
     def handles_nonbreaking_prefixes(self, text: str) -> str:
         """Separate full stops from the tokens that they end, except for abbreviations."""

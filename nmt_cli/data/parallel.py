@@ -19,33 +19,30 @@ State = TypeVar("State")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-
 MOST = 1024  # processes that a user may ask for
-
-
-class WorkerDied(NmtError):
-    """A worker process ended by itself, or was killed; the others ended with it."""
-
 
 _AHEAD = 4  # items in flight for each process
 
 _state: Any = None  # in a worker process: the first argument of the function
 
 
+class WorkerDied(NmtError):
+    """A worker process ended by itself, or was killed; the others ended with it."""
+
+
 class Workers:
     """Worker processes, which start at the first use, for the body of a `with` statement.
 
     Args:
-        state: the first argument of every function; copied to each process once, or shared with it where the system
-            can fork.
+        state: the first argument of every function; the processes share its memory.
         remedy: what a user may try if a process dies.
 
     Raises:
-        NmtError: the system cannot start the processes; `map` raises it, too.
+        NmtError: the system cannot start the processes. `map` raises it, too.
     """
 
     def __init__(self, state: Any, processes: int, remedy: str = "fewer --workers") -> None:
-        context = multiprocessing.get_context("fork" if can_fork() else "spawn")
+        context = multiprocessing.get_context("fork")
         with _starting(remedy):
             self._executor = ProcessPoolExecutor(processes, context, _start, (state,))
         self.processes = processes
@@ -95,15 +92,7 @@ class Workers:
 def mapped(
     function: Callable[[State, Item], Result], state: State, items: Iterable[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield each item with `function(state, item)`, in order, for any number of `workers`.
-
-    Args:
-        function: can be pickled.
-        state: as that of `Workers`.
-
-    Raises:
-        NmtError: as `Workers.map`.
-    """
+    """Yield each item with `function(state, item)`, in order, for any number of `workers`; errors as `Workers.map`."""
     if workers <= 1:
         for item in items:
             yield item, function(state, item)
@@ -125,32 +114,22 @@ def apart(work: Callable[[], Result]) -> Result:
     return results[0][1]
 
 
-def can_fork() -> bool:
-    """Return whether worker processes can share the memory of this one."""
-    return "fork" in multiprocessing.get_all_start_methods()
-
-
 @contextmanager
 def _starting(remedy: str) -> Iterator[None]:
+    """Explain why no process can start, and hold Ctrl-C back until the end.
+
+    One that comes at a fork would be lost, with a traceback, or lose a process.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    held: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if main else None
     try:
-        with _interruption_later():
-            yield
+        yield
     except OSError as error:
         raise NmtError(f"cannot start worker processes: {error.strerror or error}; try again with {remedy}") from error
-
-
-@contextmanager
-def _interruption_later() -> Iterator[None]:
-    """Hold Ctrl-C back until the end: one that comes at a fork would be lost, with a traceback, or lose a process."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-    former = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
     finally:
-        signal.signal(signal.SIGINT, former)
+        if main:
+            signal.signal(signal.SIGINT, former)
         for number in held[:1]:
             signal.raise_signal(number)
 

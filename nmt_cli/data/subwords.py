@@ -183,11 +183,10 @@ class WholeTokens(Listed):
 def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
     """Learn a vocabulary of exactly `options.size` pieces (characters and whole tokens: at most), deterministically.
 
-    The trainer holds the lines in memory: pass a sample of a large corpus. Word pieces are learned by BPE and differ
-    in how they are applied.
+    The trainer holds the lines in memory. Word pieces are learned by BPE and differ in how they are applied.
 
     Raises:
-        UsageError: the size does not fit the text; the message gives the limit. Or the kind is not one of `KINDS`.
+        UsageError: the size does not fit the text, or the kind is not one of `KINDS`.
         DataError: there is no text.
     """
     if options.kind not in KINDS:
@@ -210,11 +209,7 @@ def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
 
 
 def load(folder: Path, description: dict[str, Any]) -> Vocabulary:
-    """Load the vocabulary that `save` described.
-
-    Raises:
-        DataError: the file is missing or has changed.
-    """
+    """Load the vocabulary that `save` described; raise DataError if its file is missing or has changed."""
     path = folder / Path(str(description["file"])).name  # never outside `folder`
     check_regular(path, LARGEST_FILE)
     content, kind = path.read_bytes(), str(description["kind"])
@@ -260,9 +255,9 @@ def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
         nonlocal count, failure
         try:
             for line in lines:
-                for part in filter(None, _RESERVED.split(line)):
+                for piece in filter(None, _RESERVED.split(line)):
                     count += 1
-                    yield part
+                    yield piece
         except (Exception, KeyboardInterrupt) as error:  # SentencePiece replaces every error by its own
             failure = error
             raise

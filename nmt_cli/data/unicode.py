@@ -27,12 +27,7 @@ def normalised(lines: Sequence[str], rule: str) -> Sequence[str]:
 
 
 def with_rule(model: bytes, rule: str) -> bytes:
-    """Return a SentencePiece model that normalises text by `rule` before it does what `model` does.
-
-    Args:
-        model: has no rule of its own.
-        rule: one of `RULES`, but not nfc.
-    """
+    """Return the SentencePiece model `model`, which has no rule, with one of `RULES`, but not nfc."""
     if rule == NONE:
         return model
     import sentencepiece

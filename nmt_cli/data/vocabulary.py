@@ -1,7 +1,4 @@
-"""The interface of vocabularies: text to ids and back.
-
-All kinds use the ids PAD 0, UNK 1, BOS 2, EOS 3 and never produce PAD, BOS or EOS from text.
-"""
+"""The interface of vocabularies: text to ids and back."""
 
 from __future__ import annotations
 
@@ -108,11 +105,7 @@ class Listed(Vocabulary):
 
 
 class Continuations:
-    """Finds the pieces with which a line can go on where the next letters are given.
-
-    Args:
-        texts: the text of each id; ids whose text is empty are never found.
-    """
+    """Finds the pieces with which a line can go on where the next letters are given, by the text of each id."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -127,8 +120,7 @@ class Continuations:
     def _of(self, rest: str) -> Mapping[int, str]:
         """Return the ids that may come next where the text `rest` must follow, each with what then is left of `rest`.
 
-        A piece that is only the beginning of `rest` is left out if no pieces spell what is left. No ids: no sequence
-        of pieces begins with `rest`.
+        A piece that is only the beginning of `rest` is left out if no pieces spell what is left.
         """
         left = self._spelled(rest)
         found = {i: rest[size:] for size, i in self._beginnings(rest) if left[size]}

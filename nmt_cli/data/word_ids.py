@@ -20,13 +20,9 @@ _LARGEST_TABLE = 1 << 20  # ids; a larger one is emptied
 
 
 class WordIds:
-    """Encodes lines as the sequence of their words' ids. A word is what stands between two spaces.
+    """Encodes lines as the sequence of their words' ids. A word, which may be empty, stands between two spaces.
 
     Text repeats its words, so most of them are in the table already, and the rest is done by numpy.
-
-    Args:
-        encode: returns the ids of each word of a list.
-        empty: the ids of an empty word, which stands between two spaces in sequence.
     """
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], empty: Sequence[int]) -> None:

@@ -67,8 +67,8 @@ def token_log_probabilities(
     """
 
     def scores_of(positions: Sequence[int]) -> list[list[float]]:
-        arrays = ([np.array(side[i], dtype=np.int64) for i in positions] for side in (sources, targets))
-        return _batch_scores(models, collate(*arrays).to(device))
+        batch = collate([sources[i] for i in positions], [targets[i] for i in positions])
+        return _batch_scores(models, batch.to(device))
 
     def too_large(position: int) -> str:
         lengths = f"a source of {len(sources[position])} and a target of {len(targets[position])} tokens"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from nmt_cli.cores import available_cores
-from nmt_cli.data.parallel import Workers, can_fork
+from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import keep_freed_memory
 from nmt_cli.errors import UsageError
@@ -32,18 +32,18 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
             or OMP_NUM_THREADS, and one elsewhere than on Linux.
 
     Raises:
-        UsageError: the device is not a CPU, or the system cannot fork.
+        UsageError: the device is not a CPU.
     """
     device = translator.engine.device
     if translator.engine.parallel is not None:
         yield None
         return
-    possible = device.type == "cpu" and can_fork()
-    if count is not None and count > 1 and not possible:
-        raise UsageError(f"--workers {count}: several processes translate only on a CPU, where a process can fork")
-    if device.type == "cpu":
+    on_cpu = device.type == "cpu"
+    if count is not None and count > 1 and not on_cpu:
+        raise UsageError(f"--workers {count}: several processes translate only on a CPU")
+    if on_cpu:
         keep_freed_memory()
-    processes = count or (default_workers(device) if possible and sys.platform == "linux" else 1)
+    processes = count or (default_workers(device) if on_cpu and sys.platform == "linux" else 1)
     if processes == 1:
         yield None
         return

@@ -9,21 +9,31 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
-def part_of(place: Path) -> Path:
-    """Return the path under which `place` is written."""
-    return place.with_name(f".{place.name}.part")
+def beside(place: Path, ending: str) -> Path:
+    """Return the hidden path `.NAME.ENDING`; the endings are `part`, `old` and `gone`."""
+    return place.with_name(f".{place.name}.{ending}")
 
 
-def old_of(place: Path) -> Path:
-    """Return the path of the old content while `place` is replaced."""
-    return place.with_name(f".{place.name}.old")
+@contextmanager
+def new_directory(place: Path) -> Iterator[Path]:
+    """Yield an empty directory that replaces `place` at the end of the block.
 
-
-def _gone_of(place: Path) -> Path:
-    return place.with_name(f".{place.name}.gone")
+    An error of the block, or of the disk, deletes it and leaves the old directory at `place`.
+    """
+    recover(place)
+    aside = beside(place, "part")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        put_in_place(aside, place)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
 
 
 def put_in_place(aside: Path, place: Path) -> None:
@@ -32,8 +42,10 @@ def put_in_place(aside: Path, place: Path) -> None:
     Raises:
         OSError: it failed; the old directory is back at `place`.
     """
-    flush_all(aside)
-    old = old_of(place)
+    for path in [*aside.rglob("*"), aside]:
+        if path.is_dir() or path.is_file():
+            _flush(path)
+    old = beside(place, "old")
     try:
         if os.path.lexists(place):
             place.rename(old)
@@ -42,23 +54,17 @@ def put_in_place(aside: Path, place: Path) -> None:
         recover(place)
         raise
     _flush(place.parent)
-    _remove(old)
-
-
-def flush_all(directory: Path) -> None:
-    """Flush `directory` and everything in it to disk."""
-    for path in [*directory.rglob("*"), directory]:
-        if path.is_dir() or path.is_file():
-            _flush(path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def recover(place: Path) -> None:
     """Restore `place` if its replacement was interrupted, and delete the remains of writing and deleting it."""
-    old = old_of(place)
+    old = beside(place, "old")
     if os.path.lexists(old) and not os.path.lexists(place):
         old.rename(place)
-    for remains in (old, part_of(place), _gone_of(place)):
-        _remove(remains)
+    for ending in ("old", "part", "gone"):
+        # NFS keeps files that are open: the next call tries again.
+        shutil.rmtree(beside(place, ending), ignore_errors=True)
 
 
 def recover_all(directory: Path) -> None:
@@ -74,32 +80,21 @@ def delete(directory: Path) -> None:
     name = glob.escape(directory.name)
     for pattern in (f".{name}.*", f"..{name}.*"):  # an export that is kept, and one that was being written
         for remains in directory.parent.glob(pattern):
-            _remove(remains)
-    gone = _gone_of(directory)
+            shutil.rmtree(remains, ignore_errors=True)
+    gone = beside(directory, "gone")
     directory.rename(gone)
-    _remove(gone)
-
-
-def _remove(remains: Path) -> None:
-    """Delete a directory as far as possible: NFS keeps files that are open. `recover` tries again.
-
-    Of a link, which nothing here makes, the link itself is deleted.
-    """
-    if remains.is_symlink():
-        remains.unlink()
-    else:
-        shutil.rmtree(remains, ignore_errors=True)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file atomically."""
-    part = part_of(path)
-    part.unlink(missing_ok=True)
+    aside = beside(path, "part")
+    aside.unlink(missing_ok=True)
     try:
-        _write_flushed(part, "x", text)
-        part.replace(path)
+        _write_flushed(aside, "x", text)
+        aside.replace(path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
         raise
     _flush(path.parent)
 

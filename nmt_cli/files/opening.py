@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import DataError, NmtError
-from nmt_cli.files.durable import part_of
+from nmt_cli.files.durable import beside
 
 PAUSE = 0.02  # seconds without input that count as a pause
 COMPRESSED = (".gz", ".xz", ".bz2")  # the endings of compressed files that can be read and written
@@ -157,7 +157,7 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
         yield lambda content: _write(sys.stdout.fileno(), content, "standard output")
         return
     place = Path(os.path.realpath(path))  # replace the target of a link, not the link
-    aside = part_of(place) if place.is_file() or not place.exists() else place
+    aside = beside(place, "part") if place.is_file() or not place.exists() else place
     packer = _packer(path.suffix)
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:

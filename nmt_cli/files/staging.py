@@ -1,66 +1,35 @@
-"""Output directories that appear only when complete: written under a hidden name, then renamed."""
+"""Output directories of commands: written by one process at a time, and never in the place of a user's files."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.files import durable
-
-_LOCK = ".lock"
 
 
 @contextmanager
-def staged(
-    out: Path,
-    *,
-    overwrite: bool,
-    ours: Collection[str],
-    marker: str,
-    resumable: Callable[[Path], bool] = lambda _: False,
-) -> Iterator[Path]:
+def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) -> Iterator[Path]:
     """Yield a directory to write into; it becomes `out` when the block succeeds and is deleted when it fails.
-
-    Remains of an interrupted process are deleted first, unless they are `resumable`. A lock keeps out a second process
-    with the same `out`.
 
     Args:
         overwrite: replace an earlier result at `out`.
         ours: the names that a result may contain; a directory with others is never replaced.
         marker: a name that every result contains.
-        resumable: whether to go on from the remains of an interrupted process. They then also stay at an interruption,
-            or the death of a worker process, but not at an error of the data or the disk.
 
     Raises:
         UsageError: `out` is in use, cannot be created, or is being written by another process.
     """
     out = Path(os.path.realpath(out))  # replace the target of a link, not the link
-    _check_name(out)
-    aside = out.with_name(f".{out.name}.unfinished")
-    lock = _locked(aside, out)
-    try:
+    with _locked(out):
         durable.recover(out)
         _check_free(out, overwrite, ours, marker)
-        if not resumable(aside):
-            _clear(aside)
-        try:
+        with durable.new_directory(out) as aside:
             yield aside
-            (aside / _LOCK).unlink()
-            durable.put_in_place(aside, out)
-        except (DataError, UsageError, OSError):
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
-    except BaseException:
-        if not resumable(aside):
-            shutil.rmtree(aside, ignore_errors=True)
-        raise
-    finally:
-        os.close(lock)
 
 
 def try_lock(file: int) -> bool:
@@ -89,23 +58,27 @@ def alone(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _clear(directory: Path) -> None:
-    """Delete everything in a directory but the lock."""
-    for entry in directory.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != _LOCK:
-            entry.unlink()
-
-
-def _check_name(out: Path) -> None:
-    """Raise UsageError for the root directory, and for a name that other programs cannot open."""
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Hold the lock `.NAME.lock` beside `out`, and delete it at the end."""
     if not out.name:
-        raise UsageError(f"--out {out}: not a directory that can be written anew; give a name in it")
+        raise UsageError(f"--out {out}: the root directory cannot be replaced; choose another name")
+    lock = durable.beside(out, "lock")
     try:
-        str(out).encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"--out {out}: this name is not UTF-8; choose another name") from None
+        out.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise UsageError(f"--out {out}: cannot create this directory: {error.filename}: {error.strerror}") from error
+    try:
+        # Whoever held the lock may have deleted its file since it was opened here.
+        if not try_lock(handle) or not lock.exists() or not os.path.samestat(os.fstat(handle), lock.stat()):
+            raise UsageError(f"--out {out}: another process is writing this directory")
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
 
 
 def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) -> None:
@@ -115,26 +88,11 @@ def _check_free(out: Path, overwrite: bool, ours: Collection[str], marker: str) 
     if not out.is_dir():
         raise UsageError(f"--out {out}: not a directory; choose another name")
     found = {entry.name for entry in out.iterdir()}
-    foreign = sorted(found - set(ours))
-    if foreign:
-        raise UsageError(
-            f"--out {out}: this directory is in use: it contains {', '.join(foreign[:3])}; choose another name"
-        )
-    if found and marker not in found:
-        raise UsageError(f"--out {out}: this directory is in use: it has no {marker}; choose another name")
-    if found and not overwrite:
-        raise UsageError(f"--out {out}: this directory exists; choose another name, or replace it with --overwrite")
-
-
-def _locked(aside: Path, out: Path) -> int:
-    if aside.is_symlink():
-        raise UsageError(f"--out {out}: {aside} is a link; delete it, or choose another name")
-    try:
-        aside.mkdir(parents=True, exist_ok=True)
-        lock = os.open(aside / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UsageError(f"--out {out}: cannot create this directory: {error.strerror}") from error
-    if not try_lock(lock):
-        os.close(lock)
-        raise UsageError(f"--out {out}: another process is writing this directory")
-    return lock
+    problem = "exists; choose another name, or replace it with --overwrite"
+    if foreign := sorted(found - set(ours)):
+        problem = f"is in use: it contains {', '.join(foreign[:3])}; choose another name"
+    elif found and marker not in found:
+        problem = f"is in use: it has no {marker}; choose another name"
+    elif overwrite or not found:
+        return
+    raise UsageError(f"--out {out}: this directory {problem}")

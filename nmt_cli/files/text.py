@@ -20,12 +20,8 @@ from typing import Any
 from nmt_cli.errors import DataError, NmtError
 from nmt_cli.files.opening import COMPRESSED, Input, open_input
 
-LONGEST_LINE = 1 << 26
-"""Bytes. A longer line is an error: the file is not text."""
-
-LONGEST_CUT_LINE = 1 << 20
-"""Bytes. In lenient mode, the rest of a longer line is left out."""
-
+LONGEST_LINE = 1 << 26  # bytes; a longer line is an error: the file is not text
+LONGEST_CUT_LINE = 1 << 20  # bytes; in lenient mode, the rest of a longer line is left out
 LARGEST_JSON = 1 << 26  # bytes
 ALL_LINES = range(1, sys.maxsize)  # line numbers start at 1
 
@@ -39,10 +35,7 @@ def read_lines(
 ) -> Iterator[str]:
     """Yield the lines of a UTF-8 file, plain or compressed; of standard input where `path` is None.
 
-    A byte-order mark at the start and a carriage return at the end of a line are removed.
-
-    Args:
-        keep_mark: keep a byte-order mark.
+    A byte-order mark at the start, unless `keep_mark`, and a carriage return at the end of a line are removed.
 
     Raises:
         DataError: the file cannot be read, is not UTF-8, is damaged compressed data, or has a line of more than
@@ -143,11 +136,7 @@ def too_long(place: str) -> DataError:
 
 
 def count_lines(path: Path) -> int:
-    """Return the number of lines of a file, plain or compressed, as `decoded_lines` counts them.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Return the number of lines of a file, plain or compressed, as `decoded_lines` counts them."""
     count, last = 0, b"\n"
     with open_input(path) as stream:
         while block := stream.read():
@@ -157,45 +146,26 @@ def count_lines(path: Path) -> int:
 
 
 def find_file(prefix: str, ending: str) -> Path:
-    """Return the path `PREFIX.ENDING`, or else the path of the compressed file.
-
-    Raises:
-        DataError: there is none (the message suggests others), or it is not a regular file.
-    """
+    """Return the path `PREFIX.ENDING`, or else the path of the compressed file; raise DataError if there is none."""
     path, given = Path(f"{prefix}.{ending}"), Path(prefix)
     if found := plain_or_compressed(path):
         return found
     directory = given if given.is_dir() else path.parent
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name} - {given.name}
-    beginning = without_compression(given.name)
-    close = [Path(beginning).stem] if Path(beginning).stem in prefixes else None
-    close = close or difflib.get_close_matches(beginning, prefixes, n=1)
-    beside = [name for name in names if name.startswith(f"{beginning}.")]
     if given.is_dir():
         example = directory / min(prefixes, default="train")
         hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
-    elif close:
+    elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):
         hint = f"Did you mean the prefix {directory / close[0]}?"
-    elif given.is_file():
-        hint = f"{prefix} is a file, not the beginning of the names of two."
-        with given.open("rb") as file:
-            if b"\t" in file.readline(1 << 20):
-                hint += (
-                    f" Columns separated by tabs become two files with: cut -f 1 {prefix} > NAME.{ending}, and so on."
-                )
     else:
-        zstandard = " Decompress .zst with zstd -d." if any(name.endswith(".zst") for name in beside) else ""
-        hint = f"Found: {', '.join(beside[:8])}.{zstandard}" if beside else f"No file name starts with {prefix}."
+        beside = [name for name in names if name.startswith(given.name)]
+        hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."
     raise DataError(f"{path}: no such file, nor a compressed one, as {path}.gz. {hint}")
 
 
 def plain_or_compressed(path: Path) -> Path | None:
-    """Return `path`, or else the file with one of `COMPRESSED` after its name; None if there is neither.
-
-    Raises:
-        DataError: it is not a regular file.
-    """
+    """Return `path`, or else the file with one of `COMPRESSED` after its name; None if there is neither."""
     for ending in ("", *COMPRESSED):
         candidate = Path(f"{path}{ending}")
         if candidate.exists():
@@ -223,11 +193,7 @@ def check_regular(path: Path, largest: int = sys.maxsize) -> None:
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal.
-
-    Raises:
-        DataError: the file cannot be read, or is not a regular file.
-    """
+    """Return the SHA-256 of a regular file's bytes, in hexadecimal; raise DataError if it cannot be read."""
     check_regular(path)
     try:
         with path.open("rb") as stream:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError, check_iterable, counted, nearest
-from nmt_cli.metrics.preparation import PreparedLines, check_language
+from nmt_cli.metrics.preparation import STEPS, check_language
 
 DEFAULT = ("bleu", "chrf")
 
@@ -24,7 +25,7 @@ Lines = Sequence[str]
 
 @dataclass(frozen=True)
 class Measure:
-    """A row of the table `MEASURES`."""
+    """A metric, and how lines are prepared for it."""
 
     metric: str  # the short name
     name: str  # the full name; "{language}" stands for the target language
@@ -37,23 +38,14 @@ class Measure:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of one system by one metric.
+    """The score of one system by one metric."""
 
-    Args:
-        metric: the short name, such as "bleu".
-        name: the full name.
-        score: 0 to 100 for BLEU and chrF; TER is an error rate, which may exceed 100.
-        signature: everything that the score depends on, in sacreBLEU's notation.
-        system: the system's name (a file).
-        details: for BLEU: precisions, brevity penalty and lengths in tokens.
-    """
-
-    metric: str
-    name: str
-    score: float
-    signature: str
-    system: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    metric: str  # the short name, such as "bleu"
+    name: str  # the full name
+    score: float  # 0 to 100 for BLEU and chrF; TER is an error rate, which may exceed 100
+    signature: str  # everything that the score depends on, in sacreBLEU's notation
+    system: str = ""  # a file
+    details: Mapping[str, Any] = field(default_factory=dict)  # of BLEU: precisions, brevity penalty, lengths in tokens
 
 
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
@@ -133,17 +125,17 @@ _ALL_MEASURES = (
 MEASURES: Mapping[str, Measure] = {measure.metric: measure for measure in _ALL_MEASURES}
 """Every metric by its short name."""
 
-CHAIN = {
-    "bleu": "sacreBLEU, tokenization 13a",
-    "sacrebleu-intl": "tokenization intl",
-    "intl-unsmoothed": "no smoothing",
-    "multi-bleu": "Moses tokenizer: multi-bleu.perl",
-    "compound-split": "compounds split, both sides",
-    "get-ende-bleu": "hypothesis: Unicode punctuation replaced",
-    "get-ende-bleu-quotes": "reference: quotes replaced",
-    "get-ende-bleu-all-quotes": "hypothesis: quotes replaced, too",
-}
-"""From sacreBLEU's BLEU to the paper's: each metric changes one thing."""
+CHAIN = (
+    "bleu",
+    "sacrebleu-intl",
+    "intl-unsmoothed",
+    "multi-bleu",
+    "compound-split",
+    "get-ende-bleu",
+    "get-ende-bleu-quotes",
+    "get-ende-bleu-all-quotes",
+)
+"""From sacreBLEU's BLEU to the paper's and beyond: each metric changes one thing."""
 
 _GROUPS = {
     "sacrebleu-13a": ("bleu",),
@@ -151,14 +143,6 @@ _GROUPS = {
     "decomposition": tuple(f"{metric}{case}" for metric in CHAIN for case in ("", "-lc")),
     "all": tuple(MEASURES),
 }
-
-
-class Change(NamedTuple):
-    """A row of the decomposition: the one thing that differs from the row above."""
-
-    change: str
-    cased: Score
-    lowercased: Score
 
 
 def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
@@ -174,9 +158,8 @@ def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     metrics: dict[str, None] = {}
     for name in map(str.lower, names):
         if name not in aliases and name not in MEASURES:
-            trees = " Trees are scored by nmt score-trees." if name in ("brackets", "evalb", "parseval", "f1") else ""
             near = nearest(name, [*MEASURES, *aliases], "See nmt score --help.")
-            raise UsageError(f"there is no metric called {name!r}. {near}{trees}")
+            raise UsageError(f"there is no metric called {name!r}. {near}")
         metrics.update(dict.fromkeys(aliases.get(name, (name,))))
     return [MEASURES[metric] for metric in metrics]
 
@@ -191,9 +174,9 @@ def score(
 
     Args:
         hypotheses: detokenized sentences.
-        references: as many sentences, or several such lists (several references).
+        references: as many sentences, or several such lists.
         metrics: as in `measures_of`.
-        target_language: used by the Moses tokenizer; with "de", `paper` splits compounds.
+        target_language: of the Moses tokenizer; with "de", `paper` splits compounds.
 
     Raises:
         DataError: no sentence at all, or lists of different length.
@@ -231,7 +214,7 @@ def score_systems(
                     "reference_length": int(result.ref_len),
                 }
             name = measure.name.format(language=target_language)
-            signature = signature_of(measure, metric, target_language)
+            signature = signature_of(measure, metric.get_signature(), target_language)
             scores.append(Score(measure.metric, name, round(float(result.score), _DIGITS), signature, system, details))
     return scores
 
@@ -247,11 +230,16 @@ def measured(
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
     lists = _same_length(systems, references)
-    prepared_references = [PreparedLines(lines, target_language) for lines in lists]
-    prepared_systems = [PreparedLines(lines, target_language) for _, lines in systems]
+    texts = [*lists, *(lines for _, lines in systems)]
+
+    @cache
+    def prepared(text: int, steps: tuple[str, ...]) -> list[str]:
+        """Return the lines after `steps`; sequences of steps with a common beginning share its result."""
+        return list(map(STEPS[steps[-1]](target_language), prepared(text, steps[:-1]))) if steps else list(texts[text])
+
     for measure in measures:
-        reference_lines = [lines.after(measure.reference) for lines in prepared_references]
-        system_lines = [lines.after(measure.hypothesis) for lines in prepared_systems]
+        reference_lines = [prepared(text, measure.reference) for text in range(len(lists))]
+        system_lines = [prepared(text, measure.hypothesis) for text in range(len(lists), len(texts))]
         yield measure, _sacrebleu_metric(measure), reference_lines, system_lines
 
 
@@ -271,26 +259,15 @@ def _corpus_score(metric: Any, hypotheses: Lines, references: Sequence[Lines]) -
     return metric._aggregate_and_compute(statistics)
 
 
-def signature_of(measure: Measure, metric: Any, target_language: str, of_test: Mapping[str, str] | None = None) -> str:
+def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
     """Return sacreBLEU's signature of a metric that has been used, completed by how the lines were prepared."""
-    signature = metric.get_signature()
-    for key, value in {**(of_test or {}), **measure.signature}.items():
+    for key, value in measure.signature.items():
         signature.update(key, value.format(language=target_language))
     if "moses" in measure.hypothesis:
         signature.update("moses", f"sacremoses-{version('sacremoses')}")
     if measure.hypothesis:
         signature.update("nmt", __version__)
     return str(signature)
-
-
-def decomposition(scores: Sequence[Score]) -> list[Change]:
-    """Return the steps from sacreBLEU's BLEU to the paper's, of those whose scores are among one system's `scores`."""
-    found = {score.metric: score for score in scores}
-    return [
-        Change(change, found[metric], found[f"{metric}-lc"])
-        for metric, change in CHAIN.items()
-        if metric in found and f"{metric}-lc" in found
-    ]
 
 
 def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Sequence[Lines]) -> list[Lines]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from nmt_cli.errors import UsageError, nearest
 
@@ -56,8 +56,7 @@ def punctuation_replacer(language: str) -> Step:
     """Return Moses' `replace-unicode-punctuation.perl`, by sacremoses; it leaves the German `„` as it is."""
     from sacremoses import MosesPunctNormalizer
 
-    replace: Step = MosesPunctNormalizer().replace_unicode_punct
-    return replace
+    return MosesPunctNormalizer().replace_unicode_punct  # type: ignore[no-any-return]
 
 
 def languages() -> set[str]:
@@ -85,19 +84,3 @@ STEPS: dict[str, Callable[[str], Step]] = {
     "ascii-spaces": lambda language: lambda line: line.translate(_HIDDEN_SPACES),
 }
 """Every step by name; given the language, it returns the function that is applied to each line."""
-
-
-class PreparedLines:
-    """The lines of one file after any sequence of steps. Sequences with a common beginning share its result."""
-
-    def __init__(self, lines: Sequence[str], language: str) -> None:
-        self._language = language
-        self._done: dict[tuple[str, ...], list[str]] = {(): list(lines)}
-
-    def after(self, steps: Sequence[str]) -> list[str]:
-        """Return the lines after `steps`, names of `STEPS`, in that order."""
-        key = tuple(steps)
-        if key not in self._done:
-            step = STEPS[key[-1]](self._language)
-            self._done[key] = [step(line) for line in self.after(key[:-1])]
-        return self._done[key]

@@ -15,19 +15,15 @@ TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """The score of one system by one metric, compared with the baseline, which is the first system.
-
-    `p_value` is the probability of a difference this large between systems that are equally good: 1 for the same score,
-    None for the baseline itself. Only the bootstrap has `mean` and `interval`.
-    """
+    """The score of one system by one metric, compared with the baseline, which is the first system."""
 
     metric: str  # the short name
     name: str  # the full name
     system: str
     baseline: str
     score: float  # on all sentences
-    p_value: float | None
-    mean: float | None  # of the resamples
+    p_value: float | None  # of a difference this large between equally good systems; None for the baseline
+    mean: float | None  # of the resamples of the bootstrap
     interval: float | None  # half the width of the 95% confidence interval around `mean`
     signature: str  # with the test, its number of samples and the seed
 
@@ -60,20 +56,19 @@ def paired_test(
         raise UsageError("a paired test compares systems: give two or more files of hypotheses, the baseline first")
     comparisons = []
     for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
-        named: list[tuple[str, Lines]] = [(name, lines) for (name, _), lines in zip(systems, prepared, strict=True)]
-        paired = PairedTest(named, {measure.metric: metric}, prepared_references, TESTS[test], samples)
-        _, columns = paired()
-        results: list[Any] = next(column for name, column in columns.items() if name != "System")
-        name = measure.name.format(language=target_language)
-        of_test = {TESTS[test]: str(paired.n_samples), "seed": str(paired._seed).lower()}
-        signature = signature_of(measure, metric, target_language, of_test)
-        for (system, _), result in zip(systems, results, strict=True):
+        names = [name for name, _ in systems]
+        named: list[tuple[str, Lines]] = list(zip(names, prepared, strict=True))
+        signatures, columns = PairedTest(named, {"": metric}, prepared_references, TESTS[test], samples)()
+        ((key, found),) = signatures.items()
+        signature = signature_of(measure, found, target_language)
+        results: list[Any] = columns[key]
+        for system, result in zip(names, results, strict=True):
             values = (result.p_value, result.mean, result.ci)
             p_value, mean, interval = (None if value is None else float(value) for value in values)
-            score = float(result.score)
-            if p_value is not None and score == results[0].score:
+            if p_value is not None and result.score == results[0].score:
                 p_value = 1.0  # sacreBLEU counts only larger differences, and gives equal scores its smallest p
+            score, name = float(result.score), measure.name.format(language=target_language)
             comparisons.append(
-                Comparison(measure.metric, name, system, systems[0][0], score, p_value, mean, interval, signature)
+                Comparison(measure.metric, name, system, names[0], score, p_value, mean, interval, signature)
             )
     return comparisons

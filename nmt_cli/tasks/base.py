@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-import json
 import sys
 import warnings
 from abc import abstractmethod
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, Self
 from nmt_cli.config import flag, restored, with_settings_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.text import write_object
+from nmt_cli.files.text import read_object, write_object
 from nmt_cli.task import TASK_FILE, Task
 
 SCHEMA = 1
@@ -25,9 +24,8 @@ SCHEMA = 1
 class VocabularyTask(Task):
     """A task that is configured by a dataclass and has a vocabulary on each side.
 
-    A subclass saves and restores its own vocabularies. This class adds the settings, the versions of the libraries that
-    determine the ids, and a probe: the ids of a fixed text. If a loaded task gives the probe other ids, a library has
-    changed its tokenisation, and the user is warned.
+    A subclass saves its own vocabularies. This class adds the settings, the versions of the libraries that determine
+    the ids, and a probe: the ids of a fixed text. A change of them shows that a library has changed its tokenisation.
     """
 
     config_type: ClassVar[type[Any]]
@@ -103,22 +101,16 @@ class VocabularyTask(Task):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the task that `save` wrote; warn if an installed library gives other ids than before.
-
-        Raises:
-            DataError: a file is missing, is damaged, or has an unknown schema.
-        """
+        """Read the task that `save` wrote; warn if an installed library gives other ids than before."""
         path = folder / TASK_FILE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_object(path, DataError, "Prepare the data again, or restore the checkpoint.")
             if content["schema"] != SCHEMA:
                 raise DataError(f"{path}: its schema is {content['schema']!r}; this version reads {SCHEMA}")
             task = cls(restored(cls.config_type, {**cls.settings_before, **content["config"]}, str(path)))
             task.load_vocabularies(folder, content)
             libraries, probe = dict(content["libraries"]), content["probe"]
-        except OSError as error:
-            raise DataError(f"{path}: cannot read it: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
         if task.probe() != probe:
             prepared, here = (", ".join(map(" ".join, v.items())) for v in (libraries, task._versions()))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt_cli.data import subwords, unicode
-from nmt_cli.data.cleaning import Limits, rejection
+from nmt_cli.data.cleaning import EMPTY, IDENTICAL, NUL, RATIO, TOO_LONG
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
@@ -92,12 +92,7 @@ class TranslationTask(VocabularyTask):
         return self.config.source_lang, self.config.target_lang
 
     def files(self, prefix: str) -> list[Path]:
-        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or compressed.
-
-        Raises:
-            UsageError: a language is missing, or both are the same.
-            DataError: a file is missing.
-        """
+        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or compressed."""
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
             if not language:
                 raise UsageError(f"{flag} is needed: the ending of the text files, as de in train.de")
@@ -117,7 +112,26 @@ class TranslationTask(VocabularyTask):
         return list(map(Example._make, block.lines()))
 
     def rejection(self, example: Example) -> str | None:
-        return rejection(example.source, example.target, self._limits)
+        source, target, _ = example
+        c = self.config
+        if "\0" in source or "\0" in target:
+            return NUL
+        texts = source.strip(), target.strip()
+        if not all(texts):
+            return EMPTY
+        if c.max_characters and max(len(source), len(target)) > c.max_characters:
+            return TOO_LONG
+        lengths = (len(texts[0]), len(texts[1]))
+        # A line of n words has at least 2 n - 1 characters, so most lines need not be split.
+        if c.ratio_unit == "words" or 0 < 2 * c.max_words < max(lengths):
+            words = (len(source.split()), len(target.split()))
+            if c.max_words and max(words) > c.max_words:
+                return TOO_LONG
+            if c.ratio_unit == "words":
+                lengths = words
+        if c.max_ratio and max(lengths) > c.max_ratio * min(lengths):
+            return RATIO
+        return IDENTICAL if c.drop_identical and texts[0] == texts[1] else None
 
     def normalise(self, example: Example) -> tuple[str, str]:
         return self._normalised([example.source], 0)[0], self._normalised([example.target], 1)[0]
@@ -133,7 +147,7 @@ class TranslationTask(VocabularyTask):
             self.set_vocabularies(joint, joint)
 
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
-        """Use these vocabularies; without `separate_vocabularies`, an id must be the same piece in both."""
+        """Use these vocabularies; without `separate_vocabularies`, they must be the same."""
         self._vocabularies = source, target
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
@@ -239,11 +253,6 @@ class TranslationTask(VocabularyTask):
 
         bleu = BLEU(lowercase=self.config.lowercase)
         return {"bleu": float(bleu.corpus_score(list(hypotheses), [list(references)]).score)}
-
-    @cached_property
-    def _limits(self) -> Limits:
-        c = self.config
-        return Limits(c.max_words, c.max_characters, c.max_ratio, c.ratio_unit == "words", not c.drop_identical)
 
     @cached_property
     def _tokenisers(self) -> tuple[Moses, Moses]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -26,8 +27,6 @@ from nmt_cli.tasks.translation import TranslationTask
 
 WORDS = "the a small big old dog cat man runs sleeps sees in on under house park tree".split()
 WORTE = "der ein kleiner grosser alter Hund Katze Mann rennt schläft sieht in auf unter Haus Park Baum".split()
-
-
 FLAGS = {"source_lang": "en", "target_lang": "de", "vocab_size": 100}
 
 
@@ -80,15 +79,14 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def test_ids_are_those_of_the_text(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_are_those_of_the_text(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(arguments(text)) == 0
-    captured = capsys.readouterr()
+    captured = capfd.readouterr()
     assert captured.out == ""
     assert "encoding train: done" in captured.err
     task = TranslationTask.load(text / "data" / "task")
     for split, (source, target) in {"train": sentences(300), "valid": sentences(20, seed=1)}.items():
         corpus = Corpus.open(text / "data", split)
-        corpus.check(task.source_vocabulary_size, task.target_vocabulary_size)
         corpus.verify()
         assert [task.decode_target(corpus.source(i), "") for i in range(len(corpus))] == source
         assert [task.decode_target(corpus.target(i), "") for i in range(len(corpus))] == target
@@ -96,7 +94,7 @@ def test_ids_are_those_of_the_text(text: Path, capsys: pytest.CaptureFixture[str
     assert not list(text.glob(".*"))
 
 
-def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_and_the_manifest_count_every_pair(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source, target = sentences(300)
     source += ["", "x" * 3000, "one", "so", "a\0b", source[0], source[0]]
     target += ["leer", "y", "o" * 99, "so", "c", target[0], target[1]]
@@ -106,24 +104,18 @@ def test_the_table_and_the_manifest_count_every_pair(text: Path, capsys: pytest.
     train = manifest_of(text / "data")["splits"]["train"]
     assert (train["read"], train["dropped"], train["sentences"]) == (307, expected, 301)
     assert train["source"]["tokens"] == int((Corpus.open(text / "data", "train").source_lengths[:] - 1).sum())
-    table = capsys.readouterr().err
+    table = capfd.readouterr().err
     assert "unknown tokens" not in table
     assert table.endswith(f"next: nmt train {text / 'data'} --out RUN\n")
     for reason, count in expected.items():
         assert [row.split()[-2:] for row in table.splitlines() if reason in row] == [[str(count), "0"]]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ["--moses", "--subwords", "wordpiece"],
-        ["--subwords", "unigram", "--vocab-size", "60", "--separate-vocabularies"],
-    ],
-)
-def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+def test_same_bytes_for_any_number_of_workers(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_text, "BLOCK", 7)
-    assert run([*arguments(text, *more, out="one")]) == 0
-    assert run([*arguments(text, *more, "--workers", "3", out="three")]) == 0
+    more = ("--moses", "--subwords", "unigram", "--vocab-size", "60", "--separate-vocabularies")
+    assert run(arguments(text, *more, out="one")) == 0
+    assert run(arguments(text, *more, "--workers", "3", out="three")) == 0
     assert contents(text / "one") == contents(text / "three")
 
 
@@ -160,22 +152,17 @@ def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
     assert task.decode_target(corpus.target(100), "") == target[100]
 
 
-@pytest.mark.parametrize(
-    ("mark", "advice"), [("Ka@@ ter", "join"), ("▁Ka ter", "join"), ("it &apos;s", "detokenize"), ("a @-@ b", "detok")]
-)
+@pytest.mark.parametrize(("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize")])
 def test_marks_of_other_programs_are_warned_about_once_a_file(
     text: Path, capfd: pytest.CaptureFixture[str], mark: str, advice: str
 ) -> None:
     source, target = sentences(300)
     target = [f"{line} {mark}" if number % 3 == 1 else line for number, line in enumerate(target)]
     write(text, "train", [*source[:299], f"one {mark}"], target)
-    write(text, "valid", source[:5], target[:5])
-    flags = arguments(text, "--keep-duplicates", "--workers", "2")
-    assert run(flags) == 0
-    warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ") and ":2" in line]
-    assert [line for line in warnings if advice in line] == warnings
-    assert [line.split(":")[1].split("/")[-1] for line in warnings] == ["valid.de", "train.de"]
-    assert "2: this and 99 more of 300 lines" in warnings[1]
+    assert run(arguments(text, "--workers", "2")) == 0
+    (warning,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert "train.de:2: 100 of the first 300 lines" in warning
+    assert advice in warning
 
 
 def test_validation_lines_all_stay(text: Path) -> None:
@@ -215,114 +202,70 @@ def replace_line(number: int, line: bytes) -> Callable[[bytes], bytes]:
     return change
 
 
-def recompressed(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    return lambda content: gzip.compress(change(gzip.decompress(content)))
-
-
 @pytest.mark.parametrize(
     ("spoil", "place", "workers"),
     [
         (lambda f: (f / "train.de").unlink(), "train.de", "1"),
-        (lambda f: ((f / "train.de").unlink(), (f / "train.de").mkdir()), "train.de", "1"),
-        (lambda f: edit(f / "train.en", replace_line(7, b"caf\xe9")), "train.en:7", "1"),
         (lambda f: edit(f / "train.en", replace_line(7, b"caf\xe9")), "train.en:7", "2"),
         (lambda f: edit(f / "train.en", lambda c: c + b"x\n"), "301 lines", "1"),
-        (lambda f: edit(f / "train.de", lambda c: c + b"x\ny\n"), "302", "1"),
         (lambda f: edit(f / "valid.en.gz", lambda c: c[:-20]), "valid.en.gz", "1"),
         (lambda f: [(f / name).write_bytes(b"") for name in ("train.en", "train.de")], "train", "1"),
         (lambda f: (f / "train.de").write_bytes(b"\n" * 300), "empty 300", "1"),
         (lambda f: [edit(p, lambda _: gzip.compress(b"")) for p in f.glob("valid.*")], "--valid", "1"),
-        (lambda f: edit(f / "valid.de.gz", recompressed(replace_line(3, b"a\0b"))), "valid.en.gz:3: NUL", "1"),
+        (lambda f: write(f, "valid", ["a", "b"], ["x", "a\0b"], ".gz"), "valid.en.gz:2: NUL", "1"),
     ],
 )
 def test_bad_text_is_an_error_and_nothing_is_written(
-    text: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], place: str, workers: str
+    text: Path, capfd: pytest.CaptureFixture[str], spoil: Callable[[Path], Any], place: str, workers: str
 ) -> None:
     spoil(text)
     before = sorted(text.iterdir())
     assert run(arguments(text, "--workers", workers)) == 1
-    captured = capsys.readouterr()
+    captured = capfd.readouterr()
     assert place in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert sorted(text.iterdir()) == before
 
 
-@pytest.mark.parametrize("change", [lambda c: c + b"x\n", replace_line(5, b"\xff")])
-def test_validation_text_is_checked_before_training_text_is_read(
-    text: Path, capsys: pytest.CaptureFixture[str], change: Callable[[bytes], bytes]
-) -> None:
-    edit(text / "valid.de.gz", recompressed(change))
-    assert run(arguments(text)) == 1
-    error = capsys.readouterr().err
-    assert "valid.de" in error
-    assert "reading" not in error
-
-
-def test_validation_lines_in_the_training_text_are_reported(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validation_lines_in_the_training_text_are_reported(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     train, valid = sentences(300), sentences(20, seed=1)
     write(text, "valid", [*valid[0], train[0][5], train[0][6]], [*valid[1], train[1][5], "other"], ".gz")
     assert run(arguments(text)) == 0
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    (warning,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
     assert "2 of 22 valid source lines" in warning
-    assert "1 with the same target" in warning
-    assert "valid.en.gz:21" in warning
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (["--vocab-size", "99999"], "--vocab-size 99999"),
-        (["--vocab-size", "10"], "--vocab-size 10"),
-        (["--vocab-size", "4"], "--vocab-size"),
         (["--subwords", "bpee"], "bpe?"),
-        (["--task", "translatoin"], "translation?"),
         (["--target-lang", "en"], "--target-lang"),
-        (["--workers", "0"], "--workers"),
-        (["--workers", "9" * 18], "--workers must be at most"),
         (["--vocab-size", "9" * 18], "--vocab-size must be at most"),
         (["--train", "x*0"], "the weight must be from 1 to 1000, not 0"),
-        (["--joint-vocabulary"], "--joint-vocabulary"),  # of another task
-        (["--vocabsize", "10"], "--vocab"),
     ],
 )
-def test_settings_that_do_not_fit(
-    text: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
-) -> None:
+def test_settings_that_do_not_fit(text: Path, capfd: pytest.CaptureFixture[str], more: list[str], message: str) -> None:
     assert run(arguments(text, *more)) == 2
-    error = capsys.readouterr().err
+    error = capfd.readouterr().err
     assert "Traceback" not in error
     assert message in error
     assert not (text / "data").exists()
 
 
-def test_existing_data_is_replaced_only_on_request(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_data_is_replaced_only_on_request(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(arguments(text)) == 0
     before = contents(text / "data")
     assert run(arguments(text)) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    assert "--overwrite" in capfd.readouterr().err
     assert contents(text / "data") == before
     assert run(arguments(text, "--overwrite", "--lowercase")) == 0
     assert contents(text / "data") != before
 
 
-def test_vocabularies_of_other_data_stay_with_their_languages(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(arguments(text, "--separate-vocabularies", "--moses", out="first")) == 0
-    for name in ("train", "valid"):
-        (text / f"{name}.fr").write_bytes(b"x\n" * (300 if name == "train" else 20))
-    use = ["--subwords-from", str(text / "first")]
-    assert run(arguments(text, *use, "--vocab-size", "90")) == 2
-    assert run(arguments(text, *use, "--target-lang", "fr")) == 2
-    assert "en and fr" in capsys.readouterr().err
-    assert run(arguments(text, *use, "--target-lang", "en", "--source-lang", "de")) == 0
-    first, swapped = Corpus.open(text / "first", "train"), Corpus.open(text / "data", "train")
-    for i in range(len(first)):
-        assert swapped.source(i).tolist() == first.target(i).tolist()
-        assert swapped.target(i).tolist() == first.source(i).tolist()
-
-
 def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(
-    text: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    text: Path, make_checkpoint: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The next command starts from its weights, unlike with the vocabulary of prepared data."""
     use = [argument for argument in arguments(text) if argument not in ("--vocab-size", "100")]
@@ -333,9 +276,9 @@ def test_vocabulary_of_a_run_is_that_of_its_newest_checkpoint(
         make_checkpoint(text / "run" / "checkpoints" / f"step-{step:08d}", letters=letters)
     assert run([*use, "--subwords-from", str(text / "run")]) == 0
     assert TranslationTask.load(text / "data" / "task").source_vocabulary_size == 5 + len("abcdefgh")
-    assert f"next: nmt train {text / 'data'} --init-from {text / 'run'} " in capsys.readouterr().err
+    assert f"next: nmt train {text / 'data'} --init-from {text / 'run'} " in capfd.readouterr().err
     assert run([*use, "--subwords-from", str(text / "data"), "--overwrite"]) == 0
-    assert f"next: nmt train {text / 'data'} --out RUN" in capsys.readouterr().err
+    assert f"next: nmt train {text / 'data'} --out RUN" in capfd.readouterr().err
 
 
 def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,18 +295,13 @@ def test_full_disk_is_one_clear_error(text: Path, monkeypatch: pytest.MonkeyPatc
     assert not list(text.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    "change", [lambda content: content + b"more\n", lambda content: content[: content.find(b"\n")]]
-)
-def test_text_that_changes_while_it_is_read(
-    text: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
-) -> None:
+def test_text_that_changes_while_it_is_read(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn = TranslationTask.learn
 
     def learn_and_change(task: TranslationTask, pairs: Any) -> None:
         learn(task, pairs)
         for language in ("en", "de"):
-            edit(text / f"train.{language}", change)
+            edit(text / f"train.{language}", lambda content: content + b"more\n")
 
     monkeypatch.setattr(TranslationTask, "learn", learn_and_change)
     with pytest.raises(DataError, match="changed while it was read"):
@@ -372,11 +310,7 @@ def test_text_that_changes_while_it_is_read(
 
 @pytest.mark.parametrize(
     ("stop", "stage"),
-    [
-        (signal.SIGINT, "learning the vocabulary ..."),
-        (signal.SIGINT, "learning the vocabulary: done"),
-        (signal.SIGKILL, "learning the vocabulary: done"),
-    ],
+    [(signal.SIGINT, "learning the vocabulary ..."), (signal.SIGKILL, "learning the vocabulary: done")],
 )
 def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, stage: str) -> None:
     write(text, "train", *sentences(20_000))
@@ -394,23 +328,15 @@ def test_a_stopped_command_leaves_no_data_and_no_process(text: Path, stop: int, 
         _, error = process.communicate(timeout=300)
         assert process.returncode in {-stop, 128 + stop}  # Python may exit by the signal; a shell reports the same
         assert "Traceback" not in error
-        wait_for_the_group_to_end(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            for _ in range(200):
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
+            pytest.fail("worker processes are still running")
     assert not (text / "data").exists()
-    hidden = text / ".data.unfinished"
-    assert hidden.exists()  # to go on from
     write(text, "train", *sentences(300))
     assert run(arguments(text)) == 0
-    assert not hidden.exists()
-
-
-def wait_for_the_group_to_end(group: int) -> None:
-    for _ in range(200):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    pytest.fail("worker processes are still running")
+    assert not list(text.glob(".*"))
 
 
 def test_it_needs_no_torch(text: Path) -> None:
@@ -419,15 +345,3 @@ def test_it_needs_no_torch(text: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "False\n"
-
-
-def test_real_text_with_odd_line_ends_inside_sentences(shared_data: Path, tmp_path: Path) -> None:
-    folder = shared_data / "wmt" / "en-de"
-    given = ["prepare", "--source-lang", "en", "--target-lang", "de", "--out", str(tmp_path / "data")]
-    splits = ["--train", f"{folder}/newstest2009", "--valid", f"{folder}/newstest2009"]
-    assert run([*given, *splits, "--vocab-size", "1000", "--normalization", "none"]) == 0
-    corpus = Corpus.open(tmp_path / "data", "valid")
-    raw = corpus.raw_target()
-    assert (len(raw), len("\n".join(raw).splitlines())) == (2525, 2533)
-    task = TranslationTask.load(tmp_path / "data" / "task")
-    assert [task.decode_target(corpus.target(i), "") for i in range(len(corpus))] == raw

@@ -48,14 +48,6 @@ def test_characters_are_escaped_on_request_only() -> None:
     assert Moses("en").detokenise("&amp;") == "&amp;"
 
 
-@pytest.mark.parametrize(
-    ("line", "tokens"),
-    [("", ""), (" ", ""), ("\x85", ""), ("\u2028", ""), ("eins\x85zwei\u2028drei", "eins zwei drei")],
-)
-def test_white_space(line: str, tokens: str) -> None:
-    assert Moses("de").tokenise(line) == tokens
-
-
 ODD = [
     *("", " a  b ", "\x01 a", " \x01 a \x02. b. c", "\x1c\x1d", "a\x85b .", ".", ". .", "a .' ", "ab.' b.", "\xa0%"),
     *("U.S. 3", "No. 7 no. x. Y", "z.B. 5 . . .... a..b... 1,000,000,x,,y", "'' \"a,\" \"b.\" ``c'' d's 's 5's '5"),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nmt_cli.data.moses_rules import EachCharacter, Substitution, needed_text
+from nmt_cli.data.moses_rules import Substitution, needed_text
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,3 @@ def test_substitutions_are_those_of_re() -> None:
     substitution = Substitution(re.compile(r"(\d) %"))
     assert substitution.sub(r"\g<1>%", "a 5 % b") == "a 5% b"
     assert substitution.sub(r"\g<1>%", "a 5 b") == "a 5 b"
-    each = EachCharacter(re.compile(r"([^a\s])"), r" \1 ")
-    assert each.sub("", "ab aèb") == "a b  a è  b "

@@ -93,15 +93,6 @@ def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.Monk
     assert multiprocessing.active_children() == []
 
 
-def test_a_system_without_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", missing)
-    with pytest.raises(NmtError, match="worker processes: Function not implemented; try again with fewer --workers"):
-        list(mapped(process, None, range(9), 2))
-
-
 def test_work_apart() -> None:
     assert apart(partial(slower_first, 6, 7)) == 42
     assert apart(partial(process, None, 0)) != os.getpid()

@@ -26,7 +26,7 @@ def test_a_folder_is_put_in_place(tmp_path: Path, there: bool) -> None:
     place = tmp_path / "place"
     if there:
         make(place, "old")
-    durable.put_in_place(make(durable.part_of(place), "new"), place)
+    durable.put_in_place(make(durable.beside(place, "part"), "new"), place)
     assert (place / "file").read_text() == "new"
     assert names(tmp_path) == ["place"]
 
@@ -38,7 +38,7 @@ def test_a_failure_leaves_the_former_folder(
 ) -> None:
     """At the first rename or at the second."""
     place = make(tmp_path / "place", "old")
-    part = make(durable.part_of(place), "new")
+    part = make(durable.beside(place, "part"), "new")
     rename, calls = Path.rename, iter(range(1, 9))
 
     def breaks(self: Path, target: Path) -> Path:
@@ -97,20 +97,6 @@ def test_files_that_nfs_keeps_are_left_for_later(tmp_path: Path, monkeypatch: py
     assert names(tmp_path) == [".folder.gone"]
     durable.recover_all(tmp_path)
     assert names(tmp_path) == []
-
-
-@pytest.mark.parametrize("kind", ["part", "old", "gone"])
-def test_links_in_place_of_remains_are_deleted_and_not_followed(tmp_path: Path, kind: str) -> None:
-    """An unpacked archive may contain them."""
-    home = make(tmp_path / "home", "precious")
-    (tmp_path / f".place.{kind}").symlink_to(home)
-    (tmp_path / ".text.part").symlink_to(home / "file")
-    (tmp_path / "place").mkdir()
-    durable.recover(tmp_path / "place")
-    durable.write_text(tmp_path / "text", "new")
-    assert names(tmp_path) == ["home", "place", "text"]
-    assert (home / "file").read_text() == "precious"
-    assert not (tmp_path / "text").is_symlink()
 
 
 def test_a_file_is_replaced_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

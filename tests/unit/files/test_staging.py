@@ -10,7 +10,6 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,8 @@ from nmt_cli.files.staging import staged
 from nmt_cli.training.run_directory import RunDirectory
 
 
-def stage(out: Path, overwrite: bool = False, **more: Any) -> AbstractContextManager[Path]:
-    return staged(out, overwrite=overwrite, ours=("manifest", "data"), marker="manifest", **more)
+def stage(out: Path, overwrite: bool = False) -> AbstractContextManager[Path]:
+    return staged(out, overwrite=overwrite, ours=("manifest", "data"), marker="manifest")
 
 
 def fill(folder: Path, content: str) -> None:
@@ -29,12 +28,8 @@ def fill(folder: Path, content: str) -> None:
     (folder / "data" / "file").write_text(content)
 
 
-def is_filled(folder: Path) -> bool:
-    return (folder / "data" / "file").exists()
-
-
-def fail_half_way(out: Path, error: type[BaseException], overwrite: bool = False, **more: Any) -> None:
-    with stage(out, overwrite, **more) as folder:
+def fail_half_way(out: Path, error: type[BaseException], overwrite: bool = False) -> None:
+    with stage(out, overwrite) as folder:
         fill(folder, "half")
         raise error
 
@@ -79,22 +74,6 @@ def test_finished_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
     assert names(tmp_path) == {"out"}
 
 
-def test_a_refused_command_keeps_finished_work(tmp_path: Path) -> None:
-    """A replacement was interrupted, and the next command lacks --overwrite."""
-    out = tmp_path / "out"
-    with stage(out) as folder:
-        fill(folder, "old")
-    with pytest.raises(KeyboardInterrupt):
-        fail_half_way(out, KeyboardInterrupt, overwrite=True, resumable=is_filled)
-    with pytest.raises(UsageError, match="--overwrite"), stage(out, resumable=is_filled):
-        pytest.fail("must not be entered")
-    with stage(out, overwrite=True, resumable=is_filled) as folder:
-        assert (folder / "manifest").read_text() == "half"
-    with pytest.raises(OSError, match=r"^$"):
-        fail_half_way(out, OSError, overwrite=True, resumable=is_filled)
-    assert names(tmp_path) == {"out"}
-
-
 @pytest.mark.parametrize("foreign", [["thesis.tex"], ["manifest", "thesis.tex"], ["data"]])
 def test_foreign_folder_is_never_replaced(tmp_path: Path, foreign: list[str]) -> None:
     out = tmp_path / "out"
@@ -111,23 +90,15 @@ def test_file_in_the_way(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a directory"), stage(tmp_path / "out", overwrite=True):
         pytest.fail("must not be entered")
     with (
-        pytest.raises(UsageError, match=r"deeper: cannot create this directory: Not a directory$"),
+        pytest.raises(UsageError, match=r"deeper: cannot create this directory: .*out: File exists$"),
         stage(tmp_path / "out" / "deeper"),
     ):
         pytest.fail("must not be entered")
     assert (tmp_path / "out").read_text() == "mine"
 
 
-@pytest.mark.parametrize(("name", "message"), [("/", "--out /: not a directory that"), ("a\udcff/b", "not UTF-8")])
-def test_names_that_cannot_be_written(tmp_path: Path, name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message), stage(tmp_path / name):
-        pytest.fail("must not be entered")
-    assert names(tmp_path) == set()
-
-
-def test_a_link_to_itself(tmp_path: Path) -> None:
-    (tmp_path / "out").symlink_to("out")
-    with pytest.raises(UsageError, match="not a directory"), stage(tmp_path / "out"):
+def test_the_root_directory_is_not_replaced() -> None:
+    with pytest.raises(UsageError, match="--out /: the root"), stage(Path("/")):
         pytest.fail("must not be entered")
 
 
@@ -159,15 +130,6 @@ def test_one_writer_at_a_time_and_a_killed_one_is_cleared_away(tmp_path: Path) -
     assert names(tmp_path) == {"out"}
 
 
-def test_a_link_in_place_of_unfinished_work_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "file").write_text("precious")
-    (tmp_path / ".out.unfinished").symlink_to(tmp_path / "home")
-    with pytest.raises(UsageError, match=r"\.out\.unfinished is a link"), stage(tmp_path / "out"):
-        pytest.fail("must not be entered")
-    assert (tmp_path / "home" / "file").read_text() == "precious"
-
-
 def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -175,7 +137,7 @@ def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fcntl, "flock", unknown)
     with stage(tmp_path / "out") as folder:
         fill(folder, "new")
-    assert is_filled(tmp_path / "out")
+    assert names(tmp_path / "out") == {"manifest", "data"}
     RunDirectory(tmp_path / "run").claim({})
     assert (tmp_path / "run" / "config.json").exists()
 

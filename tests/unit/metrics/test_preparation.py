@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from nmt_cli.errors import UsageError
 from nmt_cli.metrics.preparation import (
     STEPS,
-    PreparedLines,
     check_language,
     moses_tokenizer,
     split_compounds,
@@ -74,11 +73,6 @@ def test_only_ascii_white_space_separates_tokens(line: str) -> None:
     assert len(tokens) == len(line.encode().split())
 
 
-def test_inner_spaces_stay_different() -> None:
-    one, other = keep_inner_spaces("a\u00a0b"), keep_inner_spaces("a\u202fb")
-    assert len({one, other, "ab", "a b"}) == 4
-
-
 def test_every_double_quote_becomes_the_straight_one() -> None:
     assert normalise_quotes("„Ja“, “yes”, «oui» ‚nein‘ it’s") == '"Ja", "yes", "oui" ‚nein‘ it’s'
 
@@ -115,17 +109,3 @@ def test_the_language_matters() -> None:
 def test_an_unknown_language_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'dd'.*Did you mean de"):
         check_language("dd")
-
-
-def test_common_beginnings_are_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenized: list[str] = []
-
-    def tokenize(line: str) -> str:
-        tokenized.append(line)
-        return line
-
-    monkeypatch.setitem(STEPS, "moses", lambda language: tokenize)
-    lines = PreparedLines(["A-b", "C"], "de")
-    assert lines.after(("moses", "compounds")) == ["A ##AT##-##AT## b", "C"]
-    assert lines.after(("moses", "ascii-lower")) == ["a-b", "c"]
-    assert tokenized == ["A-b", "C"]
