@@ -32,7 +32,7 @@ ANNEXES = ("parsing", "table2", "positions", "marian", "ctranslate2", "export", 
 STRANGERS = ("models", "criteria", "optim", "tasks")
 """Parts that only the registry brings together, so that each of their files can be replaced by another."""
 
-LARGEST_FILE = 450
+LARGEST_FILE = 350
 LONGEST_FUNCTION = 60
 
 

@@ -59,6 +59,7 @@ class Place:
             "train": [self.data, *small.split()],
             "average": [self.run],
             "translate": [self.run, "--input", self.lines, "--max-length", 5],
+            "attention": [self.run, "--input", self.lines],
             "score-targets": [self.run, "--input", self.lines, "--target", self.lines],
             "serve": [self.run, "--host", "127.0.0.1"],
             "import": [self.folder],

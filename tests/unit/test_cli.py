@@ -65,7 +65,6 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         ("train --label_smoothing 0.1", "use --label-smoothing"),
         ("train --d-model x", "--d-model must be an integer, not 'x'"),
         ("train --dropout=x", "--dropout must be a number, not 'x'"),
-        ("score a --ref b --metric brackets", "nmt score-trees"),
         ("train --lr=0.1", "--learning-rate-scale"),
         ("train --learning-rate 1 --dry-run --vocab-size 50", "peak x sqrt(d_model x warmup steps)"),
         ("train --max_tokens 4096", "max-tokens x update-freq x GPUs"),
