@@ -286,11 +286,11 @@ def _find(kind: str, name: str, module: str, place: str) -> registry.Component:
         raise CheckpointError(f"{place}: {advice}") from error
 
 
-def _link_or_copy(placeal: str, copy: str) -> None:
+def _link_or_copy(original: str, copy: str) -> None:
     try:
-        os.link(placeal, copy)
+        os.link(original, copy)
     except OSError:
-        shutil.copy2(placeal, copy)
+        shutil.copy2(original, copy)
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

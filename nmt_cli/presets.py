@@ -39,7 +39,7 @@ def _table3(row: str, about: str, **differs: Any) -> None:
     preset(f"table3_{row}", f"Table 3, row {row[0]}: {about}", **differs)
 
 
-MULTI30K: dict[str, Any] = {"batch_tokens": 2048, "max_steps": 8000, "save_every": 250}
+MULTI30K: dict[str, Any] = {"batch_tokens": 2048, "max_steps": 8000, "save_every": "250"}
 """The training of a small model on Multi30k on a CPU."""
 
 preset("transformer_base", "the base model (Table 3, first row)")

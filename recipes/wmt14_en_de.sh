@@ -33,12 +33,12 @@ vocabulary=(--vocab-size 37000) train=(--preset "$preset" --device cuda)
 [[ -z "$smoke$smoke_gpu" ]] || smoke_settings
 train+=("${train_flags[@]}")
 # Wrong flags, and the lack of a GPU, end the recipe here.
-[[ -e "$out/data" ]] || nmt train --dry-run --vocab-size 37000 "${train[@]}" ${data_only:+--device cpu} >/dev/null
+[[ -e "$out/data" ]] || nmt train --dry-run "${vocabulary[@]:0:2}" "${train[@]}" ${data_only:+--device cpu} >/dev/null
 
 # Section 5.1: the text, and one vocabulary for both languages
 ((${NODE_RANK:-0} == 0)) || [[ -e "$out/data" ]] || die "on several machines, run this with --data-only first" 2
 [[ -e "$out/text" ]] || script corpora.py wmt14_en_de.json "$out" "$local" "$smoke$smoke_gpu"
-made_from text WMT14 ${local:+--local "$local"} ${note:+--smoke "$smoke$smoke_gpu"}
+made_from text WMT14 "${vocabulary[@]}" ${local:+--local "$local"} ${note:+--smoke "$smoke$smoke_gpu"}
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$out/text/europarl-v7" \
   --train "$out/text/commoncrawl" --train "$out/text/news-commentary-v9" --valid "$out/text/newstest2013" \
   --test "$out/text/newstest2014" --keep-duplicates --normalization none --subwords bpe "${vocabulary[@]}" \

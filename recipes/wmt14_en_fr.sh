@@ -32,12 +32,12 @@ vocabulary=(--vocab-size 32000 --character-coverage 0.9999) train=(--preset "$pr
 [[ -z "$smoke$smoke_gpu" ]] || smoke_settings
 train+=("${train_flags[@]}")
 # Wrong flags, and the lack of a GPU, end the recipe here.
-[[ -e "$out/data" ]] || nmt train --dry-run --vocab-size 32000 "${train[@]}" ${data_only:+--device cpu} >/dev/null
+[[ -e "$out/data" ]] || nmt train --dry-run "${vocabulary[@]:0:2}" "${train[@]}" ${data_only:+--device cpu} >/dev/null
 
 # Section 5.1: the text, and one vocabulary for both languages
 ((${NODE_RANK:-0} == 0)) || [[ -e "$out/data" ]] || die "on several machines, run this with --data-only first" 2
 [[ -e "$out/text" ]] || script corpora.py wmt14_en_fr.json "$out" "$local" "$smoke$smoke_gpu"
-made_from text WMT14 ${local:+--local "$local"} ${note:+--smoke "$smoke$smoke_gpu"}
+made_from text WMT14 "${vocabulary[@]}" ${local:+--local "$local"} ${note:+--smoke "$smoke$smoke_gpu"}
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang fr --train "$out/text/europarl-v7" \
   --train "$out/text/commoncrawl" --train "$out/text/un-2000" --train "$out/text/news-commentary-v9" \
   --train "$out/text/giga-fren" --valid "$out/text/newstest2013" --test "$out/text/newstest2014" --out "$out/data" \

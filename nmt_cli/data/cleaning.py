@@ -1,4 +1,7 @@
-"""Cleaning of training text. Validation and test text is never cleaned, so that scores are those of the whole set."""
+"""Cleaning of training text: reasons to drop a pair, and duplicates. A task has the rules, its `rejection`.
+
+Validation and test text is never cleaned, so that scores are those of the whole set.
+"""
 
 from __future__ import annotations
 

@@ -94,6 +94,8 @@ class Kernel(nn.Module):
 def softmax_weights(query: Tensor, key: Tensor, mask: AttentionMask, bias: Tensor | None = None) -> Tensor:
     """softmax(Q K^T / sqrt(d_k) + bias) over the allowed keys: [B, H, T, S]; NaN where a query has none.
 
+    A decoding step of full attention has its own, which reads the keys of all hypotheses at once: see `layout.py`.
+
     Args:
         bias: broadcasts to [B, H, T, S].
     """

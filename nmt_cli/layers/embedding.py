@@ -1,6 +1,6 @@
 """Embeddings (section 3.4) and positional encodings (section 3.5).
 
-Letters: B rows, T positions, V vocabulary, d_model the model's width.
+Letters: N rows, V vocabulary, d_model the model's width.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Embedding(nn.Module):
             self.weight[PAD].zero_()  # padding starts as nothing but its position
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[B, T] ids -> [B, T, d_model]."""
+        """[N] ids -> [N, d_model]."""
         return F.embedding(tokens, self.weight) * self.scale
 
 

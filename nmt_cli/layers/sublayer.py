@@ -62,7 +62,7 @@ class Residual(nn.Module):
         self.pre_norm = pre_norm
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """`x` [B, T, d_model] and a function that keeps its shape -> [B, T, d_model]."""
+        """`x` [N, d_model] and a function that keeps its shape -> [N, d_model]."""
         if self.pre_norm:
             return x + self.dropout(sublayer(self.norm(x)))
         return self.norm(x + self.dropout(sublayer(x)))

@@ -1,6 +1,7 @@
 """The Transformer (section 3): encoder and decoder. `transformer_inference.py` decodes with it.
 
-Letters: B sentences, S source length, T target length, V vocabulary, H heads.
+Letters: B sentences, S source length, T target length, V vocabulary, H heads, N and M rows: the real
+tokens of a batch.
 """
 
 from __future__ import annotations
