@@ -112,11 +112,6 @@ class FileOptions:
 class TranslateCommandOptions(FileOptions, EngineOptions):
     """Translate lines from standard input to standard output, one line out for each line in."""
 
-    shard: str | None = option(
-        None,
-        "Translate part I (from 1) of N of --input. The outputs of 1/N to N/N, joined, are the whole.",
-        metavar="I/N",
-    )
     format: str | None = option(
         None,
         "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an object for each line "
@@ -135,8 +130,6 @@ def check(options: TranslateCommandOptions) -> None:
         raise UsageError("--split-sentences cannot be used with --prefix: it joins the outputs of sentences")
     if options.prefix and options.engine != engines.OWN:
         raise UsageError(f"--prefix cannot be used with --engine {options.engine}")
-    if options.shard is not None and options.input is None:
-        raise UsageError("--shard needs --input FILE: its lines are counted before they are translated")
     if options.interactive:
         if options.input or options.output or options.prefix or options.workers or options.format:
             raise UsageError("--interactive cannot be used with --input, --output, --prefix, --workers or --format")
