@@ -86,8 +86,8 @@ def run(options: ScoreOptions) -> None:
     for remark in _remarks(systems, references, scores):
         say(f"note: {remark}")
     used = language if any("|moses:" in score.signature for score in scores) else None
-    names = [[name for name, _ in texts] for texts in (systems, references)]
-    report = Report(*names, len(references[0][1]), used, scores, comparisons)
+    hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))
+    report = Report(hypothesis_names, reference_names, len(references[0][1]), used, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from nmt_cli.commands.translate_formats import format_named
+from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check
 from nmt_cli.commands.translate_streams import Totals, check_line_counts, parallel_windows, progress
 from nmt_cli.decoding.outputs import Translation
@@ -31,7 +31,8 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return options.translator(options.translation, scores=not _plain(options), say=note)
+        plain = options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
+        return options.translator(options.translation, scores=not plain, say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse
@@ -106,16 +107,11 @@ def _format(translator: Translator, translation: Translation, number: int, optio
     draws = nbest == 1 and options.format is None and translation.text and options.to_terminal
     drawing = translator.task.drawing(translation.text) if draws else None
     if drawing is None:
-        return format_named(options.format, nbest)(translation, number)
+        return FORMATS[options.format or ("text" if nbest == 1 else "tsv")](translation, number)
     console = Console(highlight=False)
     with console.capture() as captured:
         console.print(drawing, soft_wrap=True)
     return captured.get()
-
-
-def _plain(options: TranslateCommandOptions) -> bool:
-    """Whether the output is the best text of each line alone, without scores."""
-    return options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
 
 
 command = Command(

@@ -60,11 +60,7 @@ class EngineOptions(CheckpointOptions):
     )
 
     def translator(self, options: TranslateOptions, *, scores: bool = True, say: Callable[[str], None]) -> Translator:
-        """Load the checkpoints.
-
-        Raises: as `load_translator`, and
-            UsageError: there is a dictionary that is not used, or a module of --import cannot be imported.
-        """
+        """Import the modules of --import, and load the checkpoints."""
         from nmt_cli import registry
         from nmt_cli.decoding.loading import load_translator
 
