@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections import Counter
@@ -50,9 +49,9 @@ def translate(options: TranslateCommandOptions) -> None:
             note("Type lines; Ctrl-D ends.")
         ahead = translator.options.read_ahead
         windows: Iterator[tuple[list[str], list[str] | None]] = (
-            zip(read_windows(source, ahead, warn), itertools.repeat(None), strict=False)
-            if prefixes is None
-            else parallel_windows(source, prefixes, ahead, warn, strict=True)
+            parallel_windows(source, prefixes, ahead, warn, strict=True)
+            if prefixes
+            else ((window, None) for window in read_windows(source, ahead, warn))
         )
         for line in _translate_windows(translator, source, windows, write, options, warn):
             note(line)

@@ -198,7 +198,6 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
-    """Return a row of `width` for each sentence of `ids`, padded on the right."""
     rows = np.full((len(lengths), width), PAD, dtype=np.int64)
     rows[np.arange(width) < lengths[:, None]] = ids
     return rows
