@@ -103,6 +103,13 @@ class Corpus:
     def __len__(self) -> int:
         return self._sentences
 
+    def source(self, i: int) -> Ids:
+        """Return the source ids of sentence `i`, without BOS and EOS."""
+        return self.ids("source", [i])[0]
+
+    def target(self, i: int) -> Ids:
+        return self.ids("target", [i])[0]
+
     def ids(self, side: str, indices: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the ids of these sentences, one after the other, without BOS and EOS, and how many each has."""
         ids, offsets = self._sides[side]

@@ -169,7 +169,7 @@ def read_corpus(folder: Path) -> None:
         corpus = Corpus.open(folder, split)
         corpus.verify()
         for i in range(len(corpus)):  # also with matching checksums, no sentence reaches outside the ids
-            assert len(corpus.ids("target", [i])[0]) + 1 == corpus.target_lengths[i]
+            assert len(corpus.target(i)) + 1 == corpus.target_lengths[i]
         assert corpus.fingerprint
     corpus.raw_lines("source")
 

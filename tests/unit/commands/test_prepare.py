@@ -88,8 +88,8 @@ def test_ids_are_those_of_the_text(text: Path, capfd: pytest.CaptureFixture[str]
     for split, (source, target) in {"train": sentences(300), "valid": sentences(20, seed=1)}.items():
         corpus = Corpus.open(text / "data", split)
         corpus.verify()
-        assert [task.decode_target(corpus.ids("source", [i])[0], "") for i in range(len(corpus))] == source
-        assert [task.decode_target(corpus.ids("target", [i])[0], "") for i in range(len(corpus))] == target
+        assert [task.decode_target(corpus.source(i), "") for i in range(len(corpus))] == source
+        assert [task.decode_target(corpus.target(i), "") for i in range(len(corpus))] == target
     assert Corpus.open(text / "data", "valid").raw_lines("target") == sentences(20, seed=1)[1]
     assert not list(text.glob(".*"))
 
@@ -149,7 +149,7 @@ def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
     corpus = Corpus.open(text / "data", "train")
     assert corpus.weights == [(0, 100, 3), (100, 299, 1)]
     task = TranslationTask.load(text / "data" / "task")
-    assert task.decode_target(corpus.ids("target", [100])[0], "") == target[100]
+    assert task.decode_target(corpus.target(100), "") == target[100]
 
 
 @pytest.mark.parametrize(("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize")])
@@ -172,7 +172,7 @@ def test_validation_lines_all_stay(text: Path) -> None:
     assert run(arguments(text)) == 0
     corpus = Corpus.open(text / "data", "valid")
     assert (corpus.raw_lines("source"), corpus.raw_lines("target")) == (source, target)
-    assert len(corpus.ids("source", [0])[0]) == 0
+    assert len(corpus.source(0)) == 0
     valid = manifest_of(text / "data")["splits"]["valid"]
     assert valid["dropped"] == {}
     assert valid["source"]["unknown"] == 2 + 1  # U+0085; a run of letters

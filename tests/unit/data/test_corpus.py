@@ -48,11 +48,11 @@ def test_sentences_come_back(
     tmp_path_factory: pytest.TempPathFactory, sentences: list[tuple[list[int], list[int]]], batch: int, size: int
 ) -> None:
     corpus = Corpus.open(write(tmp_path_factory.mktemp("data"), sentences, size=size, batch=batch), "train")
-    assert [tuple(corpus.ids(side, [i])[0].tolist() for side in SIDES) for i in range(len(corpus))] == sentences
+    assert [(corpus.source(i).tolist(), corpus.target(i).tolist()) for i in range(len(corpus))] == sentences
     assert corpus.source_lengths[:].tolist() == [len(source) + 1 for source, _ in sentences]
     assert corpus.target_lengths[:].tolist() == [len(target) + 1 for _, target in sentences]
     with pytest.raises(IndexError):
-        corpus.ids("source", [len(sentences)])
+        corpus.source(len(sentences))
     corpus.verify()
 
 
