@@ -73,7 +73,6 @@ class PrepareOptions:
 
 
 def _part(text: str) -> Part:
-    """Read PREFIX or PREFIX*WEIGHT."""
     prefix, star, weight = text.rpartition("*")
     if not star or not weight.isdecimal():
         return Part(text)

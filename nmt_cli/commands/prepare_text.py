@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.commands import progress
-from nmt_cli.data import marks, parallel
+from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import DUPLICATE, EMPTY, pair_hash, repeated
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
+from nmt_cli.data.marks import warn_of_marks
 from nmt_cli.errors import DataError
-from nmt_cli.streams import warn
 from nmt_cli.task import Example, Task
 
 Mask = npt.NDArray[np.bool_]
@@ -79,7 +79,7 @@ def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]
     """Read validation or test text, of which every line is kept; return its source lines, too."""
     sources: list[str] = []
     for block in task.blocks(prefix):
-        _warn_of_marks(block)
+        warn_of_marks(block)
         for example in task.examples(block):
             if "\0" in example.source or "\0" in example.target:
                 raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
@@ -115,7 +115,7 @@ def read_train(
             dropped += cleaned.dropped
             hashes += cleaned.hashes
             found |= cleaned.found
-            _warn_of_marks(block)
+            warn_of_marks(block)
     mask = np.frombuffer(kept, dtype=bool)
     if not keep_duplicates:
         duplicates = repeated(hashes)
@@ -140,11 +140,6 @@ def _clean(state: tuple[Task, Set[str]], block: Any, hashed: bool) -> _Cleaned:
         b"".join(pair_hash(*pair) for pair in pairs) if hashed else b"",
         {source for source, _ in pairs if source in watched},
     )
-
-
-def _warn_of_marks(block: Any) -> None:
-    for warning in marks.warnings(block):
-        warn(warning)
 
 
 class Sample:

@@ -78,16 +78,16 @@ def run(options: ScoreOptions) -> None:
     if not options.allow_subword_marks:
         for name, lines in [*references, *systems]:
             _check_subword_marks(name, lines)
-    names, reference_lines = zip(*references, strict=True)
     comparisons = []
     with Console(stderr=True).status("scoring"):
         if options.test is not None:
-            comparisons = paired_test(systems, reference_lines, options.test, metrics, language, options.samples or 0)
-        scores = score_systems(systems, reference_lines, metrics, language)
+            comparisons = paired_test(systems, references, options.test, metrics, language, options.samples or 0)
+        scores = score_systems(systems, references, metrics, language)
     for remark in _remarks(systems, references, scores):
         say(f"note: {remark}")
     used = language if any("|moses:" in score.signature for score in scores) else None
-    report = Report([name for name, _ in systems], list(names), len(reference_lines[0]), used, scores, comparisons)
+    hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))
+    report = Report(hypothesis_names, reference_names, len(references[0][1]), used, scores, comparisons)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
     else:

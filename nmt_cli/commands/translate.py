@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections import Counter
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from nmt_cli.commands.translate_formats import format_named
+from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check
-from nmt_cli.commands.translate_streams import Totals, check_line_counts, parallel_windows, part_of, progress
+from nmt_cli.commands.translate_streams import Totals, check_line_counts, parallel_windows, progress
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.files.opening import Input, open_input, open_output
-from nmt_cli.files.text import ALL_LINES, read_windows
+from nmt_cli.files.text import read_windows
 from nmt_cli.flags import Command
 from nmt_cli.streams import say, warnings_by_kind
 
@@ -31,7 +30,8 @@ def translate(options: TranslateCommandOptions) -> None:
     note = (lambda message: None) if options.quiet else say
 
     def load() -> Translator:
-        return options.translator(options.translation, scores=not _plain(options), say=note)
+        plain = options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
+        return options.translator(options.translation, scores=not plain, say=note)
 
     if options.interactive:
         from nmt_cli.commands.interactive import converse
@@ -39,7 +39,6 @@ def translate(options: TranslateCommandOptions) -> None:
         converse(load())
         return
     check_line_counts(options.input, options.prefix)  # before the work
-    part = part_of(options.input, options.shard) if options.input and options.shard else ALL_LINES
     with ExitStack() as stack:
         warn = stack.enter_context(warnings_by_kind(options.quiet))
         source = stack.enter_context(open_input(options.input))
@@ -50,11 +49,11 @@ def translate(options: TranslateCommandOptions) -> None:
             note("Type lines; Ctrl-D ends.")
         ahead = translator.options.read_ahead
         windows: Iterator[tuple[list[str], list[str] | None]] = (
-            zip(read_windows(source, ahead, warn, part=part), itertools.repeat(None), strict=False)
-            if prefixes is None
-            else parallel_windows(source, prefixes, ahead, warn, part, strict=True)
+            parallel_windows(source, prefixes, ahead, warn, strict=True)
+            if prefixes
+            else ((window, None) for window in read_windows(source, ahead, warn))
         )
-        for line in _translate_windows(translator, source, windows, write, options, part, warn):
+        for line in _translate_windows(translator, source, windows, write, options, warn):
             note(line)
 
 
@@ -64,7 +63,6 @@ def _translate_windows(
     windows: Iterator[tuple[list[str], list[str] | None]],
     write: Callable[[bytes], None],
     options: TranslateCommandOptions,
-    part: range,
     warn: Callable[[str], None],
 ) -> Iterator[str]:
     """Translate lines with their prefixes; then yield the lines of the summary."""
@@ -74,10 +72,10 @@ def _translate_windows(
     what = "a sentence is" if options.translation.split_sentences else "the line is"
     with (
         translation_workers(translator, options.workers) as workers,
-        progress(source, "translated", options.shows_progress, part) as advance,
+        progress(source, "translated", options.shows_progress) as advance,
     ):
         for window, prefixes in windows:
-            first = part.start + totals.lines
+            first = 1 + totals.lines
             start = time.perf_counter()
             translations = translator.translate_window(window, advance, first=first, prefixes=prefixes, workers=workers)
             totals.seconds += time.perf_counter() - start
@@ -108,16 +106,11 @@ def _format(translator: Translator, translation: Translation, number: int, optio
     draws = nbest == 1 and options.format is None and translation.text and options.to_terminal
     drawing = translator.task.drawing(translation.text) if draws else None
     if drawing is None:
-        return format_named(options.format, nbest)(translation, number)
+        return FORMATS[options.format or ("text" if nbest == 1 else "tsv")](translation, number)
     console = Console(highlight=False)
     with console.capture() as captured:
         console.print(drawing, soft_wrap=True)
     return captured.get()
-
-
-def _plain(options: TranslateCommandOptions) -> bool:
-    """Whether the output is the best text of each line alone, without scores."""
-    return options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
 
 
 command = Command(
@@ -134,6 +127,5 @@ command = Command(
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
         "nmt translate run --dtype int8 < test.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
-        "nmt translate run --input big.en.gz --shard 1/4 --output part-1",
     ],
 )

@@ -58,11 +58,6 @@ FORMATS: dict[str, Format] = {"text": text, "tsv": tsv, "moses": moses, "json": 
 """By the name that `--format` takes."""
 
 
-def format_named(name: str | None, nbest: int) -> Format:
-    """Return the format `name`; where none is given, text for one best and tsv for n best."""
-    return FORMATS[name or ("text" if nbest == 1 else "tsv")]
-
-
 def one_line(content: str) -> str:
     """Return `content` with a space in place of each line break."""
     return re.sub(r"[\n\r]", " ", content)

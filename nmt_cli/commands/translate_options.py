@@ -60,11 +60,7 @@ class EngineOptions(CheckpointOptions):
     )
 
     def translator(self, options: TranslateOptions, *, scores: bool = True, say: Callable[[str], None]) -> Translator:
-        """Load the checkpoints.
-
-        Raises: as `load_translator`, and
-            UsageError: there is a dictionary that is not used, or a module of --import cannot be imported.
-        """
+        """Import the modules of --import, and load the checkpoints."""
         from nmt_cli import registry
         from nmt_cli.decoding.loading import load_translator
 
@@ -112,11 +108,6 @@ class FileOptions:
 class TranslateCommandOptions(FileOptions, EngineOptions):
     """Translate lines from standard input to standard output, one line out for each line in."""
 
-    shard: str | None = option(
-        None,
-        "Translate part I (from 1) of N of --input. The outputs of 1/N to N/N, joined, are the whole.",
-        metavar="I/N",
-    )
     format: str | None = option(
         None,
         "text: plain lines. tsv: line number, score, text. moses: Moses' n-best lists. json: an object for each line "
@@ -135,8 +126,6 @@ def check(options: TranslateCommandOptions) -> None:
         raise UsageError("--split-sentences cannot be used with --prefix: it joins the outputs of sentences")
     if options.prefix and options.engine != engines.OWN:
         raise UsageError(f"--prefix cannot be used with --engine {options.engine}")
-    if options.shard is not None and options.input is None:
-        raise UsageError("--shard needs --input FILE: its lines are counted before they are translated")
     if options.interactive:
         if options.input or options.output or options.prefix or options.workers or options.format:
             raise UsageError("--interactive cannot be used with --input, --output, --prefix, --workers or --format")

@@ -1,9 +1,8 @@
-"""The input of `nmt translate`: the part of it to read, another file read with it, and its progress."""
+"""The input of `nmt translate`: another file read with it, and its progress."""
 
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,26 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from nmt_cli.errors import UsageError, counted
+from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input
 from nmt_cli.files.parallel_text import not_parallel
-from nmt_cli.files.text import ALL_LINES, check_regular, count_lines, decoded_lines, read_windows
-
-
-def part_of(path: Path, shard: str) -> range:
-    """Return the line numbers of part I of N of the file. The parts 1/N to N/N are all its lines, in order.
-
-    Raises:
-        UsageError: `shard` is something else, or I is not from 1 to N.
-        DataError: the file cannot be read, or is a pipe, which cannot be read twice.
-    """
-    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", shard)
-    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
-    if not 1 <= number <= count:
-        raise UsageError(f"--shard must be I/N with I from 1 to N, such as 1/4 for the first of 4 parts, not {shard!r}")
-    check_regular(path)
-    lines = count_lines(path)
-    return range(1 + lines * (number - 1) // count, 1 + lines * number // count)
+from nmt_cli.files.text import count_lines, decoded_lines, read_windows
 
 
 def check_line_counts(source: Path | None, other: Path | None) -> None:
@@ -45,21 +28,16 @@ def check_line_counts(source: Path | None, other: Path | None) -> None:
 
 
 def parallel_windows(
-    source: Input,
-    other: Input,
-    lines: int,
-    warn: Callable[[str], None],
-    part: range = ALL_LINES,
-    strict: bool = False,
+    source: Input, other: Input, lines: int, warn: Callable[[str], None], strict: bool = False
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as strictly as `strict` says.
 
     Raises:
         DataError: one of the two has more lines.
     """
-    windows = read_windows(source, lines, warn, part=part)
-    others = (line for line in decoded_lines(other, None if strict else warn, part=part) if line is not None)
-    count = part.start - ALL_LINES.start
+    windows = read_windows(source, lines, warn)
+    others = (line for line in decoded_lines(other, None if strict else warn) if line is not None)
+    count = 0
     for window in windows:
         matching = list(itertools.islice(others, len(window)))
         if len(matching) < len(window):
@@ -89,33 +67,28 @@ class Totals:
 
 
 @contextmanager
-def progress(
-    source: Input, work: str, shown: bool, part: range = ALL_LINES
-) -> Iterator[Callable[[Sequence[str]], None]]:
-    """Show progress on stderr: for a file or a part of it, the share done and the time left.
+def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Show progress on stderr, for a file with the share done and the time left.
+
+    Yield the function to call with the lines that are done.
 
     Args:
         work: "translated" or "scored".
-        shown: whether there is progress to show.
-        part: the numbers of the lines that are read.
-
-    Yield the function to call with the lines that are done.
     """
     if not shown:
         yield lambda lines: None
         return
-    total = source.size if part == ALL_LINES else len(part)
     known = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
-    columns = (TextColumn("{task.description}"), *(known if total else (SpinnerColumn(),)))
+    columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
     start, count, length = time.monotonic(), 0, 0
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting" if total else "waiting for input", total=total)
+        task = bar.add_task("starting" if source.size else "waiting for input", total=source.size)
 
         def advance(lines: Sequence[str]) -> None:
             nonlocal count, length
             count += len(lines)
             length += sum(len(line.encode()) + 1 for line in lines)
             text = f"{count:,} lines {work}, {count / (time.monotonic() - start):,.1f} lines/s"
-            bar.update(task, description=text, completed=source.file_position(length) if part == ALL_LINES else count)
+            bar.update(task, description=text, completed=source.file_position(length))
 
         yield advance

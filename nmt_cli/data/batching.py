@@ -188,7 +188,7 @@ def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) 
 
 def load_batch(corpus: Corpus, indices: Indices, packed: bool = False) -> Batch:
     """Return the sentences `indices` of `corpus` as a `Batch`; `packed` is computed without any padding."""
-    return _batch(corpus.sources(indices), corpus.targets(indices), packed)
+    return _batch(corpus.ids("source", indices), corpus.ids("target", indices), packed)
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
@@ -198,7 +198,6 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
-    """Return a row of `width` for each sentence of `ids`, padded on the right."""
     rows = np.full((len(lengths), width), PAD, dtype=np.int64)
     rows[np.arange(width) < lengths[:, None]] = ids
     return rows

@@ -80,10 +80,8 @@ class Corpus:
             ]
         except (LookupError, TypeError, ValueError) as error:
             raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {error!r}; {_AGAIN}") from error
-        sides = [self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)]
-        self._ids = [ids for ids, _ in sides]
-        self._offsets = [offsets for _, offsets in sides]
-        self.source_lengths, self.target_lengths = map(Lengths, self._offsets)
+        self._sides = {side: self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)}
+        self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
         sums = [found for path, found in self._sums.items() if path.suffix != ".txt"]
         upsampled = [f"{part}" for part in self.weights] if any(weight > 1 for *_, weight in self.weights) else []
         self.fingerprint = hashlib.sha256("\n".join(sums + upsampled).encode()).hexdigest()
@@ -107,24 +105,26 @@ class Corpus:
 
     def source(self, i: int) -> Ids:
         """Return the source ids of sentence `i`, without BOS and EOS."""
-        return self.sources(np.array([i]))[0]
+        return self.ids("source", [i])[0]
 
     def target(self, i: int) -> Ids:
-        return self.targets(np.array([i]))[0]
+        return self.ids("target", [i])[0]
 
-    def sources(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
-        """Return the source ids of the sentences `indices`, one after the other, and the number of each one's ids."""
-        return self._chosen(0, indices)
+    def ids(self, side: str, indices: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many each has."""
+        ids, offsets = self._sides[side]
+        chosen = np.asarray(indices)
+        starts = offsets[chosen]
+        lengths = offsets[chosen + 1] - starts
+        shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        return ids[shifts + np.arange(len(shifts))], lengths
 
-    def targets(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
-        return self._chosen(1, indices)
-
-    def raw_source(self) -> list[str]:
-        """Return the raw source lines (of validation and test text only)."""
-        return self._raw("source")
-
-    def raw_target(self) -> list[str]:
-        return self._raw("target")
+    def raw_lines(self, side: str) -> list[str]:
+        """Return the lines as they were, of validation and test text only."""
+        path = self._path(side, "txt")
+        check_regular(path)
+        # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
+        return path.read_bytes().decode("utf-8", "replace").split("\n")[:-1]
 
     def verify(self) -> None:
         """Raise DataError if a file of the split has changed since it was written."""
@@ -133,29 +133,16 @@ class Corpus:
                 if found != self._sums[path]:
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
-    def _chosen(self, side: int, indices: npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
-        starts = self._offsets[side][indices]
-        lengths = self._offsets[side][indices + 1] - starts
-        shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
-        return self._ids[side][shifts + np.arange(len(shifts))], lengths
-
     def _path(self, side: str, name: str) -> Path:
         return self._data / f"{self.split}.{side}.{name}"
 
     def _mapped_side(self, side: str, dtype: np.dtype[Any], tokens: int) -> tuple[Ids, Ids]:
-        """Return the ids and the offsets of one side."""
         ids = _mapped(self._path(side, "ids"), dtype, tokens)
         path = self._path(side, "offsets")
         offsets = _mapped(path, _OFFSET, self._sentences + 1)
         if offsets[0] != 0 or offsets[-1] != len(ids) or np.any(offsets[1:] < offsets[:-1]):
             raise DataError(f"{path}: damaged: the offsets do not run from 0 to the end of the ids; {_AGAIN}")
         return ids, offsets
-
-    def _raw(self, side: str) -> list[str]:
-        path = self._path(side, "txt")
-        check_regular(path)
-        # Not `read_lines`: a byte-order mark or a carriage return in this file belongs to the line.
-        return path.read_bytes().decode("utf-8", "replace").split("\n")[:-1]
 
 
 class CorpusWriter:

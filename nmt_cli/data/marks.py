@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from nmt_cli.files.parallel_text import ParallelLines
+from nmt_cli.streams import warn
 
 SUBWORDS = re.compile(r"@@(?= |$)|\u2581")
 MOSES = re.compile(r"&apos;|&quot;|@-@|##AT##")
@@ -18,8 +18,8 @@ _KINDS = {
 }
 
 
-def warnings(block: object) -> Iterator[str]:
-    """Yield a message for each kind of marks in the first lines of each file, if `block` has the first lines."""
+def warn_of_marks(block: object) -> None:
+    """Warn of each kind of marks in the first lines of each file, if `block` has the first lines."""
     if not isinstance(block, ParallelLines) or block.first != 1:
         return
     for name, content in zip(block.names, block.blocks, strict=True):
@@ -27,4 +27,4 @@ def warnings(block: object) -> Iterator[str]:
         for kind, pattern in _KINDS.items():
             found = [number for number, line in enumerate(lines, 1) if pattern.search(line)]
             if len(found) > _SHARE * len(lines):
-                yield f"{name}:{found[0]}: {len(found):,} of the first {len(lines):,} lines have {kind}"
+                warn(f"{name}:{found[0]}: {len(found):,} of the first {len(lines):,} lines have {kind}")

@@ -244,7 +244,6 @@ def _added() -> importlib.metadata.EntryPoints:
 
 
 def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
-    """Return a SentencePiece model."""
     import sentencepiece
 
     model = io.BytesIO()

@@ -26,16 +26,6 @@ def normalised(lines: Sequence[str], rule: str) -> Sequence[str]:
     return [line if (line.isascii() and line.isprintable()) or _unchanged(line) else normalise(line) for line in lines]
 
 
-def with_rule(model: bytes, rule: str) -> bytes:
-    """Return the SentencePiece model `model`, which has no rule, with one of `RULES`, but not nfc."""
-    if rule == NONE:
-        return model
-    import sentencepiece
-
-    # A model that has the rule and nothing else. Of two messages in a row, protobuf reads the union.
-    return model + bytes(sentencepiece.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
-
-
 @cache
 def _normaliser(rule: str) -> Callable[[str], str]:
     if rule == "nfc":

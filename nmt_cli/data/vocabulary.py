@@ -114,9 +114,6 @@ class Continuations:
         self._longest = max(map(len, self._sorted), default=0)
         self.of = lru_cache(1024)(self._of)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._texts,)
-
     def _of(self, rest: str) -> Mapping[int, str]:
         """Return the ids that may come next where the text `rest` must follow, each with what then is left of `rest`.
 

@@ -38,8 +38,8 @@ def constraint_of(
         nothing = torch.zeros((len(lines), 0), dtype=torch.long, device=device)
         parts.append(NoRepeatedNgrams(options.no_repeat_ngram, nothing))
     if any(prefix != FREE for prefix in prefixes):
-        parts += [] if options.search.unknown or options.replace_unknown else [Never(UNK)]
-        return BeginsWith(prefixes, task.continuations, AllOf(parts))
+        unknown = options.search.unknown or options.replace_unknown
+        return BeginsWith(prefixes, task.continuations, AllOf(parts), unknown)
     return AllOf(parts) if parts else None
 
 
@@ -57,21 +57,6 @@ class AllOf:
     def advance(self, rows: Tensor, tokens: Tensor) -> AllOf:
         """See `Constraint`."""
         return AllOf([constraint.advance(rows, tokens) for constraint in self.constraints])
-
-
-@dataclass(frozen=True)
-class Never:
-    """A token that never occurs."""
-
-    token: int
-
-    def restrict(self, scores: Tensor) -> None:
-        """Set the token's column of `scores` [N, V] to -inf."""
-        scores[:, self.token] = -torch.inf
-
-    def advance(self, rows: Tensor, tokens: Tensor) -> Never:
-        """See `Constraint`."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -105,11 +90,14 @@ class BeginsWith:
     prefixes: Sequence[Prefix]  # what is left of each row's
     continuations: Callable[[str], Mapping[int, str]]  # as `Task.continuations`
     then: Constraint
+    unknown: bool = True  # the unknown word may follow, too
 
     def restrict(self, scores: Tensor) -> None:
         """Set `scores` [N, V] to -inf for tokens that do not continue the prefix; after it, as `then` does."""
         kept = [(place, scores[place]) for place in self._places(scores.device)]
         self.then.restrict(scores)
+        if not self.unknown:
+            scores[:, UNK] = -torch.inf
         inside = [row for row, prefix in enumerate(self.prefixes) if prefix != FREE]
         scores[torch.tensor(inside, dtype=torch.long, device=scores.device)] = -torch.inf
         for place, values in kept:

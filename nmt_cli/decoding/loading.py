@@ -28,19 +28,7 @@ def load_translator(
 ) -> Translator:
     """Return the translator of a checkpoint, or of several as an ensemble.
 
-    Args:
-        checkpoints: checkpoints, or runs, which stand for their newest checkpoints.
-        device: auto, cpu, cuda or cuda:N.
-        dtype: of the matrix products: float32 (`auto`), bfloat16 or int8.
-        dictionary: a file of translations for `replace_unknown`.
-        engine: the program that searches.
-        workers, scores, say: as in `engine.Loading`.
-
-    Raises:
-        UsageError: no checkpoint is given, or a device, dtype, option or engine is unknown or does not fit.
-        CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
-        DataError: the dictionary cannot be read.
-        NmtError: as `engine.Load`.
+    Args and errors: as `nmt_cli.load`; `workers`, `scores` and `say` are those of `engine.Loading`.
     """
     if not checkpoints:
         raise UsageError("give a checkpoint: the directory that `nmt train` or `nmt average` wrote")

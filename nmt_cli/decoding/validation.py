@@ -21,6 +21,8 @@ def translation_scores(model: Any, task: Task, corpus: Corpus, device: torch.dev
     model.eval()
     greedy = TranslateOptions(search=SearchOptions(beam=1))
     translator = Translator(OwnEngine(task, model.decodable("float32"), device), greedy)
-    hypotheses = translator.translate(corpus.raw_source())
+    hypotheses = translator.translate(corpus.raw_lines("source"))
     model.train()
-    return {f"validation_{name}": value for name, value in task.evaluate(hypotheses, corpus.raw_target()).items()}
+    return {
+        f"validation_{name}": value for name, value in task.evaluate(hypotheses, corpus.raw_lines("target")).items()
+    }

@@ -33,10 +33,9 @@ _READERS = {"xz": ("lzma", "LZMADecompressor"), "bzip2": ("bz2", "BZ2Decompresso
 
 
 class Streams:
-    """The content of compressed streams in sequence. Python's readers leave out what follows a stream that is whole.
+    """The content of compressed streams in sequence, each from a decompressor that `make` returns.
 
-    Args:
-        make: returns a decompressor of one stream.
+    Python's readers leave out what follows a stream that is whole.
     """
 
     def __init__(self, file: io.BufferedIOBase, make: Callable[[], Any]) -> None:
@@ -176,7 +175,6 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
 
 
 def _packer(ending: str) -> Any:
-    """Return an object with `compress` and `flush`, or None if the ending is not one of `COMPRESSED`."""
     match ending:
         case ".gz":
             return zlib.compressobj(wbits=31)

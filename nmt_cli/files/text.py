@@ -23,7 +23,6 @@ from nmt_cli.files.opening import COMPRESSED, Input, open_input
 LONGEST_LINE = 1 << 26  # bytes; a longer line is an error: the file is not text
 LONGEST_CUT_LINE = 1 << 20  # bytes; in lenient mode, the rest of a longer line is left out
 LARGEST_JSON = 1 << 26  # bytes
-ALL_LINES = range(1, sys.maxsize)  # line numbers start at 1
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REPLACEMENT = "\ufffd"
@@ -48,16 +47,15 @@ def read_lines(
 
 
 def read_windows(
-    stream: Input, lines: int, warn: Callable[[str], None], characters: int = 1 << 22, *, part: range = ALL_LINES
+    stream: Input, lines: int, warn: Callable[[str], None], characters: int = 1 << 22
 ) -> Iterator[list[str]]:
     """Yield groups of at most `lines` lines; shorter where they reach `characters` or where the input pauses.
 
     So a file comes in groups large enough to sort, and a line that is typed comes at once. Lines are read leniently.
-    `part` is as in `decoded_lines`.
     """
     window: list[str] = []
     held = 0
-    for line in decoded_lines(stream, warn, part=part):
+    for line in decoded_lines(stream, warn):
         if line is not None:
             window.append(line)
             held += len(line)
@@ -69,9 +67,9 @@ def read_windows(
 
 
 def decoded_lines(
-    stream: Input, warn: Callable[[str], None] | None = None, *, keep_mark: bool = False, part: range = ALL_LINES
+    stream: Input, warn: Callable[[str], None] | None = None, *, keep_mark: bool = False
 ) -> Iterator[str | None]:
-    """Yield the lines of `stream` whose numbers are in `part`, and None where the input pauses.
+    """Yield the lines of `stream`, and None where the input pauses.
 
     Strict without `warn`: invalid UTF-8 and lines of more than `LONGEST_LINE` bytes raise. Lenient with it: each
     invalid byte becomes U+FFFD, the rest of a line after `LONGEST_CUT_LINE` bytes is left out, and `warn` is called
@@ -91,10 +89,7 @@ def decoded_lines(
             number += 1
             if number == 1:
                 line = without_mark(line, stream.name, keep_mark)
-            if number in part:
-                yield decoded_line(line, f"{stream.name}:{number}", limit, warn)
-            elif number >= part.stop:
-                return
+            yield decoded_line(line, f"{stream.name}:{number}", limit, warn)
         if whole:
             left_out = 0
         if len(rest) > limit:
@@ -153,7 +148,9 @@ def find_file(prefix: str, ending: str) -> Path:
     directory = given if given.is_dir() else path.parent
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name} - {given.name}
-    if given.is_dir():
+    if path.with_name(f"{path.name}.zst").exists():
+        hint = f"{path}.zst exists: unpack it, or pack it with gzip, xz or bzip2."
+    elif given.is_dir():
         example = directory / min(prefixes, default="train")
         hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
     elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from nmt_cli.checkpoint import weights_of
 from nmt_cli.config import flag
+from nmt_cli.data import unicode
 from nmt_cli.data.subwords import SentencePieces
-from nmt_cli.data.unicode import with_rule
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.comparison import Comparison, expressible, refuse
@@ -38,7 +38,7 @@ def export(
         raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
     transformer = check(model, task)
     for side, vocabulary in zip(("source", "target"), task.vocabularies(), strict=True):
-        content = with_rule(sentencepiece_model(vocabulary), task.config.normalization)
+        content = _with_rule(sentencepiece_model(vocabulary), task.config.normalization)
         (folder / f"{side}.spm").write_bytes(content)
         if side == "source" or not task.shared_vocabulary:
             name = "vocab.json" if side == "source" else "target_vocab.json"
@@ -49,6 +49,16 @@ def export(
     write_object(folder / "generation_config.json", generation_config())
     (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
     return compare(transformer, task, samples, folder)
+
+
+def _with_rule(model: bytes, rule: str) -> bytes:
+    """Return the SentencePiece model `model`, which has no rule, with one of SentencePiece's."""
+    if rule == unicode.NONE:
+        return model
+    import sentencepiece
+
+    # A model that has the rule and nothing else. Of two messages in a row, protobuf reads the union.
+    return model + bytes(sentencepiece.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
 
 
 def check(model: nn.Module, task: Any) -> Transformer:

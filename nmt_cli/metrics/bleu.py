@@ -21,6 +21,8 @@ DEFAULT = ("bleu", "chrf")
 _DIGITS = 10  # decimals of a score: 100 for identical text, not 100.00000000000004
 
 Lines = Sequence[str]
+Named = tuple[str, Lines]
+"""A name for messages, such as a file, and sentences."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,10 @@ def score(
     metrics = list(metrics)
     if not all(isinstance(name, str) for name in [*metrics, target_language]):
         raise UsageError(f"metrics and target_language are names, not {metrics!r} and {target_language!r}")
-    return score_systems([("", _listed(hypotheses))], _listed(references), metrics, target_language)
+    given = _listed(references) or []
+    lists = [given] if any(isinstance(line, str) for line in given) else given
+    named = [(f"reference {number}", lines) for number, lines in enumerate(lists, 1)]
+    return score_systems([("", _listed(hypotheses))], named, metrics, target_language)
 
 
 def _listed(lines: Any) -> Any:
@@ -195,12 +200,12 @@ def _listed(lines: Any) -> Any:
 
 
 def score_systems(
-    systems: Sequence[tuple[str, Lines]],
-    references: Lines | Sequence[Lines],
+    systems: Sequence[Named],
+    references: Sequence[Named],
     metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
 ) -> list[Score]:
-    """Score several systems, given as names and sentences; metric by metric, in the systems' order."""
+    """Score several systems; metric by metric, in the systems' order."""
     scores = []
     for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
         for (system, _), lines in zip(systems, prepared, strict=True):
@@ -220,17 +225,14 @@ def score_systems(
 
 
 def measured(
-    systems: Sequence[tuple[str, Lines]],
-    references: Lines | Sequence[Lines],
-    metrics: Sequence[str],
-    target_language: str,
+    systems: Sequence[Named], references: Sequence[Named], metrics: Sequence[str], target_language: str
 ) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
     """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system prepared for it."""
     measures = measures_of(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
-    lists = _same_length(systems, references)
-    texts = [*lists, *(lines for _, lines in systems)]
+    _check_lengths(systems, references)
+    texts = [lines for _, lines in (*references, *systems)]
 
     @cache
     def prepared(text: int, steps: tuple[str, ...]) -> list[str]:
@@ -238,8 +240,8 @@ def measured(
         return list(map(STEPS[steps[-1]](target_language), prepared(text, steps[:-1]))) if steps else list(texts[text])
 
     for measure in measures:
-        reference_lines = [prepared(text, measure.reference) for text in range(len(lists))]
-        system_lines = [prepared(text, measure.hypothesis) for text in range(len(lists), len(texts))]
+        reference_lines = [prepared(text, measure.reference) for text in range(len(references))]
+        system_lines = [prepared(text, measure.hypothesis) for text in range(len(references), len(texts))]
         yield measure, _sacrebleu_metric(measure), reference_lines, system_lines
 
 
@@ -270,18 +272,16 @@ def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
     return str(signature)
 
 
-def _same_length(systems: Sequence[tuple[str, Lines]], references: Lines | Sequence[Lines]) -> list[Lines]:
-    """Return the lists of references, after a check that they and the systems have the same number of lines."""
-    given: Any = references or []
-    lists: list[Lines] = [given] if any(isinstance(line, str) for line in given) else list(given)
-    if not lists or not lists[0]:
+def _check_lengths(systems: Sequence[Named], references: Sequence[Named]) -> None:
+    """Raise an error unless all are lists of strings, of the same length."""
+    if not references or not references[0][1]:
         raise DataError("there is nothing to score: no reference sentence")
-    for name, lines in [*((f"reference {number}", lines) for number, lines in enumerate(lists, 1)), *systems]:
+    first, expected = references[0][0], len(references[0][1])
+    for name, lines in (*references, *systems):
         if lines is None or isinstance(lines, str) or not all(isinstance(line, str) for line in lines):
             raise UsageError(f"{name or 'hypotheses'}: expected a list of strings")
-        if len(lines) != len(lists[0]):
+        if len(lines) != expected:
             raise DataError(
-                f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but the reference has {len(lists[0]):,}; line "
-                "n must translate the sentence of line n of the reference"
+                f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but {first} has {expected:,}; line n must "
+                f"translate the sentence of line n of {first}"
             )
-    return lists

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.metrics.bleu import DEFAULT, Lines, measured, signature_of
+from nmt_cli.metrics.bleu import DEFAULT, Named, measured, signature_of
 
 TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
 """The tests by name, and sacreBLEU's abbreviations."""
@@ -29,8 +29,8 @@ class Comparison:
 
 
 def paired_test(
-    systems: Sequence[tuple[str, Lines]],
-    references: Lines | Sequence[Lines],
+    systems: Sequence[Named],
+    references: Sequence[Named],
     test: str,
     metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
@@ -39,8 +39,8 @@ def paired_test(
     """Compare every system with the first one, metric by metric.
 
     Args:
-        systems: names and sentences, the baseline first.
-        references, metrics, target_language: as in `nmt_cli.metrics.bleu.score`.
+        systems: the baseline first.
+        metrics, target_language: as in `nmt_cli.metrics.bleu.score`.
         test: a name of `TESTS`.
         samples: resamples or trials; 0 means sacreBLEU's 1,000 resamples or 10,000 trials.
 
@@ -57,7 +57,7 @@ def paired_test(
     comparisons = []
     for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
         names = [name for name, _ in systems]
-        named: list[tuple[str, Lines]] = list(zip(names, prepared, strict=True))
+        named: list[Named] = list(zip(names, prepared, strict=True))
         signatures, columns = PairedTest(named, {"": metric}, prepared_references, TESTS[test], samples)()
         ((key, found),) = signatures.items()
         signature = signature_of(measure, found, target_language)

@@ -160,11 +160,9 @@ class TranslationTask(VocabularyTask):
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
         source, target = self.vocabularies()
-        if source is target:
-            joint = subwords.save(source, folder, "joint")
-            return {"vocabularies": {"source": joint, "target": joint}}
-        sides = (("source", source), ("target", target))
-        return {"vocabularies": {side: subwords.save(vocabulary, folder, side) for side, vocabulary in sides}}
+        stems = ("joint", "joint") if source is target else ("source", "target")
+        first = subwords.save(source, folder, stems[0])
+        return {"vocabularies": {"source": first, "target": subwords.save(target, folder, stems[1])}}
 
     def load_vocabularies(self, folder: Path, content: Mapping[str, Any]) -> None:
         source, target = content["vocabularies"]["source"], content["vocabularies"]["target"]

@@ -171,7 +171,7 @@ def read_corpus(folder: Path) -> None:
         for i in range(len(corpus)):  # also with matching checksums, no sentence reaches outside the ids
             assert len(corpus.target(i)) + 1 == corpus.target_lengths[i]
         assert corpus.fingerprint
-    corpus.raw_source()
+    corpus.raw_lines("source")
 
 
 @fuzz(30, 500)

@@ -90,7 +90,7 @@ def test_ids_are_those_of_the_text(text: Path, capfd: pytest.CaptureFixture[str]
         corpus.verify()
         assert [task.decode_target(corpus.source(i), "") for i in range(len(corpus))] == source
         assert [task.decode_target(corpus.target(i), "") for i in range(len(corpus))] == target
-    assert Corpus.open(text / "data", "valid").raw_target() == sentences(20, seed=1)[1]
+    assert Corpus.open(text / "data", "valid").raw_lines("target") == sentences(20, seed=1)[1]
     assert not list(text.glob(".*"))
 
 
@@ -171,7 +171,7 @@ def test_validation_lines_all_stay(text: Path) -> None:
     write(text, "valid", source, target)
     assert run(arguments(text)) == 0
     corpus = Corpus.open(text / "data", "valid")
-    assert (corpus.raw_source(), corpus.raw_target()) == (source, target)
+    assert (corpus.raw_lines("source"), corpus.raw_lines("target")) == (source, target)
     assert len(corpus.source(0)) == 0
     valid = manifest_of(text / "data")["splits"]["valid"]
     assert valid["dropped"] == {}

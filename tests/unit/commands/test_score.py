@@ -96,7 +96,7 @@ def test_several_references(nmt_score: Score) -> None:
     write("short", REFERENCE[:1])
     code, _, err = nmt_score("good", "--ref", "reference", "--ref", "short")
     assert code == 1
-    assert "reference 2: 1 line, but the reference has 3" in err
+    assert "short: 1 line, but reference has 3" in err
 
 
 def test_several_systems(nmt_score: Score) -> None:

@@ -94,20 +94,6 @@ def test_n_best(settings: TranslateCommandOptions) -> None:
     assert [rows[0][2], rows[2][2], rows[3][2]] == best
 
 
-def test_the_outputs_of_the_parts_joined_are_those_of_the_whole(
-    settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]
-) -> None:
-    content = gzip.compress(b"\xef\xbb\xbfabc\n\nhg\nde\xff\nabcdefgh\nab")
-    alone = changed(settings, nbest=2, max_source_length=7, batch_tokens=1)  # batches of one: no rounding
-    whole = run(alone, content)
-    warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
-    assert [w.split(": ")[1].rpartition(":")[2] for w in warnings] == ["4", "5"]
-    for count in (1, 4, 9):
-        parts = [run(replace(alone, shard=f"{number}/{count}"), content) for number in range(1, count + 1)]
-        assert [line for part in parts for line in part] == whole
-        assert [w for w in capfd.readouterr().err.split("\n") if w.startswith("warning")] == warnings
-
-
 def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path) -> None:
     plain = run(settings, b"abc\nde\n")
     assert run(settings, gzip.compress(b"abc\nde\n")) == plain  # under a plain name
@@ -127,7 +113,6 @@ def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path) -> N
         (["--beem", "2"], "--beam"),
         (["--beam", "0"], "--beam"),
         (["--format", "xml"], "--format"),
-        (["--shard", "3/2"], "--shard"),
         (["--greedy"], "use --beam 1"),
         (["--attention"], "use `nmt attention"),
         (["--replace-unknown"], "whole words"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.commands.translate_formats import FORMATS, format_named
+from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.decoding.outputs import Output, Translation
 
 TWO = Translation(
@@ -39,11 +39,6 @@ def test_each_format_of_two_outputs() -> None:
             {"text": "c", "score": -1.25, "tokens": ["▁c"], "token_scores": [-2.5], "repairs": {"flat": 1}},
         ],
     }
-
-
-def test_the_default_follows_the_number_of_outputs() -> None:
-    assert (format_named(None, 1), format_named(None, 2)) == (FORMATS["text"], FORMATS["tsv"])
-    assert format_named("text", 2) == FORMATS["text"]
 
 
 @pytest.mark.parametrize("name", FORMATS)

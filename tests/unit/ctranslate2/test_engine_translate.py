@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
     "flags",
     [
         ["--beam", "1", "--workers", "2", "--read-ahead", "2", "--max-length", "5"],
-        ["--beam", "1", "--max-source-length", "9", "--shard", "2/2"],
+        ["--beam", "1", "--max-source-length", "9"],
     ],
     ids=" ".join,
 )

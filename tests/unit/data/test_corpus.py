@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data.corpus import Corpus, CorpusWriter, ids_dtype
+from nmt_cli.data.corpus import SIDES, Corpus, CorpusWriter, ids_dtype
 from nmt_cli.errors import DataError
 
 Sentences = list[list[int]]
@@ -61,8 +62,8 @@ def test_several_sentences_at_once(
 ) -> None:
     corpus = Corpus.open(write(tmp_path_factory.mktemp("data"), sentences), "train")
     chosen = data.draw(st.lists(st.integers(0, len(sentences) - 1), min_size=1))
-    for found, side in ((corpus.sources(np.array(chosen)), 0), (corpus.targets(np.array(chosen)), 1)):
-        ids, lengths = found
+    for side, name in enumerate(SIDES):
+        ids, lengths = corpus.ids(name, chosen)
         assert ids.tolist() == [number for i in chosen for number in sentences[i][side]]
         assert lengths.tolist() == [len(sentences[i][side]) for i in chosen]
         assert ((corpus.source_lengths, corpus.target_lengths)[side][np.array(chosen)] == lengths + 1).all()
@@ -74,14 +75,14 @@ def test_ids_are_mapped_and_take_as_few_bytes_as_they_need(tmp_path: Path) -> No
     corpus = Corpus.open(write(tmp_path, PAIRS), "train")
     assert (tmp_path / "train.source.ids").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 11, 0])
     assert np.fromfile(tmp_path / "train.source.offsets", "<i8").tolist() == [0, 3, 3, 4]
-    assert isinstance(corpus._ids[0].base, np.memmap)
+    assert isinstance(corpus._sides["source"][0].base, np.memmap)
 
 
 def test_raw_lines_are_kept_for_validation(tmp_path: Path) -> None:
     assert not list(write(tmp_path, PAIRS).glob("*.txt"))
     corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
-    assert corpus.raw_source() == ["source 0\x85", "source 1\x85", "source 2\x85"]
-    assert corpus.raw_target()[2] == "target 2\x85"
+    assert corpus.raw_lines("source") == ["source 0\x85", "source 1\x85", "source 2\x85"]
+    assert corpus.raw_lines("target")[2] == "target 2\x85"
 
 
 def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_pipes_are_not_read(tmp_path: Path) -> None:
     corpus = Corpus.open(write(tmp_path, PAIRS, "valid"), "valid")
     (tmp_path / "valid.source.txt").unlink()
     os.mkfifo(tmp_path / "valid.source.txt")
-    for use in (corpus.verify, corpus.raw_source):
+    for use in (corpus.verify, partial(corpus.raw_lines, "source")):
         with pytest.raises(DataError, match="txt: this is a pipe or a device"):
             use()
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.constraints import FREE, AllOf, BeginsWith, Never, NoRepeatedNgrams
+from nmt_cli.decoding.constraints import FREE, AllOf, BeginsWith, NoRepeatedNgrams
 from nmt_cli.decoding.options import SamplingOptions, SearchSettings
 from nmt_cli.decoding.sampling import sample
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Hypothesis, Prefix
@@ -131,7 +131,7 @@ def test_the_unknown_word_is_forced_but_not_chosen(toy: Callable[..., Any], padd
     given_prefixes = [Prefix([UNK, 4, UNK], ""), *[FREE] * 4]
     for how in ("greedy", "beam", "samples"):
         for seed in range(20):
-            constraint = BeginsWith(given_prefixes, spelled, Never(UNK))
+            constraint = BeginsWith(given_prefixes, spelled, AllOf([]), unknown=False)
             model, source = toy(6, seed, 0.5), padded([[4]] * 5)
             results = outputs(how, model, source, [6] * 5, constraint, unknown=True)
             everything: list[Hypothesis] = [h for found in results for h in found]

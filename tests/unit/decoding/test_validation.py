@@ -30,11 +30,8 @@ class Lines:
     sources: Sequence[str] = ("abc", "h g f e", "", "bad cab", "a", "fed abc" * 9)
     targets: Sequence[str] = ("a a a a a", "b c d e", "", "bad cab face", "b", "abc" * 9)
 
-    def raw_source(self) -> list[str]:
-        return list(self.sources)
-
-    def raw_target(self) -> list[str]:
-        return list(self.targets)
+    def raw_lines(self, side: str) -> list[str]:
+        return list(self.sources if side == "source" else self.targets)
 
 
 def test_the_outputs_are_those_of_greedy_translation(

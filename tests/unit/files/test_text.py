@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.errors import DataError
@@ -23,7 +23,6 @@ from nmt_cli.files.text import (
     LONGEST_CUT_LINE,
     check_regular,
     count_lines,
-    decoded_lines,
     find_file,
     fingerprint,
     read_lines,
@@ -154,27 +153,6 @@ def test_windows_are_bounded_and_nothing_more_is_read() -> None:
         assert stream.count == -(-number * 25 // 10)
 
 
-@given(st.binary(max_size=60) | st.text("a\n\ufeff", max_size=9).map(str.encode), st.integers(1, 9), st.integers(0, 9))
-def test_a_part_is_those_lines_and_no_others(content: bytes, start: int, length: int) -> None:
-    part = range(start, start + length)
-
-    def warnings_and_lines(**options: range) -> tuple[list[str], list[str | None]]:
-        warnings: list[str] = []
-        blocks = Blocks(content[i : i + 7] for i in range(0, len(content), 7))
-        return warnings, list(decoded_lines(blocks, warnings.append, **options))
-
-    assume(not content.startswith((b"\xff\xfe", b"\xfe\xff")))
-    warnings, lines = warnings_and_lines()
-    expected = [warning for warning in warnings if int(warning.split(":")[1]) in part]
-    assert warnings_and_lines(part=part) == (expected, lines[start - 1 : start - 1 + length])
-
-
-def test_no_more_is_read_after_a_part() -> None:
-    stream = Blocks([b"a\n"] * 10)
-    assert list(read_windows(stream, 9, print, part=range(2, 4))) == [["a", "a"]]
-    assert stream.count == 4
-
-
 @given(st.text("ab\n\r\ufeff", max_size=12), st.sampled_from([bytes, gzip.compress]))
 def test_lines_are_counted_as_they_are_read(content: str, pack: Callable[[bytes], bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -222,6 +200,7 @@ def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
     ("prefix", "hint"),
     [
         ("train[1]", r"Found: train\[1\]\.fr"),
+        ("new", r"new\.en\.zst exists: unpack it, or pack it with gzip, xz or bzip2"),
         ("no/such/directory", "No file"),
         ("**x", "No file"),
         ("sub", "sub is a directory; .*sub/all"),
@@ -230,7 +209,7 @@ def test_files_are_found_plain_or_compressed(tmp_path: Path) -> None:
 )
 def test_a_missing_file_is_an_error_with_suggestions(tmp_path: Path, prefix: str, hint: str) -> None:
     (tmp_path / "sub").mkdir()
-    for name in ("train[1].fr", "test.en", "test.de.gz", "sub/all.en.zst"):
+    for name in ("train[1].fr", "test.en", "test.de.gz", "sub/all.en.zst", "new.en.zst"):
         written(tmp_path, b"", name)
     with pytest.raises(DataError, match=hint):
         find_file(str(tmp_path / prefix), "en")

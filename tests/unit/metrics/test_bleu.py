@@ -76,7 +76,7 @@ def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
     systems = [(system, lines(folder / f"wmt17_en_de/newstest2017.{system}.en-de.gz")) for system in known]
     reference = lines(folder / "wmt17_en_de/reference.gz")
     for scored, columns in ((systems, SACREBLEU), (systems[:1], MULTI_BLEU)):
-        for found in score_systems(scored, reference, list(dict.fromkeys(columns.values()))):
+        for found in score_systems(scored, [("reference", reference)], list(dict.fromkeys(columns.values()))):
             for column in (column for column, metric in columns.items() if metric == found.metric):
                 decimals = 4 if column == "sacrebleu2.6_13a" else 2
                 value = float(known[found.system][column])

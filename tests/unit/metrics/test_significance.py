@@ -13,6 +13,7 @@ from nmt_cli.metrics.significance import TESTS, paired_test
 
 CHANCE = random.Random(5)
 REFERENCE = [" ".join(CHANCE.choices("der die das Haus Hund läuft geht schnell .".split(), k=9)) for _ in range(40)]
+NAMED = [("reference", REFERENCE)]
 GOOD = [line if number % 4 else line.replace("Hund", "Katze") for number, line in enumerate(REFERENCE)]
 BAD = [" ".join(reversed(line.split()[:7])) for line in REFERENCE]
 
@@ -20,7 +21,7 @@ BAD = [" ".join(reversed(line.split()[:7])) for line in REFERENCE]
 @pytest.mark.parametrize("test", TESTS)
 def test_a_worse_system_is_told_from_the_baseline_and_the_same_is_not(test: str) -> None:
     baseline, same, bad = paired_test(
-        [("good", GOOD), ("same", GOOD), ("bad", BAD)], REFERENCE, test, ["multi-bleu"], samples=200
+        [("good", GOOD), ("same", GOOD), ("bad", BAD)], NAMED, test, ["multi-bleu"], samples=200
     )
     assert baseline.p_value is None
     assert same.p_value == 1
@@ -33,7 +34,7 @@ def test_a_worse_system_is_told_from_the_baseline_and_the_same_is_not(test: str)
 @pytest.mark.parametrize("test", TESTS)
 def test_the_figures_are_sacrebleus(test: str) -> None:
     systems = [("good", GOOD), ("bad", BAD)]
-    ours = paired_test(systems, REFERENCE, test, ["bleu"], samples=100)
+    ours = paired_test(systems, NAMED, test, ["bleu"], samples=100)
     signatures, theirs = PairedTest(systems, {"BLEU": BLEU()}, [REFERENCE], test_type=TESTS[test], n_samples=100)()
     assert [comparison.p_value for comparison in ours] == [result.p_value for result in theirs["BLEU"]]
     assert [comparison.mean for comparison in ours] == [result.mean for result in theirs["BLEU"]]
@@ -43,4 +44,4 @@ def test_the_figures_are_sacrebleus(test: str) -> None:
 @pytest.mark.parametrize(("count", "test"), [(1, "paired-bootstrap"), (2, "paired-bootstrp")])
 def test_what_cannot_be_compared_is_refused(count: int, test: str) -> None:
     with pytest.raises(UsageError):
-        paired_test([("a", GOOD)] * count, REFERENCE, test)
+        paired_test([("a", GOOD)] * count, NAMED, test)
