@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,8 +24,6 @@ from nmt_cli.serving.queue import TranslationQueue
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client that left before its answer
-
-Result = TypeVar("Result")
 
 
 def application(
@@ -74,7 +72,7 @@ class Service:
 
     def __init__(
         self,
-        queue: TranslationQueue[Translation],
+        queue: TranslationQueue,
         limits: Limits,
         check: Callable[[], None],
         died: Callable[[WorkerDied], None],
@@ -158,7 +156,7 @@ class Service:
         return JSONResponse({"error": str(error)}, 500)
 
 
-async def unless_client_leaves(request: Request, work: Awaitable[Result]) -> Result:
+async def unless_client_leaves(request: Request, work: Awaitable[list[Translation]]) -> list[Translation]:
     """Return the result of `work`, which is cancelled if the client disconnects.
 
     Raises:

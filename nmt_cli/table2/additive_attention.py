@@ -34,13 +34,10 @@ class SourceAttention(nn.Module, ABC):
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         """Queries [A, Q, d] and keys [A, S, d_a] -> [A, Q, S]."""
 
-    def forward(self, query: Tensor, memory: Memory) -> Tensor:
-        """The weights [A, Q, S] of the source positions for queries [A, Q, d]."""
-        return softmax_over_source(self.scores(query, memory.keys), memory.padding)
-
     def read(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """The contexts [N, ..., d_v] and the weights [N, ..., S] for queries [N, ..., d] of N = A * W hypotheses."""
-        weights = self(query.reshape(len(memory.values), -1, query.size(-1)), memory)
+        scores = self.scores(query.reshape(len(memory.values), -1, query.size(-1)), memory.keys)
+        weights = softmax_over_source(scores, memory.padding)
         context = weights @ memory.values
         return context.view(*query.shape[:-1], -1), weights.view(*query.shape[:-1], -1)
 
