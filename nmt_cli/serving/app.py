@@ -46,11 +46,21 @@ def application(
     """
     metrics = Metrics(lambda: len(queue))
     queue = TranslationQueue(translate, parallel=parallel, largest=largest, started=metrics.batches.observe)
-    service = Service(queue, limits, check, died)
+    service = Service(queue, limits)
+
+    async def health(request: Request) -> Response:
+        check()
+        return JSONResponse({"status": "ok"})
+
+    async def failed(request: Request, error: Exception) -> Response:
+        if isinstance(error, WorkerDied):
+            died(error)
+        return JSONResponse({"error": str(error)}, 500)
+
     routes = [
         Route("/", HTMLResponse(PAGE), methods=["GET"]),
         Route("/info", JSONResponse(about or {}), methods=["GET"]),
-        Route("/health", service.health),
+        Route("/health", health),
         Route("/metrics", metrics.page),
         Route("/translate", service.translate, methods=["POST"]),
         Route("/translate/batch", service.translate_batch, methods=["POST"]),
@@ -61,28 +71,17 @@ def application(
         exception_handlers={
             HTTPException: refused,
             ClientDisconnect: client_gone,
-            NmtError: service.failed,
+            NmtError: failed,
             Exception: broken,
         },
     )
 
 
 class Service:
-    """The routes that need the queue or the translator."""
+    """The routes of translation."""
 
-    def __init__(
-        self,
-        queue: TranslationQueue,
-        limits: Limits,
-        check: Callable[[], None],
-        died: Callable[[WorkerDied], None],
-    ) -> None:
-        self.queue, self.limits, self.check, self.died = queue, limits, check, died
-
-    async def health(self, request: Request) -> Response:
-        """GET /health."""
-        self.check()
-        return JSONResponse({"status": "ok"})
+    def __init__(self, queue: TranslationQueue, limits: Limits) -> None:
+        self.queue, self.limits = queue, limits
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""
@@ -148,12 +147,6 @@ class Service:
                 raise HTTPException(413, f'"{name}" is too long: it has more tokens than --max-source-length')
         best = [translation.outputs[0] for translation in translations]
         return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
-
-    async def failed(self, request: Request, error: Exception) -> Response:
-        """The answer after an error of the translator."""
-        if isinstance(error, WorkerDied):
-            self.died(error)
-        return JSONResponse({"error": str(error)}, 500)
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[list[Translation]]) -> list[Translation]:

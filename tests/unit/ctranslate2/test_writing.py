@@ -10,7 +10,6 @@ from typing import Any
 
 import ctranslate2
 import pytest
-import torch
 
 import nmt_cli
 from nmt_cli.checkpoint import load_model
@@ -85,11 +84,6 @@ def test_what_it_cannot_express_is_named(
     with pytest.raises(UsageError, match=f"CTranslate2.*{reason}"):
         write_export(folder, "ctranslate2", tmp_path / "export")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
-
-
-def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="CTranslate2 has no model like this one, a Linear"):
-        converter.export(torch.nn.Linear(1, 1), None, [], tmp_path)  # type: ignore[arg-type]
 
 
 def test_a_token_that_is_twice_in_the_vocabulary_is_named(
