@@ -69,7 +69,7 @@ class Attention(SourceAttention):
         """The factors of the source x [A, S, d] in the scores: [A, S, d]."""
         return self.v.weight * torch.tanh(self.u(encoded))
 
-    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.tanh(self.w(query)) @ keys.mT
 
 
