@@ -8,20 +8,13 @@ from pathlib import Path
 
 from nmt_cli import registry
 from nmt_cli.commands.translate_options import check_output
-from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import OneOutputOptions, TranslateOptions
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import open_input, open_output
 from nmt_cli.files.text import read_windows
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, group, option
 from nmt_cli.streams import say, warn
-
-
-@dataclass(frozen=True)
-class BestOutput(SearchOptions):
-    """Options of a search for the best output."""
-
-    nbest: int = 1  # no flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +29,7 @@ class AttentionOptions:
     out: Path = option(REQUIRED, "The page to write.", metavar="PAGE.html")
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    search: BestOutput = group("search", BestOutput)
+    search: OneOutputOptions = group("search", OneOutputOptions)
 
 
 def attention(options: AttentionOptions) -> None:

@@ -35,6 +35,13 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
+class OneOutputOptions(SearchOptions):
+    """Options of a search for the best output."""
+
+    nbest: int = 1  # no flag
+
+
+@dataclass(frozen=True)
 class SearchSettings(SearchOptions):
     """Options of beam search with nothing left to the task. The defaults are the paper's (section 6.1)."""
 

@@ -24,7 +24,7 @@ from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import KIND, MarianPieces
-from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, our_order, reordered
+from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
 BELOW = 20.0
@@ -182,7 +182,7 @@ def our_weights(
 ) -> dict[str, Tensor]:
     """Return the weights of our Transformer `model` by our names; its own are not read, only their shapes."""
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    order, (source, target) = our_order(model.config.d_model), sides
+    order, (source, target) = marian_order(model.config.d_model).argsort(), sides  # Marian's feature for each of ours
     pairs = list(layer_weights(model.config.num_layers, model.config.decoder_layers))
     bias_shape = torch.Size([1, len(embeddings[1])])
     expected = {pair.theirs: shapes[pair.ours] for pair in pairs} | {OUTPUT_BIAS: bias_shape}

@@ -69,11 +69,6 @@ def marian_order(d_model: int) -> Tensor:
     return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
 
-def our_order(d_model: int) -> Tensor:
-    """Return the feature of Marian's that each of our features is: [d_model]."""
-    return marian_order(d_model).argsort()
-
-
 def reordered(tensor: Tensor, axis: int | None, order: Tensor) -> Tensor:
     """Return `tensor` with the features of `axis`, if it has such an axis, in this order."""
     return tensor if axis is None else tensor.index_select(axis, order)

@@ -72,7 +72,6 @@ class SymbolMasks:
 
     @classmethod
     def of(cls, meanings: Sequence[Meaning | None], device: torch.device) -> SymbolMasks:
-        """Build the masks, given the meaning of each id."""
         kind = {Open: OPENING, Tag: LEAF}  # closing brackets are allowed one by one
         kinds = [END if i == EOS else kind.get(type(meaning), 0) for i, meaning in enumerate(meanings)]
         rows = (torch.arange(8, device=device).unsqueeze(1) & torch.tensor(kinds, device=device)) > 0

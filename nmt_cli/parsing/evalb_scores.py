@@ -134,10 +134,8 @@ def table_row(row: Row) -> str:
 
 def summary(report: BracketReport) -> str:
     """Return the summary of all sentences and of those up to the cut-off length."""
-    everything, short = _summary_of(report.everything), _summary_of(report.short)
-    return f"=== Summary ===\n\n-- All --\n{everything}\n-- len<={report.cutoff_length} --\n{short}"
-
-
-def _summary_of(found: Mapping[str, float]) -> str:
-    f1 = f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"  # EVALB divides 0 by 0 if nothing matches
-    return _SUMMARY.format(**found, fmeasure=f1)
+    parts = []
+    for found in (report.everything, report.short):
+        f1 = f"{found['f1']:6.2f}" if found["matched_brackets"] else "  -nan"  # EVALB divides 0 by 0
+        parts.append(_SUMMARY.format(**found, fmeasure=f1))
+    return f"=== Summary ===\n\n-- All --\n{parts[0]}\n-- len<={report.cutoff_length} --\n{parts[1]}"

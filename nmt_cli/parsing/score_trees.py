@@ -101,7 +101,6 @@ def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name:
 
 
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:
-    """Print the first errors and how many others there are."""
     for problem in report.problems[:_SHOWN_PROBLEMS]:
         say(f"{gold_name if problem.tree == 'gold' else test_name}:{problem.line}: {problem.message}")
     if (hidden := len(report.problems) - _SHOWN_PROBLEMS) > 0:
@@ -109,7 +108,6 @@ def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> No
 
 
 def _warn_if_exclusion_raises(report: BracketReport) -> None:
-    """Warn if the excluded sentences raise the score."""
     everything, strict = report.everything, report.strict
     if any(round(strict[name], 2) < round(everything[name], 2) for name in ("f1", "complete_match")):
         excluded = counted(len(report.rows) - int(everything["valid_sentences"]), "sentence")

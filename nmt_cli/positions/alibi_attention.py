@@ -28,7 +28,6 @@ class AlibiAttention(Kernel):
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """See `Kernel`."""
         bias = -slopes(query.size(1), query.device)[:, None, None] * mask.distances(query, key).abs()
         weights = softmax_weights(query, key, mask, bias)
         return torch.matmul(self.dropout(weights), value)

@@ -43,7 +43,6 @@ class RelativeAttention(Kernel):
         nn.init.xavier_uniform_(self.a_v)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
-        """See `Kernel`."""
         weights = self.dropout(self.weights(query, key, mask))
         a_v = F.embedding(self._relative(query, key, mask), self.a_v)  # [T, S, d_v]
         return torch.matmul(weights, value) + torch.einsum("bhts,tsd->bhtd", weights, a_v)

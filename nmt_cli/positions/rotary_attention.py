@@ -34,7 +34,6 @@ class RotaryAttention(FullAttention):
             raise UsageError(f"--attention rotary rotates pairs: d_k must be even, not {d_k}; set --d-k")
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """See `Kernel`."""
         return rotated(x, positions)
 
 

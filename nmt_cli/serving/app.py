@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,8 +24,6 @@ from nmt_cli.serving.queue import TranslationQueue
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client that left before its answer
-
-Result = TypeVar("Result")
 
 
 def application(
@@ -48,11 +46,21 @@ def application(
     """
     metrics = Metrics(lambda: len(queue))
     queue = TranslationQueue(translate, parallel=parallel, largest=largest, started=metrics.batches.observe)
-    service = Service(queue, limits, check, died)
+    service = Service(queue, limits)
+
+    async def health(request: Request) -> Response:
+        check()
+        return JSONResponse({"status": "ok"})
+
+    async def failed(request: Request, error: Exception) -> Response:
+        if isinstance(error, WorkerDied):
+            died(error)
+        return JSONResponse({"error": str(error)}, 500)
+
     routes = [
         Route("/", HTMLResponse(PAGE), methods=["GET"]),
         Route("/info", JSONResponse(about or {}), methods=["GET"]),
-        Route("/health", service.health),
+        Route("/health", health),
         Route("/metrics", metrics.page),
         Route("/translate", service.translate, methods=["POST"]),
         Route("/translate/batch", service.translate_batch, methods=["POST"]),
@@ -63,28 +71,17 @@ def application(
         exception_handlers={
             HTTPException: refused,
             ClientDisconnect: client_gone,
-            NmtError: service.failed,
+            NmtError: failed,
             Exception: broken,
         },
     )
 
 
 class Service:
-    """The routes that need the queue or the translator."""
+    """The routes of translation."""
 
-    def __init__(
-        self,
-        queue: TranslationQueue[Translation],
-        limits: Limits,
-        check: Callable[[], None],
-        died: Callable[[WorkerDied], None],
-    ) -> None:
-        self.queue, self.limits, self.check, self.died = queue, limits, check, died
-
-    async def health(self, request: Request) -> Response:
-        """GET /health."""
-        self.check()
-        return JSONResponse({"status": "ok"})
+    def __init__(self, queue: TranslationQueue, limits: Limits) -> None:
+        self.queue, self.limits = queue, limits
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""
@@ -151,14 +148,8 @@ class Service:
         best = [translation.outputs[0] for translation in translations]
         return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
 
-    async def failed(self, request: Request, error: Exception) -> Response:
-        """The answer after an error of the translator."""
-        if isinstance(error, WorkerDied):
-            self.died(error)
-        return JSONResponse({"error": str(error)}, 500)
 
-
-async def unless_client_leaves(request: Request, work: Awaitable[Result]) -> Result:
+async def unless_client_leaves(request: Request, work: Awaitable[list[Translation]]) -> list[Translation]:
     """Return the result of `work`, which is cancelled if the client disconnects.
 
     Raises:

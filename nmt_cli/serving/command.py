@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.commands.translate_options import EngineOptions
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateOptions
+from nmt_cli.decoding.options import OneOutputOptions, SamplingOptions, TranslateOptions
 from nmt_cli.errors import UsageError, missing_package
 from nmt_cli.flags import Command
 from nmt_cli.registry import group, option
@@ -20,17 +20,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ServedSearch(SearchOptions):
-    """Options of the search, of which the best output is the answer."""
-
-    nbest: int = 1  # no flag
-
-
-@dataclass(frozen=True)
 class ServedOptions(TranslateOptions):
     """Options of translation, without flags for sampling and for the batches, which the queue makes."""
 
-    search: ServedSearch = group("search", ServedSearch)
+    search: OneOutputOptions = group("search", OneOutputOptions)
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     read_ahead: int = 1024
 

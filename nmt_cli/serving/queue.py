@@ -7,12 +7,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Generic, TypeVar
 
-Answer = TypeVar("Answer")
+from nmt_cli.decoding.outputs import Translation
 
 
-class TranslationQueue(Generic[Answer]):
+class TranslationQueue:
     """Texts in order of arrival, translated in batches by threads, beside the event loop that the queue belongs to.
 
     A batch starts as soon as one of the `parallel` places is free: nothing waits for others to come. Places that are
@@ -27,7 +26,7 @@ class TranslationQueue(Generic[Answer]):
 
     def __init__(
         self,
-        translate: Callable[[list[str]], Sequence[Answer]],
+        translate: Callable[[list[str]], Sequence[Translation]],
         *,
         parallel: int,
         largest: int,
@@ -36,15 +35,15 @@ class TranslationQueue(Generic[Answer]):
         self._translate, self._largest, self._started = translate, largest, started
         self._free = parallel
         self._threads = ThreadPoolExecutor(parallel)
-        self._waiting: dict[asyncio.Future[Answer], str] = {}  # in order of arrival
+        self._waiting: dict[asyncio.Future[Translation], str] = {}  # in order of arrival
 
     def __len__(self) -> int:
         """Return the number of texts that wait; those being translated do not."""
         return len(self._waiting)
 
-    async def translate(self, texts: Sequence[str]) -> list[Answer]:
+    async def translate(self, texts: Sequence[str]) -> list[Translation]:
         """Return the answer to each text, in order; raise the error of `translate`, for all texts of its batch."""
-        answers: list[asyncio.Future[Answer]] = [asyncio.get_running_loop().create_future() for _ in texts]
+        answers: list[asyncio.Future[Translation]] = [asyncio.get_running_loop().create_future() for _ in texts]
         self._waiting.update(zip(answers, texts, strict=True))
         self._start()
         try:
@@ -63,7 +62,7 @@ class TranslationQueue(Generic[Answer]):
             work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, [*batch.values()])
             work.add_done_callback(partial(self._finish, [*batch]))
 
-    def _finish(self, answers: list[asyncio.Future[Answer]], work: asyncio.Future[Sequence[Answer]]) -> None:
+    def _finish(self, answers: list[asyncio.Future[Translation]], work: asyncio.Future[Sequence[Translation]]) -> None:
         self._free += 1
         self._start()
         error = work.exception()

@@ -7,7 +7,6 @@ Letters: A sentences, Q queries of each, S source length, d_a width of the hidde
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -27,20 +26,13 @@ def softmax_over_source(scores: Tensor, padding: Tensor) -> Tensor:
     return scores.float().masked_fill(padding[:, None], -math.inf).softmax(-1)
 
 
-class SourceAttention(nn.Module, ABC):
-    """One head; a subclass has the scores of the source for a query."""
-
-    @abstractmethod
-    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Queries [A, Q, d] and keys [A, S, d_a] -> [A, Q, S]."""
-
-    def forward(self, query: Tensor, memory: Memory) -> Tensor:
-        """The weights [A, Q, S] of the source positions for queries [A, Q, d]."""
-        return softmax_over_source(self.scores(query, memory.keys), memory.padding)
+class SourceAttention(nn.Module):
+    """One head. A subclass computes the scores: queries [A, Q, d] and keys [A, S, d_a] -> [A, Q, S]."""
 
     def read(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """The contexts [N, ..., d_v] and the weights [N, ..., S] for queries [N, ..., d] of N = A * W hypotheses."""
-        weights = self(query.reshape(len(memory.values), -1, query.size(-1)), memory)
+        scores = self(query.reshape(len(memory.values), -1, query.size(-1)), memory.keys)
+        weights = softmax_over_source(scores, memory.padding)
         context = weights @ memory.values
         return context.view(*query.shape[:-1], -1), weights.view(*query.shape[:-1], -1)
 
@@ -54,6 +46,6 @@ class AdditiveAttention(SourceAttention):
         self.key = nn.Linear(d_key, d_hidden)  # makes the keys
         self.score = nn.Linear(d_hidden, 1, bias=False)
 
-    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         hidden = torch.tanh(self.query(query)[:, :, None] + keys[:, None])  # [A, Q, S, d_a]
         return self.score(hidden).squeeze(-1)

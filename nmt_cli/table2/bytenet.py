@@ -10,7 +10,7 @@ What the paper leaves open, or where this departs from it:
 - Sentences are not padded to multiples of 50: one of |s| tokens is padded to |t^| = a |s| + b, whatever its batch.
 - The last hidden layer is as wide as the embeddings and has layer normalisation before its ReLU. The matrix of the
   softmax layer has no bias.
-- Layer normalisation stands before every ReLU; inside a multiplicative unit there is none.
+- Layer normalisation stands before every ReLU. Blocks of multiplicative units (figure 3, right) are left out.
 - Embeddings begin with variance 1, once they are scaled by sqrt(2d) as in a Transformer; convolutions with 1 / (k d);
   those of width 1 and the last layer as PyTorch's linear layers.
 - The paper has no dropout in translation. In language modelling it has some before the softmax layer, as here; here
@@ -50,7 +50,6 @@ class ByteNetConfig:
     d_model: int = option(1600, "Width of the model.", minimum=2)
     kernel: int = option(3, "k: inputs of a convolution, an odd number.", minimum=1)
     max_dilation: int = option(16, "r: dilation doubles from block to block, from 1 to r, and again.", minimum=1)
-    block: str = option("relu", "Residual blocks of figure 3, left or right.", choices=("relu", "multiplicative"))
     length_ratio: float = option(
         1.2, "a: a source of n tokens has a n + b columns for the target.", minimum=1.0, maximum=1000.0
     )
@@ -59,7 +58,6 @@ class ByteNetConfig:
     tie_embeddings: bool = option(False, "One matrix for the embeddings and the softmax layer.")
 
     def __post_init__(self) -> None:
-        """Raise UsageError if the widths are impossible."""
         if self.d_model % 2:
             raise UsageError(f"--d-model {self.d_model} must be even: a block is half as wide inside")
         if not self.kernel % 2:
@@ -75,46 +73,8 @@ class ByteNetConfig:
         return (self.length_ratio * length + self.length_offset) // 1
 
 
-class ReLU(nn.Module):
-    """Figure 3, left: after the convolution, as before it, layer normalisation and ReLU."""
-
-    convolutions = 1  # from one input
-
-    def __init__(self, d: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d)
-
-    def forward(self, h: Tensor, convolved: Tensor) -> Tensor:
-        """The convolution's input and output [..., d] -> [..., d]."""
-        return self.norm(convolved).relu()
-
-
-class MultiplicativeUnits(nn.Module):
-    """Figure 3, right: the convolution is that of a multiplicative unit; a second unit has one of kernel 1."""
-
-    convolutions = 4
-
-    def __init__(self, d: int) -> None:
-        super().__init__()
-        self.second = nn.Linear(d, 4 * d)
-
-    def forward(self, h: Tensor, convolved: Tensor) -> Tensor:
-        """The convolution's input [..., d] and output [..., 4d] -> [..., d]."""
-        h = multiplicative_unit(h, convolved)
-        return multiplicative_unit(h, self.second(h))
-
-
-def multiplicative_unit(h: Tensor, convolved: Tensor) -> Tensor:
-    """sigmoid(g_1) tanh(sigmoid(g_2) h + sigmoid(g_3) tanh(u)); `convolved` [..., 4d] is g_1, g_2, g_3 and u."""
-    first, second, third, update = convolved.chunk(4, dim=-1)
-    return first.sigmoid() * (second.sigmoid() * h + third.sigmoid() * update.tanh()).tanh()
-
-
-UNITS: dict[str, type[ReLU] | type[MultiplicativeUnits]] = {"relu": ReLU, "multiplicative": MultiplicativeUnits}
-
-
 class Block(nn.Module):
-    """A residual block of figure 3, of width 2d outside and d inside.
+    """A residual block (figure 3, left), of width 2d outside and d inside.
 
     Args:
         convolution: masked in the decoder (section 3.4).
@@ -123,31 +83,27 @@ class Block(nn.Module):
 
     def __init__(self, config: ByteNetConfig, convolution: type[Convolution], dilation: int) -> None:
         super().__init__()
-        d, unit = config.d_model // 2, UNITS[config.block]
-        self.outer_norm = nn.LayerNorm(2 * d)
-        self.narrow = nn.Linear(2 * d, d)
+        d = config.d_model // 2
+        self.outer_norm, self.narrow = nn.LayerNorm(2 * d), nn.Linear(2 * d, d)
         self.inner_norm = nn.LayerNorm(d)
-        self.convolution: Any = convolution(d, unit.convolutions * d, config.kernel, dilation)
-        self.unit = unit(d)
-        self.widen = nn.Linear(d, 2 * d)
+        self.convolution: Any = convolution(d, d, config.kernel, dilation)
+        self.convolved_norm, self.widen = nn.LayerNorm(d), nn.Linear(d, 2 * d)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
         """[B, T, 2d] -> [B, T, 2d]; no other position sees those where `real` [B, T, 1] is False."""
-        h = self._narrowed(x) * real
-        return self._widened(x, h, self.convolution(h))
+        return x + self._widened(self.convolution(self._narrowed(x) * real))
 
     def resume(self, x: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
         """The next positions [N, T, 2d] and the window of those before them -> their output, and the next window."""
-        h = self._narrowed(x)
-        convolved, window = self.convolution.resume(h, window)
-        return self._widened(x, h, convolved), window
+        convolved, window = self.convolution.resume(self._narrowed(x), window)
+        return x + self._widened(convolved), window
 
     def _narrowed(self, x: Tensor) -> Tensor:
         return self.inner_norm(self.narrow(self.outer_norm(x).relu())).relu()
 
-    def _widened(self, x: Tensor, h: Tensor, convolved: Tensor) -> Tensor:
-        return x + self.dropout(self.widen(self.unit(h, convolved)))
+    def _widened(self, convolved: Tensor) -> Tensor:
+        return self.dropout(self.widen(self.convolved_norm(convolved).relu()))
 
 
 @register("model", "bytenet", ByteNetConfig)

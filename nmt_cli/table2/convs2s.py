@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,8 +160,8 @@ class ConvS2S(AttentiveEncoderDecoder):
         plans = [_shapes(layers) for layers in config.widths()]
         self.encoder_in, self.decoder_in = (normalised(nn.Linear(width, plan[0][0]), 1 - dropout) for plan in plans)
         self.encoder_out, self.decoder_out = (normalised(nn.Linear(plan[-1][1], width)) for plan in plans)
-        self.encoder: Sequence[EncoderLayer] = _modules(EncoderLayer(*shape, dropout) for shape in plans[0])
-        self.decoder: Sequence[DecoderLayer] = _modules(DecoderLayer(*shape, dropout, width) for shape in plans[1])
+        self.encoder: Any = nn.ModuleList(EncoderLayer(*shape, dropout) for shape in plans[0])
+        self.decoder: Any = nn.ModuleList(DecoderLayer(*shape, dropout, width) for shape in plans[1])
 
     def parts(self) -> dict[str, list[Any]]:
         return {
@@ -218,7 +217,3 @@ def _shapes(layers: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """(channels, kernel) of each layer -> (C, C', k); the first has as many inputs as outputs."""
     inputs = [layers[0][0], *(channels for channels, _ in layers)]
     return [(before, channels, kernel) for before, (channels, kernel) in zip(inputs, layers, strict=False)]
-
-
-def _modules(layers: Any) -> Any:
-    return nn.ModuleList(layers)

@@ -57,7 +57,6 @@ class DeepAttConfig:
         return 10 * self.d_model // 4
 
     def __post_init__(self) -> None:
-        """Raise UsageError if tied embeddings do not fit the output layer."""
         if self.tie_embeddings and self.d_embedding != self.d_model:
             raise UsageError(
                 f"--tie-embeddings: --d-embedding {self.d_embedding} and --d-model {self.d_model} must be the same"

@@ -118,17 +118,17 @@ def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:
 
 
 def rewards_of(samples: Tensor, references: Tensor) -> Tensor:
-    """Return the GLEU of samples [B, m, L] against references [B, T]: [B, m]. EOS and padding do not count."""
+    """Return the GLEU of samples [B, m, L] against references [B, T]: [B, m]."""
     rewards = []
     for outputs, reference in zip(samples.tolist(), references.tolist(), strict=True):
-        target = ngrams([token for token in reference if token not in (PAD, EOS)])
-        own = (ngrams([token for token in output if token not in (PAD, EOS)]) for output in outputs)
-        rewards.append([gleu(output, target) for output in own])
+        target = ngrams(reference)
+        rewards.append([gleu(ngrams(output), target) for output in outputs])
     return torch.tensor(rewards, device=samples.device)
 
 
 def ngrams(ids: Sequence[int]) -> Counter[tuple[int, ...]]:
-    """Return how often each sequence of 1 to 4 tokens occurs."""
+    """Return how often each sequence of 1 to 4 tokens occurs, without EOS and padding."""
+    ids = [token for token in ids if token not in (PAD, EOS)]
     return Counter(tuple(ids[i : i + n]) for n in (1, 2, 3, 4) for i in range(len(ids) - n + 1))
 
 

@@ -39,7 +39,6 @@ class ExpertsConfig:
     load_loss: float = option(0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0)
 
     def __post_init__(self) -> None:
-        """Raise UsageError if a token cannot have so many experts."""
         # With one expert, the gate is always 1 and cannot learn from the task.
         if not 2 <= self.experts_per_token <= self.experts:
             raise UsageError(

@@ -75,7 +75,7 @@ class GNMT(AttentiveEncoderDecoder):
         context, weights = self.attention.read(past, Memory(*state.source))
         for number, (layer, before) in enumerate(zip(self.decoder, upper, strict=True)):
             output, *last = layer.resume(self.dropout(torch.cat([x, context], -1)), *before)
-            x = _plus_residual(number, output, x)
+            x = output + x if number else output
             after += last
         return Decoded(self.dropout(x), [weights], after)
 
@@ -93,10 +93,6 @@ class GNMT(AttentiveEncoderDecoder):
         x = self.dropout(self.source_embedding(source))
         x = torch.cat([self.from_left(x), self.from_right(x, (~padding).sum(1))], -1)
         for number, layer in enumerate(self.encoder):
-            x = _plus_residual(number, layer(self.dropout(x)), x)
+            output = layer(self.dropout(x))
+            x = output + x if number else output  # equation 6, for the layers above the two lowest
         return Memory(x, self.attention.key(x), padding)
-
-
-def _plus_residual(number: int, output: Tensor, x: Tensor) -> Tensor:
-    """Equation 6: `output` plus input `x` of a layer, except of the first one above the bottom, `number` 0."""
-    return output + x if number else output

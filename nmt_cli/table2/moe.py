@@ -52,7 +52,6 @@ class MoEConfig(ExpertsConfig):
     tie_embeddings: bool = option(False, "Share one matrix among embeddings and output layer.")
 
     def __post_init__(self) -> None:
-        """Raise UsageError if an LSTM has fewer cells than outputs, or a token cannot have so many experts."""
         super().__post_init__()
         if self.d_hidden < self.d_model:
             raise UsageError(f"--d-hidden {self.d_hidden} is below --d-model {self.d_model}; it is at least that")
@@ -70,7 +69,7 @@ class Attention(SourceAttention):
         """The factors of the source x [A, S, d] in the scores: [A, S, d]."""
         return self.v.weight * torch.tanh(self.u(encoded))
 
-    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.tanh(self.w(query)) @ keys.mT
 
 

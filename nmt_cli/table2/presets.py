@@ -9,6 +9,9 @@ from nmt_cli.presets import MULTI30K, preset
 # Adam's usual constants, where a paper does not give them.
 ADAM: dict[str, Any] = {"beta2": 0.999, "epsilon": 1e-8, "label_smoothing": 0.0}
 
+SMALL: dict[str, Any] = {"tie_embeddings": True, **MULTI30K}
+"""For Multi30k on a CPU."""
+
 # ByteNet.
 preset(
     "bytenet_paper",
@@ -25,11 +28,10 @@ preset(
     num_layers=10,
     d_model=162,
     dropout=0.2,
-    tie_embeddings=True,
     schedule="constant",
     learning_rate=0.004,
     warmup_steps=200,
-    **MULTI30K,
+    **SMALL,
 )
 
 # ConvS2S: Gehring et al. 2017, sections 4.2 and 5.1; a batch of 48 sentences, or of 8 times 32, as tokens. The paper
@@ -62,11 +64,10 @@ preset(
     convolutions="128x3*7",
     decoder_convolutions="128x3*4",
     max_positions=256,
-    tie_embeddings=True,
     warmup_steps=1000,
     learning_rate_scale=2.8,
     clip_norm=1.0,
-    **MULTI30K,
+    **SMALL,
 )
 
 # Deep-Att: Zhou et al. 2016, section 4.3: 500 to 800 sentences a batch, and seven passes over 36 million of them. The
@@ -90,11 +91,10 @@ preset(
     num_decoder_layers=4,
     d_model=96,
     d_embedding=96,
-    tie_embeddings=True,
     dropout=0.2,
     warmup_steps=400,
     learning_rate_scale=0.4,
-    **MULTI30K,
+    **SMALL,
 )
 
 
@@ -111,14 +111,7 @@ GNMT: dict[str, Any] = {
     "save_every": "600",
 }
 preset("gnmt_paper", "GNMT of Wu et al. (2016), for English to German", **GNMT, max_steps=340_000, decay_steps=340_000)
-preset(
-    "gnmt_paper_en_fr",
-    "GNMT for WMT 2014 EN-FR",
-    **GNMT,
-    dropout=0.2,
-    max_steps=2_000_000,
-    decay_steps=2_000_000,
-)
+preset("gnmt_paper_en_fr", "GNMT for WMT 2014 EN-FR", **GNMT, dropout=0.2, max_steps=2_000_000, decay_steps=2_000_000)
 preset(
     "gnmt_small",
     "GNMT for Multi30k on a CPU, of the size of multi30k",
@@ -126,11 +119,10 @@ preset(
     num_layers=4,
     d_model=124,
     init_range=0.2,
-    tie_embeddings=True,
     warmup_steps=400,
     learning_rate_scale=1.5,
     clip_norm=5.0,
-    **MULTI30K,
+    **SMALL,
 )
 
 # The mixture of experts.
@@ -153,8 +145,7 @@ preset(
     experts=8,
     experts_per_token=2,
     dropout=0.3,
-    tie_embeddings=True,
     warmup_steps=500,
     learning_rate_scale=2.0,
-    **MULTI30K,
+    **SMALL,
 )

@@ -122,17 +122,6 @@ def test_an_output_may_end_at_its_limit_and_is_cut_after_it() -> None:
     ]
 
 
-def test_scores_can_be_left_out(tiny_export: Path) -> None:
-    full, bare = (
-        load_translator([tiny_export], device="cpu", engine="ctranslate2", scores=scores).translate_window(["hgf", "a"])
-        for scores in (True, False)
-    )
-    for one, other in zip(full, bare, strict=True):
-        assert one.text == other.text
-        assert one.outputs[0].token_scores
-        assert other.outputs[0].token_scores == []
-
-
 def test_too_long_sources_are_refused(tiny_export: Path) -> None:
     with pytest.raises(UsageError, match="--max-source-length 2048"):
         load(tiny_export, max_source_length=2048)

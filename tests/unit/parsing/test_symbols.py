@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from nmt_cli.parsing.symbols import LINEARISATIONS, TreeLimits, TreeSymbols
@@ -30,7 +28,3 @@ def test_the_limits_of_trees() -> None:
     tree = line_tree("(TOP (S (A a) (X (Y (Z (B b))))) (C c))")
     assert TreeLimits(1, 1).including(tree) == TreeLimits(depth=4, opens_in_row=3)
     assert TreeLimits(5, 1).including(tree) == TreeLimits(5, 3)
-
-
-def test_json_round_trip(symbols: TreeSymbols) -> None:
-    assert TreeSymbols.from_json(json.loads(json.dumps(symbols.to_json()))) == symbols

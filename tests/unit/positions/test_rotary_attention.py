@@ -1,4 +1,4 @@
-"""Rotary positions against values of another implementation, and as rotations."""
+"""Rotary positions against values of another implementation."""
 
 from __future__ import annotations
 
@@ -24,15 +24,6 @@ REFERENCE = torch.tensor(
 def test_it_agrees_with_another_implementation() -> None:
     x = torch.arange(1.0, 7.0).expand(3, 6)
     torch.testing.assert_close(rotated(x, torch.tensor([0, 3, 100])), REFERENCE, rtol=1e-5, atol=1e-5)
-
-
-def test_a_pair_is_a_complex_number_that_is_turned() -> None:
-    """Equation 12 of the paper: (x_1 + i x_2) e^(i m theta), theta = 10000^(-2i/d), here in float64."""
-    x, m = torch.randn(2, 3, 5, 8), torch.tensor([0, 1, 7, 300, 2])
-    theta = 10000.0 ** -(torch.arange(4, dtype=torch.float64) * 2 / 8)
-    turned = torch.complex(*x.double().chunk(2, -1)) * torch.exp(1j * m[:, None] * theta)
-    expected = torch.cat([turned.real, turned.imag], -1).float()
-    torch.testing.assert_close(rotated(x, m), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_scores_depend_on_the_distance_only() -> None:

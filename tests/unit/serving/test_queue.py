@@ -11,14 +11,12 @@ from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import NmtError
 from nmt_cli.serving.queue import TranslationQueue
 
-Queue = TranslationQueue[Translation]
 
-
-def queue_of(backwards: Any, parallel: int = 1, largest: int = 8) -> Queue:
+def queue_of(backwards: Any, parallel: int = 1, largest: int = 8) -> TranslationQueue:
     return TranslationQueue(backwards, parallel=parallel, largest=largest)
 
 
-def asked(queue: Queue, *texts: str) -> asyncio.Task[list[Translation]]:
+def asked(queue: TranslationQueue, *texts: str) -> asyncio.Task[list[Translation]]:
     return asyncio.create_task(queue.translate(texts))
 
 
@@ -54,22 +52,6 @@ def test_free_places_share_what_waits(backwards: Any) -> None:
 def test_a_batch_has_at_most_the_largest_number_of_texts(backwards: Any) -> None:
     asyncio.run(queue_of(backwards, largest=2).translate("abcde"))
     assert backwards.batches == [["a", "b"], ["c", "d"], ["e"]]
-
-
-def test_a_cancelled_request_leaves_the_queue(backwards: Any) -> None:
-    async def run() -> None:
-        queue = queue_of(backwards)
-        backwards.go.clear()
-        first, gone, last = asked(queue, "a"), asked(queue, "b", "c"), asked(queue, "d")
-        await until_idle()
-        gone.cancel()
-        await until_idle()
-        assert len(queue) == 1
-        backwards.go.set()
-        assert [answer.text for answer in [*await first, *await last]] == ["a", "d"]
-
-    asyncio.run(run())
-    assert backwards.batches == [["a"], ["d"]]
 
 
 def test_an_error_is_that_of_its_batch_alone(backwards: Any) -> None:

@@ -43,23 +43,12 @@ def convolution(block: Block, h: list[Tensor], t: int, dilation: int, masked: bo
     return result
 
 
-def unit(h: Tensor, u: Tensor) -> Tensor:
-    """The multiplicative unit, from three gates and an update."""
-    g1, g2, g3, update = u.view(4, -1)
-    return g1.sigmoid() * (g2.sigmoid() * h + g3.sigmoid() * update.tanh()).tanh()
-
-
 def residual(block: Block, x: list[Tensor], dilation: int, masked: bool) -> list[Tensor]:
-    """Figure 3, left or right, over a sentence."""
+    """Figure 3, left, over a sentence."""
     h = [norm(block.inner_norm, block.narrow(norm(block.outer_norm, x_t).relu())).relu() for x_t in x]
     result = []
     for t, x_t in enumerate(x):
-        inner = convolution(block, h, t, dilation, masked)
-        if len(inner) == len(h[t]):
-            inner = norm(block.unit.norm, inner).relu()
-        else:
-            inner = unit(h[t], inner)
-            inner = unit(inner, block.unit.second(inner))
+        inner = norm(block.convolved_norm, convolution(block, h, t, dilation, masked)).relu()
         result.append(x_t + block.widen(inner))
     return result
 
@@ -80,10 +69,9 @@ def reference(model: ByteNet, source: list[int], target: list[int], columns: int
     return torch.stack([norm(normalisation, projection(y_t)).relu() for y_t in y])
 
 
-@pytest.mark.parametrize("block", ["relu", "multiplicative"])
-def test_the_equations_of_the_paper(block: str) -> None:
+def test_the_equations_of_the_paper() -> None:
     """Targets longer and shorter than the columns of their sources, 6 and 2 and 9 columns in one batch."""
-    model = made(block=block)
+    model = made()
     sources = [[5, 6, 7, 8, 3], [9, 3], [4, 5, 6, 7, 8, 9, 10, 3]]
     targets = [[2, 10, 11, 12, 13, 14, 15, 16, 17], [2, 13, 14, 15], [2, 4]]
     batch = [nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in side], True) for side in (sources, targets)]
@@ -107,7 +95,7 @@ def test_a_sentence_has_as_many_columns_in_a_batch_as_alone(length_ratio: float,
 
 def test_the_defaults_are_the_model_of_section_6() -> None:
     """d = 800, 30 blocks on each side, kernel 3, dilations 1, 2, 4, 8, 16; weights counted by hand."""
-    fields = {"num_layers", "d_model", "kernel", "max_dilation", "block"}
+    fields = {"num_layers", "d_model", "kernel", "max_dilation"}
     assert not fields & PRESETS["bytenet_paper"].differs.keys()
     config = ByteNetConfig()
     assert config.dilations() == [1, 2, 4, 8, 16] * 6

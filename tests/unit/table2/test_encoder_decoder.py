@@ -21,7 +21,7 @@ EXPERTS = {"d_model": 8, "d_ff": 10, "experts": 4, "experts_per_token": 3}
 @pytest.mark.parametrize(
     ("name", "device", "fields"),
     [
-        *(("bytenet", "cpu", {"num_layers": 4, "d_model": 8, "block": block}) for block in ("relu", "multiplicative")),
+        ("bytenet", "cpu", {"num_layers": 4, "d_model": 8}),
         ("convs2s", "cpu", CONVS2S),
         ("gnmt", "meta", {"num_layers": 5, "d_model": 6}),  # there the counter sees the products of an LSTM
         ("moe", "cpu", {**EXPERTS, "d_hidden": 12}),  # and here if its output is projected

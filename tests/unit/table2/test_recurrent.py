@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt_cli.table2.recurrent import LSTM, reversed_in_time
+from nmt_cli.table2.recurrent import LSTM
 
 LENGTHS = torch.tensor([5, 3, 1])
 
@@ -52,12 +52,3 @@ def test_no_layer_computes_in_float16(hidden: int | None) -> None:
     assert found.dtype == torch.float32
     assert output.dtype != torch.float16
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
-
-
-def test_only_the_real_positions_are_reversed() -> None:
-    x = torch.arange(15.0).view(3, 5, 1)
-    assert reversed_in_time(x, LENGTHS)[:, :, 0].tolist() == [
-        [4, 3, 2, 1, 0],
-        [7, 6, 5, 8, 9],
-        [10, 11, 12, 13, 14],
-    ]
