@@ -124,7 +124,7 @@ def verify(folder: Path, training: bool = True) -> None:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CheckpointError(f"{folder / CHECKSUMS}: names {name!r}, which is outside the checkpoint")
         try:
-            found = fingerprint(path)
+            found = fingerprint(_existing(path))
         except DataError as error:
             raise CheckpointError(f"{error}. {_ANOTHER}") from error
         if found != recorded[name]:
@@ -286,11 +286,11 @@ def _find(kind: str, name: str, module: str, place: str) -> registry.Component:
         raise CheckpointError(f"{place}: {advice}") from error
 
 
-def _link_or_copy(placeal: str, copy: str) -> None:
+def _link_or_copy(original: str, copy: str) -> None:
     try:
-        os.link(placeal, copy)
+        os.link(original, copy)
     except OSError:
-        shutil.copy2(placeal, copy)
+        shutil.copy2(original, copy)
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -307,11 +307,17 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        tensors: dict[str, Tensor] = load_file(path)
+        tensors: dict[str, Tensor] = load_file(_existing(path))
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file: {error}") from error
     return tensors
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    return read_object(path, CheckpointError, _ANOTHER)
+    return read_object(_existing(path), CheckpointError, _ANOTHER)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise CheckpointError(f"{path}: missing. {_ANOTHER}")
+    return path

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli import registry
 from nmt_cli.errors import DataError, UsageError, near, nearest
@@ -54,6 +54,14 @@ class RunConfig:
         for kind, config in self.components.items():
             sections[kind] = {"name": registry.component_of(config).name, **dataclasses.asdict(config)}
         return sections
+
+
+class Section(NamedTuple):
+    """Settings of one dataclass by field, and where each is from."""
+
+    config: type[Any]
+    values: dict[str, Any]
+    origins: dict[str, str]
 
 
 def resolve(
@@ -111,25 +119,24 @@ def configure(
         defaults: the component of each kind that is used unless a layer selects another.
         sections: the dataclasses of the other sections.
     """
-    classes = {**sections, **{kind: component.config for kind, component in select(layers, defaults).items()}}
-    values, origins = placed(layers, classes)
-    return {section: construct(cls, values[section], origins[section]) for section, cls in classes.items()}
+    found = placed(layers, select(layers, defaults), **sections)
+    return {name: construct(*section) for name, section in found.items()}
 
 
 def placed(
-    layers: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Any]]
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, str]]]:
-    """Return the settings of the layers, and their origins, by section and field."""
-    values: dict[str, dict[str, Any]] = {section: {} for section in classes}
-    origins: dict[str, dict[str, str]] = {section: {} for section in classes}
+    layers: Mapping[str, Mapping[str, Any]], selected: Mapping[str, registry.Component], **sections: type[Any]
+) -> dict[str, Section]:
+    """Return the settings of the layers by section: those of `sections`, and one for each selected component."""
+    classes = {**sections, **{kind: component.config for kind, component in selected.items()}}
+    found = {name: Section(cls, {}, {}) for name, cls in classes.items()}
     for position, (origin, layer) in enumerate(layers.items(), 1):
         later = {name for above in [*layers.values()][position:] for name in above}
-        for name in [name for name in layer if name not in registry.KINDS or name not in classes]:
+        for name in [name for name in layer if name not in selected]:
             if place := _place(name, classes, origin, later):
                 section, field = place
-                values[section][field] = layer[name]
-                origins[section][field] = origin
-    return values, origins
+                found[section].values[field] = layer[name]
+                found[section].origins[field] = origin
+    return found
 
 
 def select(layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]) -> dict[str, registry.Component]:
@@ -217,8 +224,9 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
 
 
 def saved_settings(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved section without what it once had for a Transformer's experts, if there are none."""
-    gone = ("experts", "experts_per_token", "importance_loss", "load_loss") if section.get("experts") == 0 else ()
+    """Return a saved section without settings that it once had, where they had no effect."""
+    gone = ["experts", "experts_per_token", "importance_loss", "load_loss"] if section.get("experts") == 0 else []
+    gone += ["reduce_in"] if section.get("reduce_in") == "float32" else []
     return {name: value for name, value in section.items() if name not in gone}
 
 

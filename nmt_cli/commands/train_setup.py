@@ -128,6 +128,8 @@ def build_setup(
     automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     return Setup(
+        settings=settings,
+        world=world,
         model=model,
         criterion=criterion,
         precision=precision,

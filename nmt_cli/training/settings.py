@@ -35,11 +35,6 @@ class TrainingConfig:
         "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
         choices=("auto", "float32", "bfloat16"),
     )
-    reduce_in: str = option(
-        "float32",
-        "Precision of the gradients' sum over processes. bfloat16 halves the traffic.",
-        choices=("float32", "bfloat16"),
-    )
     clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
     keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)

@@ -87,7 +87,10 @@ def test_data_is_not_a_setting(tmp_path: Path) -> None:
         ({"d_modle": 3}, "d_model"),
         ({"optimizer": "adm"}, "adam"),
         ({"neighbourhood": 4}, "belongs to the attention restricted, not to full.* --attention restricted"),
-        ({"model": "gnmt", "d_ff": 8}, "the model moe and moe_transformer and transformer, not to gnmt.* --model moe or"),
+        (
+            {"model": "gnmt", "d_ff": 8},
+            "the model moe and moe_transformer and transformer, not to gnmt.* --model moe or",
+        ),
         *[({"d_model": value}, "--d-model .* int") for value in ("wide", 2.0, True)],
         ({"d_model": 1}, "--d-model .* 2"),
         ({"d_ff": 1 << 63}, "--d-ff must be at most 2,147,483,647"),

@@ -35,7 +35,7 @@ def setup(tiny_data: Path) -> Any:
 
 
 def test_size_steps_and_epochs(setup: Any) -> None:
-    lines = opening_lines(setup, WORLD, adapts=False).split("\n")
+    lines = opening_lines(setup, adapts=False).split("\n")
     count = sum(parameter.numel() for parameter in setup.model.parameters())
     steps = 3 * len(list(setup.plan.epoch(0)))
     assert len(lines) == 2
@@ -52,7 +52,7 @@ def test_a_model_that_is_too_large(setup: Any) -> None:
 
     def lines(steps: int, adapts: bool) -> list[str]:
         training = replace(setup, model=Large(), length=Length(1, 40_000, steps))
-        return opening_lines(training, WORLD, adapts).split("\n")
+        return opening_lines(training, adapts).split("\n")
 
     assert "multi30k, quickstart" in lines(2000, adapts=False)[2]
     assert len(lines(2000, adapts=True)) == len(lines(500, adapts=False)) == 2
@@ -86,7 +86,7 @@ def test_settings_that_do_not_suit_the_run(
     assert err.count("warning") == len(words)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
-    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), WORLD, adapts=False)
+    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), adapts=False)
     assert all(word in err and word in lines for word in words)
 
 

@@ -254,7 +254,7 @@ def test_the_next_command_averages_the_last_tenth_of_a_run(
 
 def test_validation_flags_without_a_validation_set(train: Run, unvalidated_data: Path, tmp_path: Path) -> None:
     given = (unvalidated_data, "--out", tmp_path / "run", *TINY)
-    for flags in (("--patience", "3"), ("--validation-bleu",), ("--best-by", "bleu")):
+    for flags in (("--patience", 3), ("--validation-bleu",), ("--best-by", "bleu"), ("--validate-every", 5)):
         code, _, err = train(*given, *flags)
         assert code == 2
         assert f"{flags[0]}: " in err
