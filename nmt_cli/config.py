@@ -72,12 +72,9 @@ def resolve(
     file: Path | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the configuration of a run: defaults < `base` < `preset` < `file` < `flags`.
+    """Return the configuration of a run: defaults < `base`, of --init-from < `preset` < `file` < `flags`.
 
-    Args:
-        training: the dataclass of the loop's own settings.
-        flags: settings from the command line. The name of a kind selects a component.
-        base: the settings of the checkpoint that the run starts from.
+    `training` is the dataclass of the loop's own settings. The name of a kind of component selects one.
 
     Raises:
         UsageError: a name is unknown or ambiguous, or a value is invalid.
@@ -117,7 +114,6 @@ def configure(
         layers: settings by their origin, with which messages begin; later layers override earlier ones. The settings
             of a component are dropped where a later layer selects another component that does not have them.
         defaults: the component of each kind that is used unless a layer selects another.
-        sections: the dataclasses of the other sections.
     """
     found = placed(layers, select(layers, defaults), **sections)
     return {name: construct(*section) for name, section in found.items()}
@@ -276,13 +272,10 @@ def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collect
 
 
 def check_values(config: Any) -> None:
-    """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit.
-
-    Fields made by `group` have dataclasses that check themselves.
-    """
+    """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit."""
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
-        if "title" not in field.metadata:
+        if "title" not in field.metadata:  # the dataclass of a group checks itself
             _checked(field, hints[field.name], getattr(config, field.name), "")
 
 

@@ -86,7 +86,6 @@ class CommandWithSections(TyperCommand):
 
 
 def epilog(command: Command) -> str:
-    """Return the end of the command's help."""
     return "\n  ".join(["\b\nExamples:", *command.examples])
 
 

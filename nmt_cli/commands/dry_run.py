@@ -76,12 +76,7 @@ def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
 
 
 def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch.
-
-    Raises:
-        UsageError: neither data nor a vocabulary size is given, or the device is not available.
-        TrainingError: there is not enough memory.
-    """
+    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch."""
     config = configuration(options, flags)
     settings: TrainingConfig = config.training
     device = choose_device(settings.device)
@@ -156,7 +151,7 @@ def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the peak memory in bytes: PyTorch's on a GPU, that of the process on a CPU."""
+    """Return bytes: the memory of PyTorch on a GPU, of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

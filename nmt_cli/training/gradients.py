@@ -43,8 +43,7 @@ class Gradients:
     def add(self, batch: Batch, weight: float, last: bool = False) -> Tensor:
         """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without weight: [2] in float64.
 
-        Args:
-            last: whether this rank adds no more to this update. Then the gradients become the sum over all ranks.
+        With the `last` one of this rank in an update, the gradients become the sum over all ranks.
 
         Raises:
             TrainingError: another rank was lost.

@@ -23,11 +23,7 @@ TRIED_DEVICES = {"cuda"}  # a CPU's memory is not tried: the system would end th
 
 
 def choose_micro_batches(run: Run, gradients: Gradients) -> int:
-    """Record and return the number of micro-batches: that with which as many ranks began, or else one that fits.
-
-    Raises:
-        TrainingError: as `fitting_micro_batches`.
-    """
+    """Record and return the number of micro-batches: that with which as many ranks began, or else one that fits."""
     state, world = run.state, run.world
     recorded = state.micro_batches if state.ranks == world.size else 0
     count = wanted = recorded or run.setup.micro_batches
@@ -40,9 +36,7 @@ def choose_micro_batches(run: Run, gradients: Gradients) -> int:
 
 
 def fitting_micro_batches(setup: Setup, gradients: Gradients, count: int) -> int:
-    """Return `count`, doubled unless --micro-batches is given until the largest micro-batches fit into memory.
-
-    Layers are compiled here, in a resumed run as in a new one, so that both compute with the same code.
+    """Return `count`, doubled until the largest micro-batches fit into memory, unless --micro-batches is given.
 
     Raises:
         TrainingError: there is not enough memory, and the message names the micro-batch; or a layer cannot be compiled.
@@ -50,6 +44,7 @@ def fitting_micro_batches(setup: Setup, gradients: Gradients, count: int) -> int
     check_state(setup)
     while True:
         batches = largest(setup, count)
+        # This compiles the layers, in a resumed run as in a new one, so that both compute with the same code.
         full = not fits(setup, gradients, batches)
         if full and (setup.settings.micro_batches or max(len(batch.source) for batch in batches) == 1):
             raise out_of_memory(batches, count)

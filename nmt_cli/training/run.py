@@ -80,11 +80,7 @@ class Run:
         return folder is not None
 
     def check_agreement(self) -> None:
-        """Wait for all ranks, and check that they have read the same data and the same checkpoint.
-
-        Raises:
-            TrainingError: they have not.
-        """
+        """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
         self.world.barrier()
         own = [float(self.state.step), float(int(self.setup.corpus.fingerprint[:12], 16))]
         if self.world.start_any([self.world.from_main(*own) != own])()[0]:
@@ -125,8 +121,7 @@ class Run:
     def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
         """Add the update of this step, and count the one before it: a device never waits for the host.
 
-        Args:
-            sums: waits for the numbers of `Sums`, and returns them.
+        The function `sums` waits for the numbers of `Sums`.
         """
         self.count()
         self.uncounted = self.state.step, sentences, sums
@@ -155,11 +150,7 @@ class Run:
         self.state.gradient_norm = sums.gradient_norm
 
     def skip(self, step: int, sentences: Indices, sums: Sums) -> None:
-        """Count an update that is not finite.
-
-        Raises:
-            TrainingError: there were more than `--non-finite-budget`.
-        """
+        """Count an update that is not finite; raise a TrainingError after more than `--non-finite-budget`."""
         self.state.skipped += 1
         shown = ", ".join(str(i + 1) for i in sorted(sentences)[:8]) + (", ..." if len(sentences) > 8 else "")
         what = (
@@ -176,11 +167,7 @@ class Run:
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
     def end_step(self, signals: Sequence[int]) -> None:
-        """Validate, log and save if due; after a signal to any rank, save and raise Interrupted.
-
-        Args:
-            signals: those that this rank has received.
-        """
+        """Validate, log and save if due; if any rank has received `signals`, save and raise Interrupted."""
         state, main, every = self.state, self.world.is_main, self.validation_interval
         self.directory.check()
         self.reporter.advance(state)
@@ -231,11 +218,8 @@ class Run:
             self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, float]:
-        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's.
-
-        There are none if the run was resumed with data that has no validation set.
-        """
-        if self.setup.validate is None:
+        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
+        if self.setup.validate is None:  # the run was resumed with data that has no validation set
             return {}
         values, measure = self.setup.validate(), self.config.best_by
         # Zero elsewhere: a measure such as BLEU may be known to the main rank alone.
@@ -252,10 +236,9 @@ class Run:
         self.state.window = Totals()
 
     def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
-        """Save this step to `place`, unless it is there; keep it as the best one if `best`.
+        """Save this step to `place`, in a thread that raises its errors later; keep it as the best one if `best`.
 
-        A thread writes it, and raises its errors later. If the run is `ending` or finished, it is written when this
-        returns, on all ranks.
+        If the run is `ending` or finished, it is written when this returns, on all ranks.
         """
         ending = ending or self.finished
         if self.world.is_main:

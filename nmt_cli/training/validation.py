@@ -28,11 +28,7 @@ def check_measure(measure: str, task: Task) -> None:
 def validation_loss(
     model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, packed: bool = False
 ) -> dict[str, float]:
-    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences.
-
-    Args:
-        packed: the model gets packed batches, as in training; see `load_batch`.
-    """
+    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences."""
     shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS)
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     model.eval()

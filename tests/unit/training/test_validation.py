@@ -78,13 +78,6 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
     assert contents(tmp_path / "parts") == contents(tmp_path / "run")
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_measure_of_another_task_is_refused(nmt: Nmt, tiny_data: Path, tmp_path: Path, more: tuple[str]) -> None:
-    code, _, err = nmt("train", tiny_data, "--best-by", "f1", "--out", tmp_path / "run", *more)
-    assert (code, "--best-by f1: the task 'translation' has loss and bleu" in err) == (2, True), err
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
     """Not over batches, which have different numbers of tokens, and without dropout. The loss of a token is its id."""
     batches, network = [], torch.nn.Module()
