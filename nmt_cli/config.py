@@ -178,7 +178,6 @@ def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
 
 
 def preset_values(name: str | None) -> dict[str, Any]:
-    """Return the settings in which preset `name` differs from the base model."""
     if name is None:
         return {}
     if name not in PRESETS:

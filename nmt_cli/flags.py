@@ -50,12 +50,10 @@ class CommandWithSections(TyperCommand):
     """A typer command whose help has a section for each panel, and that knows the flags of other toolkits."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return `[OPTIONS] RUN...`."""
         pieces = [str(param.metavar) for param in self.params if param.param_type_name == "argument"]
         return ["[OPTIONS]", *pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and flags, by panel."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if param.param_type_name == "argument":
@@ -244,7 +242,6 @@ def _kind(hint: Any) -> type[Any]:
 
 
 def _default(value: Any) -> str:
-    """Return `[default: 4]`, or nothing."""
     if value is None or value is False or value in ("", (), dataclasses.MISSING):
         return ""
     return f"[default: {value:g}]" if isinstance(value, float) else f"[default: {value}]"

@@ -66,5 +66,4 @@ def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def say(message: str) -> None:
-    """Print a message on stderr."""
     print(message, file=sys.stderr, flush=True)

@@ -65,7 +65,6 @@ def warnings(setup: Setup, adapts: bool) -> list[str]:
 
 
 def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
-    """Return lines about a warm-up or a decay that is not that of a training of so many steps."""
     lines, has = [], f"warning: the run has {counted(steps, 'step')}, and the learning rate"
     warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
     if warmup > steps:
@@ -113,7 +112,6 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def figures_of_data(setup: Setup) -> dict[str, Any]:
-    """Return the length of the training, and its memory after a trial of the largest micro-batch."""
     say("running the largest micro-batch ...")
     length, device = setup.length, setup.world.device
     return {

@@ -124,7 +124,6 @@ def train_run(run: Run) -> None:
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: Path) -> None:
-    """Raise UsageError if a setting needs the validation set that `data` does not have."""
     wanted = {
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,
@@ -137,7 +136,6 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: P
 
 
 def check_shares(micro_batches: int, processes: int) -> None:
-    """Raise UsageError if some processes would have no micro-batch."""
     if processes > micro_batches:
         raise UsageError(
             f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "

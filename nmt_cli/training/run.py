@@ -203,7 +203,6 @@ class Run:
         return (self.flags if self.world.size == 1 else flags_before)()
 
     def do_pending(self) -> None:
-        """Do the pending actions, and keep the best checkpoint."""
         state, pending = self.state, self.state.pending
         state.pending = []
         if pending:

@@ -12,8 +12,6 @@ from nmt_cli.registry import option
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Settings of training (section 5), checkpoints, validation and logging."""
-
     batch_tokens: int = option(
         25_000, "Maximum source tokens, and target tokens, per update over all devices (section 5.1).", minimum=1
     )

@@ -20,7 +20,6 @@ _TOKENS = 4096  # of a batch, on each side
 
 
 def check_measure(measure: str, task: Task) -> None:
-    """Raise UsageError unless validations of this task have the measure of --best-by."""
     if measure not in (own := [LOSS, *task.measures]):
         raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(own)}")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import run
+from tiny_run import metrics, run
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_setup import describe
@@ -29,10 +29,6 @@ from nmt_cli.training.trainer import Trainer
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
     return checkpoint.load_weights(checkpoint.locate(out))
-
-
-def metrics(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

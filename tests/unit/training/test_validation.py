@@ -29,7 +29,7 @@ run = partial(tiny_run.run, max_steps=10, save_every=2)
 
 
 def validations(run: Path, name: str) -> dict[int, float]:
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    lines = tiny_run.metrics(run)
     return {line["step"]: line[f"validation_{name}"] for line in lines if f"validation_{name}" in line}
 
 
