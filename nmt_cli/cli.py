@@ -68,7 +68,6 @@ def command_names() -> list[str]:
 
 
 def load(name: str) -> Command:
-    """Import the command `name`."""
     if name in COMMANDS:
         command: Command = importlib.import_module(f"nmt_cli.commands.{name.replace('-', '_')}").command
     else:

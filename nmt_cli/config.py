@@ -16,7 +16,7 @@ import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt_cli import registry
 from nmt_cli.errors import DataError, UsageError, near, nearest
@@ -56,6 +56,14 @@ class RunConfig:
         return sections
 
 
+class Section(NamedTuple):
+    """Settings of one dataclass by field, and where each is from."""
+
+    config: type[Any]
+    values: dict[str, Any]
+    origins: dict[str, str]
+
+
 def resolve(
     training: type[Any],
     flags: Mapping[str, Any],
@@ -64,12 +72,9 @@ def resolve(
     file: Path | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the configuration of a run: defaults < `base` < `preset` < `file` < `flags`.
+    """Return the configuration of a run: defaults < `base`, of --init-from < `preset` < `file` < `flags`.
 
-    Args:
-        training: the dataclass of the loop's own settings.
-        flags: settings from the command line. The name of a kind selects a component.
-        base: the settings of the checkpoint that the run starts from.
+    `training` is the dataclass of the loop's own settings. The name of a kind of component selects one.
 
     Raises:
         UsageError: a name is unknown or ambiguous, or a value is invalid.
@@ -109,27 +114,25 @@ def configure(
         layers: settings by their origin, with which messages begin; later layers override earlier ones. The settings
             of a component are dropped where a later layer selects another component that does not have them.
         defaults: the component of each kind that is used unless a layer selects another.
-        sections: the dataclasses of the other sections.
     """
-    classes = {**sections, **{kind: component.config for kind, component in select(layers, defaults).items()}}
-    values, origins = placed(layers, classes)
-    return {section: construct(cls, values[section], origins[section]) for section, cls in classes.items()}
+    found = placed(layers, select(layers, defaults), **sections)
+    return {name: construct(*section) for name, section in found.items()}
 
 
 def placed(
-    layers: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Any]]
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, str]]]:
-    """Return the settings of the layers, and their origins, by section and field."""
-    values: dict[str, dict[str, Any]] = {section: {} for section in classes}
-    origins: dict[str, dict[str, str]] = {section: {} for section in classes}
+    layers: Mapping[str, Mapping[str, Any]], selected: Mapping[str, registry.Component], **sections: type[Any]
+) -> dict[str, Section]:
+    """Return the settings of the layers by section: those of `sections`, and one for each selected component."""
+    classes = {**sections, **{kind: component.config for kind, component in selected.items()}}
+    found = {name: Section(cls, {}, {}) for name, cls in classes.items()}
     for position, (origin, layer) in enumerate(layers.items(), 1):
         later = {name for above in [*layers.values()][position:] for name in above}
-        for name in [name for name in layer if name not in registry.KINDS or name not in classes]:
+        for name in [name for name in layer if name not in selected]:
             if place := _place(name, classes, origin, later):
                 section, field = place
-                values[section][field] = layer[name]
-                origins[section][field] = origin
-    return values, origins
+                found[section].values[field] = layer[name]
+                found[section].origins[field] = origin
+    return found
 
 
 def select(layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]) -> dict[str, registry.Component]:
@@ -175,7 +178,6 @@ def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
 
 
 def preset_values(name: str | None) -> dict[str, Any]:
-    """Return the settings in which preset `name` differs from the base model."""
     if name is None:
         return {}
     if name not in PRESETS:
@@ -217,8 +219,9 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
 
 
 def saved_settings(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved section without what it once had for a Transformer's experts, if there are none."""
-    gone = ("experts", "experts_per_token", "importance_loss", "load_loss") if section.get("experts") == 0 else ()
+    """Return a saved section without settings that it once had, where they had no effect."""
+    gone = ["experts", "experts_per_token", "importance_loss", "load_loss"] if section.get("experts") == 0 else []
+    gone += ["reduce_in"] if section.get("reduce_in") == "float32" else []
     return {name: value for name, value in section.items() if name not in gone}
 
 
@@ -268,13 +271,10 @@ def with_settings_of(own: Any, saved: Any, names: Iterable[str], chosen: Collect
 
 
 def check_values(config: Any) -> None:
-    """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit.
-
-    Fields made by `group` have dataclasses that check themselves.
-    """
+    """Raise UsageError if a field of the dataclass instance `config` has a value that does not fit."""
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
-        if "title" not in field.metadata:
+        if "title" not in field.metadata:  # the dataclass of a group checks itself
             _checked(field, hints[field.name], getattr(config, field.name), "")
 
 

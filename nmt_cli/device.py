@@ -75,7 +75,6 @@ def keep_freed_memory() -> None:
 
 
 def prepare_cpu() -> None:
-    """Make training on a CPU fast."""
     # PyTorch starts a thread for each core, but more than a container's quota wait for each other.
     if "OMP_NUM_THREADS" not in os.environ and available_cores() < torch.get_num_threads():
         torch.set_num_threads(available_cores())

@@ -147,11 +147,9 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
 
 @contextlib.contextmanager
 def explain_lost_ranks(what: str = LOST, computing: bool = False) -> Iterator[None]:
-    """Raise a TrainingError where ranks communicate and one is lost.
+    """Raise a TrainingError, `what` and torch's message, where ranks communicate and one is lost.
 
-    Args:
-        what: the message, to which torch's is added.
-        computing: not only communication is done here; other errors pass.
+    Where they are `computing` too, other errors pass.
     """
     try:
         yield

@@ -38,11 +38,7 @@ class TrainingError(NmtError):
 
 
 class Interrupted(NmtError):
-    """A signal stopped the command cleanly.
-
-    Args:
-        signal_number: the exit code is 128 + this number, as in a shell.
-    """
+    """A signal stopped the command cleanly. The exit code is 128 + the signal's number, as in a shell."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -63,11 +59,7 @@ def main_rank_reports() -> Iterator[None]:
 
 
 def missing_package(user: str, error: ImportError, extra: str = "") -> UsageError:
-    """Return the error that `user`, a flag or command, needs a package that is not installed.
-
-    Args:
-        extra: the extra of nmt-cli that installs it, if there is one.
-    """
+    """Return the error that `user`, a flag or command, needs a package, which the `extra` of nmt-cli may install."""
     wanted = f"'nmt-cli[{extra}]'" if extra else error.name
     return UsageError(f"{user} needs the package {error.name}: pip install {wanted}")
 

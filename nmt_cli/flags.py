@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from nmt_cli import registry
-from nmt_cli.config import COMMAND_LINE, construct, fields, flag
+from nmt_cli.config import COMMAND_LINE, Section, construct, fields, flag
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.foreign_flags import FOREIGN_FLAGS
 from nmt_cli.registry import Component
@@ -25,20 +25,11 @@ IMPORTS_HELP = "Import a Python module that registers components."
 _METAVARS = {int: "N", float: "X", Path: "FILE"}
 
 
-class Panel(NamedTuple):
-    """The flags of one dataclass, under a title in a command's help."""
-
-    title: str  # empty: its flags are hidden
-    config: type[Any]
-    section: str = ""  # where given, the flag of each field can also be written as `--SECTION.FIELD`
-
-
 class MoreFlags(NamedTuple):
     """The flags of a command besides its own."""
 
-    panels: Sequence[Panel]
     selected: Mapping[str, Component] = {}  # by kind: the help shows the flags of these components
-    values: Mapping[str, Mapping[str, Any]] = {}  # by section and field: other defaults than those of the panels
+    sections: Mapping[str, Section] = {}  # by name, with other defaults than their dataclasses; also of the selected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +50,10 @@ class CommandWithSections(TyperCommand):
     """A typer command whose help has a section for each panel, and that knows the flags of other toolkits."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return `[OPTIONS] RUN...`."""
         pieces = [str(param.metavar) for param in self.params if param.param_type_name == "argument"]
         return ["[OPTIONS]", *pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and flags, by panel."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if param.param_type_name == "argument":
@@ -95,7 +84,6 @@ class CommandWithSections(TyperCommand):
 
 
 def epilog(command: Command) -> str:
-    """Return the end of the command's help."""
     return "\n  ".join(["\b\nExamples:", *command.examples])
 
 
@@ -115,7 +103,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     own = list(_own_parameters(command.options))
     names = {parameter.name for parameter in own}
     with main_rank_reports():
-        more = command.more_flags(words) if command.more_flags else MoreFlags(())
+        more = command.more_flags(words) if command.more_flags else MoreFlags()
     parameters = [*own, *_more_parameters(more, names)]
 
     def run(**values: Any) -> None:
@@ -172,32 +160,36 @@ def _fields_parameters(options: type[Any], panel: str | None) -> Iterator[inspec
 
 
 def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Parameter]:
-    """Return the flags of the panels, the flags that select components, and the flags of components.
+    """Return the flags of the sections, the flags that select components, and the flags of components.
 
     Each field has the flags `--FIELD`, unless the command has one of this name, and `--SECTION.FIELD`. The help shows
     one of them: the second where several sections have the field. The flags of components that are not selected are
     hidden and accepted, because a file may select their component. `config` refuses them otherwise.
     """
-    shown = [Panel(f"{kind} {used.name}", used.config, kind) for kind, used in more.selected.items()]
-    others = [Panel("", other.config, kind) for kind in more.selected for other in registry.components(kind)]
-    owners = Counter(field.name for panel in [*more.panels, *shown] for field, _ in fields(panel.config))
+    plain = {name: section.config for name, section in more.sections.items() if name not in more.selected}
+    shown = {kind: used.config for kind, used in more.selected.items()}
+    owners = Counter(field.name for config in [*plain.values(), *shown.values()] for field, _ in fields(config))
     found: dict[str, inspect.Parameter] = {}
 
-    def add(panel: Panel) -> None:
-        for field, hint in fields(panel.config):
+    def add(section: str, config: type[Any], title: str) -> None:
+        values = more.sections[section].values if section in more.sections else {}
+        for field, hint in fields(config):
             names = [] if field.name in own.union(more.selected) else [field.name]
-            names += [f"{panel.section}.{field.name}"] if panel.section else []
+            names.append(f"{section}.{field.name}")
             for name in names:
-                hidden = not panel.title or name != names[0 if owners[field.name] == 1 else -1]
-                default = more.values.get(panel.section, {}).get(field.name, field.default)
-                info = _option(field, hint, [_switch(name, hint)], default, rich_help_panel=panel.title, hidden=hidden)
+                hidden = not title or name != names[0 if owners[field.name] == 1 else -1]
+                default = values.get(field.name, field.default)
+                info = _option(field, hint, [_switch(name, hint)], default, rich_help_panel=title, hidden=hidden)
                 found.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
-    for panel in more.panels:
-        add(panel)
+    for name, config in plain.items():
+        add(name, config, title=name)
     found |= {kind: _parameter(kind, str, _choice(kind, used.name)) for kind, used in more.selected.items()}
-    for panel in [*shown, *others]:
-        add(panel)
+    for kind, used in more.selected.items():
+        add(kind, used.config, title=f"{kind} {used.name}")
+    for kind in more.selected:
+        for other in registry.components(kind):
+            add(kind, other.config, title="")
     return found.values()
 
 
@@ -250,7 +242,6 @@ def _kind(hint: Any) -> type[Any]:
 
 
 def _default(value: Any) -> str:
-    """Return `[default: 4]`, or nothing."""
     if value is None or value is False or value in ("", (), dataclasses.MISSING):
         return ""
     return f"[default: {value:g}]" if isinstance(value, float) else f"[default: {value}]"

@@ -38,7 +38,6 @@ class Batch:
     target_packing: Packing  # where those of target_in and target_out are
 
     def to(self, device: Any) -> Batch:
-        """Return the batch on `device`."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:

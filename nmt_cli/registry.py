@@ -135,12 +135,10 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
 
 
 def components(kind: str) -> list[Component]:
-    """Return the registered components of a kind, sorted by name."""
     return [_components[kind][name] for name in names(kind)]
 
 
 def names(kind: str) -> list[str]:
-    """Return the registered names of a kind, sorted."""
     return sorted(_components[kind])
 
 

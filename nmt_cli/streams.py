@@ -38,7 +38,6 @@ class _Unfailing(io.FileIO):
 
 
 def warn(message: str) -> None:
-    """Print a warning on stderr."""
     say(f"warning: {message}")
 
 
@@ -46,7 +45,7 @@ def warn(message: str) -> None:
 def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
     """Yield a function that prints the first `SHOWN` warnings of each kind; at the end, print how many more there were.
 
-    Warnings that differ in numbers only, such as that of the line, are of one kind. None are printed if `quiet`.
+    Warnings that differ in numbers only, such as that of the line, are of one kind.
     """
     counts: Counter[str] = Counter()
     last: dict[str, str] = {}
@@ -67,5 +66,4 @@ def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def say(message: str) -> None:
-    """Print a message on stderr."""
     print(message, file=sys.stderr, flush=True)

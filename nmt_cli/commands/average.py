@@ -32,12 +32,6 @@ class AverageOptions:
 
 
 def average(options: AverageOptions) -> None:
-    """Average the last checkpoints of a run, or the given checkpoints, into the checkpoint `options.out`.
-
-    Raises:
-        UsageError: too few checkpoints, or `out` is in use.
-        CheckpointError: a checkpoint is damaged, or belongs to another run.
-    """
     registry.discover(options.imports)
     with new_checkpoint(options.out, options.overwrite) as aside:
         folders = chosen(options.paths, options.last)

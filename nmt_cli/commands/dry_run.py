@@ -22,6 +22,7 @@ from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule
 from nmt_cli.streams import say
 from nmt_cli.training.freezing import freeze, trained
+from nmt_cli.training.gradients import Gradients
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.memory import fitting_micro_batches
 from nmt_cli.training.optimizer_state import dump
@@ -29,18 +30,13 @@ from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
 from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.setup import Setup
-from nmt_cli.training.trainer import Trainer
 
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
 
 
-def opening_lines(setup: Setup, world: World, adapts: bool) -> str:
-    """Return lines about the training to come.
-
-    Args:
-        adapts: the run starts from a trained model, which may be larger than one that learns from this corpus alone.
-    """
+def opening_lines(setup: Setup, adapts: bool) -> str:
+    """Return lines about the training to come, which starts from a trained model if it `adapts` one."""
     plan, length = setup.plan, setup.length
     count, learning = parameters_of(setup.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
@@ -49,14 +45,14 @@ def opening_lines(setup: Setup, world: World, adapts: bool) -> str:
         f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
         f"{plan.batch_tokens:,} tokens an update; micro-batches: {setup.micro_batches}{packed}; "
-        f"processes: {world.size} ({world.device.type}); precision: {setup.precision}",
+        f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}",
         *warnings(setup, adapts),
     ]
     return "\n".join(lines)
 
 
 def warnings(setup: Setup, adapts: bool) -> list[str]:
-    """Return lines about settings that do not suit this training; see `opening_lines`."""
+    """Return lines about settings that do not suit this training. A trained model may be larger for its corpus."""
     lines = schedule_warnings(setup.schedule, setup.length.steps)
     if not adapts and getattr(setup.criterion, "refines", False):
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
@@ -69,7 +65,6 @@ def warnings(setup: Setup, adapts: bool) -> list[str]:
 
 
 def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
-    """Return lines about a warm-up or a decay that is not that of a training of so many steps."""
     lines, has = [], f"warning: the run has {counted(steps, 'step')}, and the learning rate"
     warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
     if warmup > steps:
@@ -80,12 +75,7 @@ def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
 
 
 def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch.
-
-    Raises:
-        UsageError: neither data nor a vocabulary size is given, or the device is not available.
-        TrainingError: there is not enough memory.
-    """
+    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch."""
     config = configuration(options, flags)
     settings: TrainingConfig = config.training
     device = choose_device(settings.device)
@@ -94,7 +84,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         task, corpus, _ = open_data(options.data)
         origin = None if options.init_from is None else read_origin(options.init_from, config, task)
         setup = build_setup(config, task, corpus, None, World(0, 1, device), origin)
-        figures |= figures_of_data(setup, settings, device) | checkpoint.vocabulary_of(task)
+        figures |= figures_of_data(setup) | checkpoint.vocabulary_of(task)
         model, schedule, steps = setup.model, setup.schedule, setup.length.steps
         notes = warnings(setup, origin is not None)
         first = next(setup.plan.epoch(0))
@@ -121,17 +111,14 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     return figures
 
 
-def figures_of_data(setup: Setup, settings: TrainingConfig, device: torch.device) -> dict[str, Any]:
-    """Return the length of the training, and its memory after a trial of the largest micro-batch."""
+def figures_of_data(setup: Setup) -> dict[str, Any]:
     say("running the largest micro-batch ...")
-    gradients = Trainer(setup, settings, World(0, 1, device)).gradients
-    count = fitting_micro_batches(setup, gradients, setup.micro_batches, may_double=not settings.micro_batches)
-    length = setup.length
+    length, device = setup.length, setup.world.device
     return {
         "sentences": len(setup.corpus),
         "updates_per_epoch": length.updates_per_epoch,
         "target_tokens_per_update": length.target_tokens_per_update,
-        "micro_batches": count,
+        "micro_batches": fitting_micro_batches(setup, Gradients(setup), setup.micro_batches),
         "steps": length.steps,
         "epochs": length.epochs,
         "device": str(device),
@@ -162,7 +149,7 @@ def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the peak memory in bytes: PyTorch's on a GPU, that of the process on a CPU."""
+    """Return bytes: the memory of PyTorch on a GPU, of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -188,7 +188,7 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
 def _task_flags(words: Sequence[str]) -> MoreFlags:
     """Return the flags of the tasks. Models are not discovered, as they need torch."""
     registry.discover(values_of(words, "--import"), homes=("tasks",))
-    return MoreFlags((), select({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}))
+    return MoreFlags(select({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}))
 
 
 command = Command(

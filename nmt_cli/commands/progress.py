@@ -18,12 +18,7 @@ _REFRESH_EVERY = 0.1
 
 @contextmanager
 def stage(title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show the progress of a pass, its rate and the time left; yield the function that adds an amount of work done.
-
-    Args:
-        total: the amount of work.
-        unit: the unit of work, in the plural; "bytes" are shown as megabytes.
-    """
+    """Show the progress of a pass of `total` units; yield the function that adds units done. Bytes are shown as MB."""
     start = last = time.monotonic()
     done = 0
     on_terminal = sys.stderr.isatty()

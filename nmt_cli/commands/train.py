@@ -21,7 +21,7 @@ from nmt_cli.config import DEFAULT_COMPONENTS, flag, layers_of, placed, select
 from nmt_cli.device import prepare_cpu
 from nmt_cli.distributed import join_world
 from nmt_cli.errors import UsageError, counted, main_rank_reports
-from nmt_cli.flags import Command, MoreFlags, Panel, components_in, values_of
+from nmt_cli.flags import Command, MoreFlags, components_in, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.length import highest_rate
@@ -89,7 +89,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             origin = origin_of(out, options.init_from, config, task)
             setup = build_setup(config, task, corpus, valid, world, origin)
             if valid is None:
-                check_validation(settings, data)
+                check_validation(settings, flags, data)
             check_shares(setup.micro_batches, world.size)
             config = with_precision(config, setup.precision)
             if world.is_main:
@@ -97,25 +97,25 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
                 directory.claim({**config.to_json(), **about})
             world.barrier()
-            run = Run(setup, settings, world, directory, reporter, describe(config, task, corpus, origin))
+            run = Run(setup, directory, reporter, describe(config, task, corpus, origin))
             if origin is not None and origin.weights is not None:
                 reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
-            train_run(run, settings)
+            train_run(run)
         finally:
             directory.release()
 
 
-def train_run(run: Run, settings: TrainingConfig) -> None:
+def train_run(run: Run) -> None:
     resumed = run.resume()
     if run.finished and not run.state.pending:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif not resumed:
         adapts = run.contents["origin"] is not None
-        run.reporter.note(opening_lines(run.setup, run.world, adapts))
+        run.reporter.note(opening_lines(run.setup, adapts))
         if adapts and run.setup.validate is not None:  # step 0 may be the best
             run.state.pending = ["validate", "log"]
-    Trainer(run.setup, settings, run.world).fit(run)
+    Trainer(run).fit()
     figures = summary(run)
     if run.world.is_main:
         run.directory.write_summary(figures)
@@ -123,12 +123,12 @@ def train_run(run: Run, settings: TrainingConfig) -> None:
     run.reporter.note(closing_lines(run))
 
 
-def check_validation(settings: TrainingConfig, data: Path) -> None:
-    """Raise UsageError: there is no validation set, and a setting needs one."""
+def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: Path) -> None:
     wanted = {
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
+        "--validate-every": {"validate_every", "training.validate_every"} & flags.keys(),  # a preset may have it
     }
     if any(wanted.values()):
         given = " and ".join(name for name in wanted if wanted[name])
@@ -136,7 +136,6 @@ def check_validation(settings: TrainingConfig, data: Path) -> None:
 
 
 def check_shares(micro_batches: int, processes: int) -> None:
-    """Raise UsageError if some processes would have no micro-batch."""
     if processes > micro_batches:
         raise UsageError(
             f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "
@@ -210,11 +209,7 @@ def _component_flags(words: Sequence[str]) -> MoreFlags:
     given = components_in(words, DEFAULT_COMPONENTS)
     layers = layers_of(TrainingConfig, given, preset, Path(file) if file else None)
     selected = select(layers, DEFAULT_COMPONENTS)
-    classes: dict[str, type[Any]] = {
-        "training": TrainingConfig,
-        **{kind: component.config for kind, component in selected.items()},
-    }
-    return MoreFlags([Panel("training", TrainingConfig, "training")], selected, placed(layers, classes)[0])
+    return MoreFlags(selected, placed(layers, selected, training=TrainingConfig))
 
 
 command = Command(

@@ -73,11 +73,8 @@ def with_precision(config: RunConfig, precision: str) -> RunConfig:
 def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
     """Return the task, the training corpus and the validation corpus, if there is one.
 
-    Args:
-        verify: whether to read all of the data and check it; one rank of each machine does.
-
     Raises:
-        DataError: a file has changed since `nmt prepare` wrote it.
+        DataError: with `verify`, which reads all of the data, a file has changed since `nmt prepare` wrote it.
         UsageError: there is no training text, or `data` is a run.
     """
     if (data / checkpoint.FOLDER_OF_RUN).is_dir():
@@ -113,7 +110,8 @@ def build_setup(
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(model, world, settings.deterministic)
-    layers = packed_layers(model, world.device, precision)
+    products = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    layers = model.packed_layers(world.device, products) if isinstance(model, ComputesRows) else None
     packed = layers is not None
     if settings.compile and layers is not None:
         compile_layers(layers, criterion)
@@ -128,6 +126,8 @@ def build_setup(
     automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     return Setup(
+        settings=settings,
+        world=world,
         model=model,
         criterion=criterion,
         precision=precision,
@@ -156,13 +156,6 @@ def choose_precision(model: Any, world: World, deterministic: bool = False) -> s
         large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_IN_BFLOAT16
         low = bfloat16_in_hardware() and large and not deterministic
     return "bfloat16" if world.start_any([world.is_main and low])()[0] else "float32"
-
-
-def packed_layers(model: Any, device: torch.device, precision: str) -> Sequence[torch.nn.Module] | None:
-    """Return the layers that compute packed batches on this device, attention included, or None."""
-    if not isinstance(model, ComputesRows):
-        return None
-    return model.packed_layers(device, torch.bfloat16 if precision == "bfloat16" else torch.float32)
 
 
 def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> None:

@@ -45,11 +45,7 @@ runpy.run_module("nmt_cli", run_name="__main__")
 
 
 def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
-    """Train, kill, resume and compare, in a temporary directory beside `options.out`; return the verdict.
-
-    Raises:
-        TrainingError: a run failed, or the two runs differ.
-    """
+    """Return the verdict; raise a TrainingError if a run failed, or the two runs differ."""
     if options.data is None:
         raise UsageError("--verify-resume needs DATA: nmt train DATA --verify-resume")
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:

@@ -27,8 +27,6 @@ BLOCK = {"cpu": 1 << 19, "cuda": 1 << 30}
 
 @dataclass(frozen=True)
 class LabelSmoothingConfig:
-    """Settings of the label-smoothed cross-entropy (section 5.4)."""
-
     label_smoothing: float = option(
         0.1, "epsilon_ls: share of the target distribution spread over the vocabulary.", minimum=0.0, maximum=0.99
     )

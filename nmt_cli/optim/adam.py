@@ -15,8 +15,6 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class AdamConfig:
-    """Settings of Adam (section 5.3): beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9."""
-
     beta1: float = option(0.9, "beta_1 of Adam.", minimum=0.0)
     beta2: float = option(0.98, "beta_2 of Adam.", minimum=0.0)
     epsilon: float = option(1e-9, "epsilon of Adam.", minimum=0.0)

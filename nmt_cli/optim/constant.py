@@ -9,8 +9,6 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class ConstantConfig:
-    """Settings of `Constant`."""
-
     learning_rate: float = option(0.001, "The constant rate.", minimum=0.0)
     warmup_steps: int = option(1, "Steps of linear warm-up.", minimum=1)
 

@@ -9,8 +9,6 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class InverseSqrtConfig:
-    """Settings of `InverseSqrt` (section 5.3)."""
-
     warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
     learning_rate_scale: float = option(
         1.0, "Factor of the learning rate: the peak x sqrt(d_model x warmup steps), 1 in the paper.", minimum=0.0

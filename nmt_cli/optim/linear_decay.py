@@ -10,8 +10,6 @@ from nmt_cli.registry import option, register
 
 @dataclass(frozen=True)
 class LinearDecayConfig:
-    """Settings of `LinearDecay`."""
-
     warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
     learning_rate_scale: float = option(
         1.0, "Factor of the learning rate: the peak x sqrt(d_model x warmup steps).", minimum=0.0

@@ -65,7 +65,6 @@ class CostMeter:
     devices: int
 
     def of(self, seconds: float) -> Totals:
-        """Return the cost of `seconds` on all devices."""
         device_seconds = seconds * self.devices
         return Totals(
             seconds=seconds,

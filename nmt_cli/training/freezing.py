@@ -12,10 +12,7 @@ from nmt_cli.interfaces import HasParts
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Exclude parameters from training: they get no gradient, and so no optimizer has them.
-
-    Args:
-        patterns: shell patterns that parameter names match as a whole, or names of the model's parts.
+    """Exclude from training the parts of the model, or else the parameters, whose names match a shell pattern.
 
     Raises:
         UsageError: a pattern matches no parameter, or nothing is left to train.

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt_cli.device import autocast
-from nmt_cli.distributed import World, explain_lost_ranks
+from nmt_cli.distributed import explain_lost_ranks
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
+from nmt_cli.training.setup import Setup
 
 
 class Objective(nn.Module):
@@ -36,15 +36,14 @@ class Objective(nn.Module):
 class Gradients:
     """Adds up gradients in the parameters, and sums them over the ranks while the last backward pass runs."""
 
-    def __init__(self, objective: Objective, world: World, reduce_in: str) -> None:
-        self.objective, self.world = objective, world
-        self.reducing = None if world.size == 1 else reducing(objective, reduce_in)
+    def __init__(self, setup: Setup) -> None:
+        self.objective, self.world = Objective(setup.model, setup.criterion, setup.precision), setup.world
+        self.reducing = None if self.world.size == 1 else reducing(self.objective)
 
     def add(self, batch: Batch, weight: float, last: bool = False) -> Tensor:
         """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without weight: [2] in float64.
 
-        Args:
-            last: whether this rank adds no more to this update. Then the gradients become the sum over all ranks.
+        With the `last` one of this rank in an update, the gradients become the sum over all ranks.
 
         Raises:
             TrainingError: another rank was lost.
@@ -56,7 +55,7 @@ class Gradients:
         return torch.stack([total.detach().double(), nll.double()])
 
 
-def reducing(objective: Objective, reduce_in: str) -> DistributedDataParallel:
+def reducing(objective: Objective) -> DistributedDataParallel:
     """Return `objective` as a module whose backward pass takes the mean of the gradients over all ranks."""
     # Not with a static graph: torch would count the uses of a parameter in the first update, where ranks may have
     # different numbers of micro-batches. With unused parameters, torch keeps the order in which it sums; else it would
@@ -65,7 +64,4 @@ def reducing(objective: Objective, reduce_in: str) -> DistributedDataParallel:
     with explain_lost_ranks():
         module = DistributedDataParallel(objective, gradient_as_bucket_view=True, find_unused_parameters=True)
     module.broadcast_buffers = False  # as an argument it is deprecated from torch 2.13 on, its successor new
-    if reduce_in == "bfloat16":
-        # A function of torch's own, under another name: by its name, torch refuses it on CPUs.
-        module.register_comm_hook(None, lambda group, bucket: bf16_compress_hook(group, bucket))
     return module

@@ -23,39 +23,32 @@ TRIED_DEVICES = {"cuda"}  # a CPU's memory is not tried: the system would end th
 
 
 def choose_micro_batches(run: Run, gradients: Gradients) -> int:
-    """Return the number of micro-batches in an update, and record it.
-
-    It is the number with which the run began on as many ranks, or else one that fits.
-
-    Raises:
-        TrainingError: as `fitting_micro_batches`.
-    """
+    """Record and return the number of micro-batches: that with which as many ranks began, or else one that fits."""
     state, world = run.state, run.world
     recorded = state.micro_batches if state.ranks == world.size else 0
     count = wanted = recorded or run.setup.micro_batches
     if world.device.type in TRIED_DEVICES:
-        count = fitting_micro_batches(run.setup, gradients, wanted, may_double=not run.config.micro_batches)
+        count = fitting_micro_batches(run.setup, gradients, wanted)
     if count > wanted:
         run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {count} an update")
     state.ranks, state.micro_batches = world.size, count
     return count
 
 
-def fitting_micro_batches(setup: Setup, gradients: Gradients, count: int, may_double: bool) -> int:
-    """Return `count`, doubled until the largest micro-batches fit into memory.
-
-    Layers are compiled here, in a resumed run as in a new one, so that both compute with the same code.
+def fitting_micro_batches(setup: Setup, gradients: Gradients, count: int) -> int:
+    """Return `count`, doubled until the largest micro-batches fit into memory, unless --micro-batches is given.
 
     Raises:
         TrainingError: there is not enough memory, and the message names the micro-batch; or a layer cannot be compiled.
     """
     check_state(setup)
     while True:
-        batches = largest(setup, count, gradients.world.device)
+        batches = largest(setup, count)
+        # This compiles the layers, in a resumed run as in a new one, so that both compute with the same code.
         full = not fits(setup, gradients, batches)
-        if full and (not may_double or max(len(batch.source) for batch in batches) == 1):
+        if full and (setup.settings.micro_batches or max(len(batch.source) for batch in batches) == 1):
             raise out_of_memory(batches, count)
-        if not gradients.world.start_any([full])()[0]:
+        if not setup.world.start_any([full])()[0]:
             return count
         count *= 2
 
@@ -74,7 +67,7 @@ def check_state(setup: Setup) -> None:
         ) from error
 
 
-def largest(setup: Setup, count: int, device: torch.device) -> list[Batch]:
+def largest(setup: Setup, count: int) -> list[Batch]:
     """Return the micro-batches of the first updates, a random sample of the data, that need most memory."""
     plan = setup.plan
     sample = islice(plan.epoch(0), SAMPLED_UPDATES)
@@ -87,7 +80,7 @@ def largest(setup: Setup, count: int, device: torch.device) -> list[Batch]:
     ]
     if plan.packed:
         sizes = [lambda indices: int(plan.source_lengths[indices].sum()) + plan.target_tokens(indices), len]
-    return [read_batch(plan, setup.corpus, max(found, key=size), device) for size in sizes]
+    return [read_batch(plan, setup.corpus, max(found, key=size), setup.world.device) for size in sizes]
 
 
 def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
@@ -96,7 +89,7 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
         # Stand-ins for Adam's two moments, which are allocated at the first step.
         moments = [] if setup.optimizer.state else [torch.ones_like(p) for p in 2 * trained(setup.model)]
         for batch in batches:
-            gradients.add(batch.to(gradients.world.device), 1.0)
+            gradients.add(batch.to(setup.world.device), 1.0)
         del moments
     except RuntimeError as error:
         if isinstance(error, torch._dynamo.exc.TorchDynamoException):

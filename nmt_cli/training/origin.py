@@ -36,14 +36,11 @@ def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
 
 
 def origin_of(run: Path, init_from: Path | None, config: RunConfig, task: Task) -> Origin | None:
-    """Return the origin of a run, new or resumed, or None.
-
-    Args:
-        init_from: as given; a resumed run knows it without.
+    """Return the origin of a run, which a resumed one knows without `init_from`, or None.
 
     Raises:
-        UsageError: the run was started from elsewhere, or as `read_origin`.
-        CheckpointError: as `read_origin`.
+        UsageError: the run was started from elsewhere.
+        NmtError: as `read_origin`.
     """
     resumed = recorded_config(run)
     if resumed is None:

@@ -74,7 +74,6 @@ class Reporter:
             self.bar.update(task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s")
 
     def estimate(self, step: int) -> None:
-        """Print how long the steps after `step` will take, by the speed of the first ones."""
         each = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES  # the very first one takes longer
         if step < self.steps:
             left = f"{counted(self.steps - step, 'step')} of {each:.2g} s"

@@ -13,20 +13,19 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
-from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
-from nmt_cli.training.settings import Interval, TrainingConfig
+from nmt_cli.training.settings import Interval
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import ACTIONS, RunState, Totals
 from nmt_cli.training.updates import Update
@@ -48,23 +47,15 @@ class Run:
         contents: the fields of `checkpoint.Contents` except the step.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        config: TrainingConfig,
-        world: World,
-        directory: RunDirectory,
-        reporter: Reporter,
-        contents: Mapping[str, Any],
-    ) -> None:
-        self.setup, self.config, self.world, self.directory = setup, config, world, directory
-        self.reporter, self.contents = reporter, contents
+    def __init__(self, setup: Setup, directory: RunDirectory, reporter: Reporter, contents: Mapping[str, Any]) -> None:
+        self.setup, self.config, self.world = setup, setup.settings, setup.world
+        self.directory, self.reporter, self.contents = directory, reporter, contents
         self.state = RunState()
-        self.save_interval = Interval(config.save_every, "--save-every")
-        every = config.validate_every
+        self.save_interval = Interval(self.config.save_every, "--save-every")
+        every = self.config.validate_every
         self.validation_interval = Interval(every, "--validate-every") if every else None
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
-        self.flags = world.start_any([False] * 3)  # of the last step; see `agree`
+        self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: tuple[int, Indices, Callable[[], list[float]]] | None = None  # see `add`
         self.clock = 0.0  # the time up to which the training is counted
 
@@ -89,11 +80,7 @@ class Run:
         return folder is not None
 
     def check_agreement(self) -> None:
-        """Wait for all ranks, and check that they have read the same data and the same checkpoint.
-
-        Raises:
-            TrainingError: they have not.
-        """
+        """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
         self.world.barrier()
         own = [float(self.state.step), float(int(self.setup.corpus.fingerprint[:12], 16))]
         if self.world.start_any([self.world.from_main(*own) != own])()[0]:
@@ -134,8 +121,7 @@ class Run:
     def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
         """Add the update of this step, and count the one before it: a device never waits for the host.
 
-        Args:
-            sums: waits for the numbers of `Sums`, and returns them.
+        The function `sums` waits for the numbers of `Sums`.
         """
         self.count()
         self.uncounted = self.state.step, sentences, sums
@@ -164,11 +150,7 @@ class Run:
         self.state.gradient_norm = sums.gradient_norm
 
     def skip(self, step: int, sentences: Indices, sums: Sums) -> None:
-        """Count an update that is not finite.
-
-        Raises:
-            TrainingError: there were more than `--non-finite-budget`.
-        """
+        """Count an update that is not finite; raise a TrainingError after more than `--non-finite-budget`."""
         self.state.skipped += 1
         shown = ", ".join(str(i + 1) for i in sorted(sentences)[:8]) + (", ..." if len(sentences) > 8 else "")
         what = (
@@ -184,13 +166,13 @@ class Run:
             )
         self.reporter.note(f"warning: {what}; the update is skipped ({self.state.skipped} so far)")
 
-    def end_step(self, signal_number: int) -> None:
-        """Validate, log and save if due; after a signal to any rank, save and raise Interrupted."""
+    def end_step(self, signals: Sequence[int]) -> None:
+        """Validate, log and save if due; if any rank has received `signals`, save and raise Interrupted."""
         state, main, every = self.state, self.world.is_main, self.validation_interval
         self.directory.check()
         self.reporter.advance(state)
         stopping, save_elapsed, validation_elapsed = self.agree(
-            signal_number > 0, main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
+            bool(signals), main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
         )
         save = self.save_interval.ends_at(state.step) or save_elapsed or self.at_last_step
         # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
@@ -204,7 +186,7 @@ class Run:
             return
         self.count()
         self.save(self.directory.place("latest", state.step), ending=True)
-        received = signal.Signals(signal_number or signal.SIGTERM)  # 0: another rank received it
+        received = signal.Signals((*signals, signal.SIGTERM)[0])  # none: another rank received it
         raise Interrupted(
             f"stopped by {received.name} after step {state.step:,}; saved {self.newest}. "
             f"`nmt train --resume {self.directory.path}` resumes the run.",
@@ -221,7 +203,6 @@ class Run:
         return (self.flags if self.world.size == 1 else flags_before)()
 
     def do_pending(self) -> None:
-        """Do the pending actions, and keep the best checkpoint."""
         state, pending = self.state, self.state.pending
         state.pending = []
         if pending:
@@ -236,11 +217,8 @@ class Run:
             self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, float]:
-        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's.
-
-        There are none if the run was resumed with data that has no validation set.
-        """
-        if self.setup.validate is None:
+        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
+        if self.setup.validate is None:  # the run was resumed with data that has no validation set
             return {}
         values, measure = self.setup.validate(), self.config.best_by
         # Zero elsewhere: a measure such as BLEU may be known to the main rank alone.
@@ -257,10 +235,9 @@ class Run:
         self.state.window = Totals()
 
     def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
-        """Save this step to `place`, unless it is there; keep it as the best one if `best`.
+        """Save this step to `place`, in a thread that raises its errors later; keep it as the best one if `best`.
 
-        A thread writes it, and raises its errors later. If the run is `ending` or finished, it is written when this
-        returns, on all ranks.
+        If the run is `ending` or finished, it is written when this returns, on all ranks.
         """
         ending = ending or self.finished
         if self.world.is_main:
@@ -284,7 +261,7 @@ class Run:
                 {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
                 for tensors in (weights, moments)
             )
-        training = checkpoint.SavedTraining({"state": self.state.to_json(), "optimizer": scalars}, moments)
+        training = checkpoint.SavedTraining({"state": asdict(self.state), "optimizer": scalars}, moments)
         contents = checkpoint.Contents(**self.contents, step=step)
 
         def write() -> None:

@@ -12,8 +12,6 @@ from nmt_cli.registry import option
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Settings of training (section 5), checkpoints, validation and logging."""
-
     batch_tokens: int = option(
         25_000, "Maximum source tokens, and target tokens, per update over all devices (section 5.1).", minimum=1
     )
@@ -34,11 +32,6 @@ class TrainingConfig:
         "auto",
         "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
         choices=("auto", "float32", "bfloat16"),
-    )
-    reduce_in: str = option(
-        "float32",
-        "Precision of the gradients' sum over processes. bfloat16 halves the traffic.",
-        choices=("float32", "bfloat16"),
     )
     clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")

@@ -10,14 +10,18 @@ import torch
 
 from nmt_cli.data.batching import BatchPlan, Indices
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.distributed import World
 from nmt_cli.interfaces import Criterion, Schedule
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.length import Length
+from nmt_cli.training.settings import TrainingConfig
 
 
 @dataclass(frozen=True)
 class Setup:
+    settings: TrainingConfig
+    world: World
     model: Any
     criterion: Criterion
     precision: str  # of matrix products: float32 or bfloat16

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
-class StopRequest:
-    """A context that records SIGTERM, SIGINT, SIGUSR1 (Slurm's warning) and SIGHUP (a lost terminal).
+@contextmanager
+def stop_signals() -> Iterator[Sequence[int]]:
+    """Yield the numbers of received signals: SIGTERM, SIGINT, SIGUSR1 (Slurm's warning), SIGHUP (a lost terminal).
 
-    A second SIGINT raises KeyboardInterrupt. It has no effect outside the main thread.
+    A second SIGINT raises KeyboardInterrupt. Outside the main thread there are none.
     """
+    received: list[int] = []
 
-    def __init__(self) -> None:
-        self.signal_number = 0  # of the first signal; 0 means none
-        self._handlers: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # which `nohup` sets
-                    self._handlers[number] = signal.signal(number, self._record)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def _record(self, number: int, _frame: FrameType | None) -> None:
-        if self.signal_number and number == signal.SIGINT:
+    def record(number: int, _frame: FrameType | None) -> None:
+        if received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal_number = self.signal_number or number
+        received.append(number)
+
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # as `nohup` sets it
+    caught = [number for number in _SIGNALS if number != signal.SIGHUP or not ignored]
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, record) for number in caught if in_main}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from nmt_cli.config import restored
@@ -63,14 +63,9 @@ class RunState:
         else:
             self.stale_validations += 1
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_json(cls, values: dict[str, Any], place: str) -> Self:
-        """Return the state that `to_json` wrote; raise a CheckpointError with `place` for any other value."""
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{place}: expected the state of a training, not {values!r}")
+        """Return the state of which `values` are the `asdict`; raise a CheckpointError with `place` for others."""
         try:
             totals = {name: restored(Totals, values.get(name), place) for name in ("total", "window")}
             state: Self = restored(cls, {**values, **totals}, place)

@@ -8,14 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.distributed import World
 from nmt_cli.training.freezing import trained
-from nmt_cli.training.gradients import Gradients, Objective
+from nmt_cli.training.gradients import Gradients
 from nmt_cli.training.memory import choose_micro_batches, explain_out_of_memory
 from nmt_cli.training.run import Run
-from nmt_cli.training.settings import TrainingConfig
-from nmt_cli.training.setup import Setup
-from nmt_cli.training.signals import StopRequest
+from nmt_cli.training.signals import stop_signals
 from nmt_cli.training.updates import MicroBatch, updates
 
 
@@ -26,24 +23,25 @@ class Trainer:
     target tokens and divided once, by their number. So the result depends on the number of ranks only by rounding.
     """
 
-    def __init__(self, setup: Setup, config: TrainingConfig, world: World) -> None:
-        self.setup, self.config, self.world = setup, config, world
-        self.optimizer, self.parameters = setup.optimizer, trained(setup.model)
-        self.gradients = Gradients(Objective(setup.model, setup.criterion, setup.precision), world, config.reduce_in)
+    def __init__(self, run: Run) -> None:
+        self.run, self.setup, self.config, self.world = run, run.setup, run.config, run.world
+        self.optimizer, self.parameters = run.setup.optimizer, trained(run.setup.model)
+        self.gradients = Gradients(run.setup)
 
-    def fit(self, run: Run) -> None:
+    def fit(self) -> None:
         """Train from the run's state to its end.
 
         Raises:
             Interrupted: a signal stopped the run; it is saved.
             TrainingError: too many updates were not finite, memory ran out, or a rank was lost.
         """
+        run = self.run
         self.setup.model.train()
         count = self.setup.micro_batches if run.finished else choose_micro_batches(run, self.gradients)
         place = run.state.epoch, run.state.position
         with (
             updates(self.setup.plan, self.setup.corpus, self.world, count, *place) as following,
-            StopRequest() as request,
+            stop_signals() as signals,
             run.reporter.display(run.state, self.setup.length.steps),
         ):
             run.do_pending()
@@ -57,7 +55,7 @@ class Trainer:
                         torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].float())
                     step_if(sums.isfinite().all(), self.optimizer)  # section 5.3: Adam
                 run.add(update.sentences, read)
-                run.end_step(request.signal_number)  # validate, log and save; section 6.1 averages what is saved
+                run.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
             run.save(run.directory.place("step", run.state.step))
 
     def set_learning_rate(self, step: int) -> None:
@@ -70,8 +68,7 @@ class Trainer:
         Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the same masks.
 
         Returns:
-            The sums of the losses over this rank's micro-batches, and, on rank 0, the norm of the gradient, as `Sums`:
-            [3].
+            The `Sums` [3] of this rank's micro-batches; only on rank 0 with the norm of the gradient.
         """
         self.optimizer.zero_grad(set_to_none=True)
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)

@@ -20,7 +20,6 @@ _TOKENS = 4096  # of a batch, on each side
 
 
 def check_measure(measure: str, task: Task) -> None:
-    """Raise UsageError unless validations of this task have the measure of --best-by."""
     if measure not in (own := [LOSS, *task.measures]):
         raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(own)}")
 
@@ -28,11 +27,7 @@ def check_measure(measure: str, task: Task) -> None:
 def validation_loss(
     model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, packed: bool = False
 ) -> dict[str, float]:
-    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences.
-
-    Args:
-        packed: the model gets packed batches, as in training; see `load_batch`.
-    """
+    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences."""
     shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS)
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     model.eval()

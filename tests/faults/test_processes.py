@@ -104,17 +104,6 @@ def test_frozen_parameters_and_the_best_are_those_of_one_process(
         assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_gradients_reduced_in_bfloat16(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
-    norms = []
-    for precision in ("float32", "bfloat16"):
-        run = tmp_path / precision
-        for process in ranks(2, tiny_data, run, *LOGGED, "--max-steps", 1, "--reduce-in", precision):
-            process.code(0)
-        norms.append(json.loads((run / "metrics.jsonl").read_text())["gradient_norm"])
-    assert norms[1] == pytest.approx(norms[0], rel=1e-2)
-    assert norms[1] != pytest.approx(norms[0], rel=1e-6)
-
-
 @pytest.mark.parametrize("poisoned", [1, pytest.param(0, marks=only_long)])
 def test_a_rank_is_killed(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned: int) -> None:
     """The other ranks end with one message, long before the timeout."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,18 @@ TINY = (
 
 def flags(**changes: Any) -> list[str]:
     """Return the flags of `nmt train` for these changes of `TINY`."""
-    settings = TINY | changes
-    return [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return words(TINY | changes)
+
+
+def words(settings: Mapping[str, Any]) -> list[str]:
+    return [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
 
 
 def run(data: Path, out: Path, **changes: Any) -> None:
     """Train in this process, with these changes of `TINY`."""
     registry.discover()
     train(TrainOptions(data, out), TINY | changes)
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

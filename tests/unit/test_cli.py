@@ -137,13 +137,6 @@ def test_a_bug_is_not_hidden(bug: type[Exception]) -> None:
         raise bug
 
 
-def test_errors_of_a_command_reach_the_exit_code(nmt: Nmt, tmp_path: Path) -> None:
-    code, out, err = nmt("train", tmp_path / "absent", "--out", tmp_path / "run")
-    assert (code, out) == (1, "")
-    assert str(tmp_path / "absent") in err
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("line", "shown", "hidden"),
     [

@@ -76,15 +76,13 @@ def test_the_config_json_of_runs_and_checkpoints_is_a_configuration_file(tmp_pat
     assert resolved(flatten(sections, "here")) == config
 
 
-def test_data_is_not_a_setting(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no setting called 'data'"):
-        resolved(file=written(tmp_path, "c.json", '{"data": "x"}'))
-
-
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
         ({"d_modle": 3}, "d_model"),
+        ({"data": "x"}, "no setting called 'data'"),
+        ({"optimizer.d_model": 3}, "optimizer.d_model"),
+        ({"optimzer.beta1": 3}, "optimzer.beta1"),
         ({"optimizer": "adm"}, "adam"),
         ({"neighbourhood": 4}, "belongs to the attention restricted, not to full.* --attention restricted"),
         (
@@ -183,9 +181,3 @@ def test_a_field_that_two_components_share_is_named_with_its_section(
     file = written(tmp_path, "c.toml", "schedule.name = 'twice'\nschedule.beta1 = 0.3\noptimizer.beta2 = 0.4")
     config = resolved({"schedule.beta2": 0.5}, preset="mine", file=file)  # a preset means the paper's components
     assert [(config[kind].beta1, config[kind].beta2) for kind in ("optimizer", "schedule")] == [(0.1, 0.4), (0.3, 0.5)]
-
-
-@pytest.mark.parametrize("name", ["optimizer.d_model", "optimzer.beta1"])
-def test_a_setting_in_the_wrong_section(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"^(?=--|there is ).*{name}"):
-        resolved({name: 3})

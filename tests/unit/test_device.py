@@ -32,17 +32,18 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_r
     assert choose_device(name, local_rank) == torch.device(expected)
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:-1", "cuda:²"])
-def test_unknown_names(name: str) -> None:
-    with pytest.raises(UsageError, match="--device"):
-        choose_device(name)
-
-
 @pytest.mark.parametrize(
     ("name", "count", "local_rank", "message"),
-    [("cuda", 0, 0, "no GPU"), ("cuda:2", 2, 0, "2 GPUs"), ("auto", 1, 1, "1 GPU;")],
+    [
+        *[(name, 0, 0, "--device must be auto") for name in ("gpu", "cuda:-1", "cuda:²")],
+        ("cuda", 0, 0, "no GPU"),
+        ("cuda:2", 2, 0, "2 GPUs"),
+        ("auto", 1, 1, "1 GPU;"),
+    ],
 )
-def test_missing_gpus(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, message: str) -> None:
+def test_unknown_names_and_missing_gpus(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, message: str
+) -> None:
     gpus(monkeypatch, count)
     with pytest.raises(UsageError, match=message):
         choose_device(name, local_rank)

@@ -80,7 +80,7 @@ def cook(taken: list[Any], monkeypatch: pytest.MonkeyPatch) -> Command:
         registry.register(kind, name, config)(lambda config: config)
 
     def more_flags(words: Sequence[str]) -> MoreFlags:
-        return MoreFlags((), select({"": components_in(words, ["dish", "oven"])}, {"dish": "soup", "oven": "gas"}))
+        return MoreFlags(select({"": components_in(words, ["dish", "oven"])}, {"dish": "soup", "oven": "gas"}))
 
     return Command(
         CookOptions,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import SIZES
+from tiny_run import SIZES, words
 
 from nmt_cli import registry
 from nmt_cli.commands.dry_run import opening_lines
@@ -35,7 +35,7 @@ def setup(tiny_data: Path) -> Any:
 
 
 def test_size_steps_and_epochs(setup: Any) -> None:
-    lines = opening_lines(setup, WORLD, adapts=False).split("\n")
+    lines = opening_lines(setup, adapts=False).split("\n")
     count = sum(parameter.numel() for parameter in setup.model.parameters())
     steps = 3 * len(list(setup.plan.epoch(0)))
     assert len(lines) == 2
@@ -52,7 +52,7 @@ def test_a_model_that_is_too_large(setup: Any) -> None:
 
     def lines(steps: int, adapts: bool) -> list[str]:
         training = replace(setup, model=Large(), length=Length(1, 40_000, steps))
-        return opening_lines(training, WORLD, adapts).split("\n")
+        return opening_lines(training, adapts).split("\n")
 
     assert "multi30k, quickstart" in lines(2000, adapts=False)[2]
     assert len(lines(2000, adapts=True)) == len(lines(500, adapts=False)) == 2
@@ -64,7 +64,7 @@ def test_presets_by_size_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "rate", "words"),
+    ("flags", "rate", "warned"),
     [
         ({"warmup_steps": 50}, (16 * 50) ** -0.5, []),
         ({"warmup_steps": 400}, 100 * 400**-1.5 / 4, ["--warmup-steps 400"]),
@@ -75,25 +75,25 @@ def test_presets_by_size_exist() -> None:
     ],
 )
 def test_settings_that_do_not_suit_the_run(
-    nmt: Nmt, tiny_data: Path, flags: dict[str, Any], rate: float, words: list[str]
+    nmt: Nmt, tiny_data: Path, flags: dict[str, Any], rate: float, warned: list[str]
 ) -> None:
     """There is a warning before the first step and in a dry run, with the rate that such a run reaches."""
     settings = {**TINY, "max_epochs": 100, "max_steps": 100, **flags}
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    given = words(settings)
     code, out, err = nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)
     assert code == 0
     assert json.loads(out)["peak_learning_rate"] == pytest.approx(rate)
-    assert err.count("warning") == len(words)
+    assert err.count("warning") == len(warned)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
     task, corpus, valid = open_data(tiny_data)
-    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), WORLD, adapts=False)
-    assert all(word in err and word in lines for word in words)
+    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), adapts=False)
+    assert all(word in err and word in lines for word in warned)
 
 
 def test_the_disk_space_of_a_dry_run_is_that_of_the_run(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam is 12 bytes each."""
     settings = TINY | {"d_model": 128, "num_heads": 4, "max_steps": 6, "save_every": 2, "keep_last": 1}
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    given = words(settings)
     found = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
     assert found["checkpoint_bytes"] == 12 * found["parameters"]
     assert found["disk_bytes"] == 3 * found["checkpoint_bytes"]

@@ -138,9 +138,8 @@ def test_they_keep_their_values_bit_for_bit(
 
 def test_the_command(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     """The flag is repeated, recorded, shown, and cannot change in a resumed run."""
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
-    flags += ["--batch-tokens", 500, "--device", "cpu", "--sustained-tflops", 1, "--peak-tflops", 1]
-    flags += ["--freeze", "embeddings", "--freeze", "encoder.0.*"]
+    settings = SIZES | {"batch_tokens": 500, "device": "cpu", "sustained_tflops": 1, "peak_tflops": 1}
+    flags = [*tiny_run.words(settings), "--freeze", "embeddings", "--freeze", "encoder.0.*"]
     model = model_of(**SIZES)
     freeze(model, ["embeddings", "encoder.0.*"])
     learning = sum(parameter.numel() for parameter in trained(model))

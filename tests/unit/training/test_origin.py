@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_run import metrics
 
 from nmt_cli import checkpoint
 from nmt_cli.cli import main
@@ -41,7 +42,7 @@ def weights_of(run: Path) -> dict[str, torch.Tensor]:
 
 def test_the_origin_is_validated_first(train: Train, origin: Path, tiny_data: Path, tmp_path: Path) -> None:
     """At step 0, with the loss that it had; it stays the best of a run in which nothing improves, when resumed too."""
-    last = json.loads((origin / "metrics.jsonl").read_text().splitlines()[-1])
+    last = metrics(origin)[-1]
     run = tmp_path / "run"
     given = (tiny_data, "--init-from", origin, *SHORT, "--learning-rate-scale", 0, "--save-every", 2, "--out", run)
     assert train(*given, "--max-steps", 2)[0] == 0
@@ -49,7 +50,7 @@ def test_the_origin_is_validated_first(train: Train, origin: Path, tiny_data: Pa
     code, err = train("--resume", run, "--patience", 2, "--max-steps", 9)
     assert (code, "stopped at step 4: no improvement in 2 validations" in err) == (0, True), err
     assert f"next: nmt translate {run / 'best'}\n" in err
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = metrics(run)
     assert [(line["step"], line["lr"], line["loss"] is None) for line in lines[:2]] == [(0, 0, True), (1, 0, False)]
     assert [line["validation_loss"] for line in lines if "validation_loss" in line] == [last["validation_loss"]] * 3
     assert checkpoint.read_contents(run / "best").step == 0

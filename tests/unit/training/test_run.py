@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -61,7 +60,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run(
     with pytest.raises(OSError, match="No space left"):
         run(tiny_data, tmp_path / "run")
     assert checkpoint.resumable_of(tmp_path / "run") == []
-    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) in (2, 3, 4)
+    assert len(tiny_run.metrics(tmp_path / "run")) in (2, 3, 4)
 
 
 def test_the_last_epoch_ends_a_run(tiny_data: Path, tmp_path: Path) -> None:
@@ -71,7 +70,7 @@ def test_the_last_epoch_ends_a_run(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "run", **exact, max_epochs=1)
     run(tiny_data, tmp_path / "run", **exact, max_epochs=2)
     run(tiny_data, tmp_path / "whole", **exact, max_epochs=2)
-    records = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    records = tiny_run.metrics(tmp_path / "whole")
     assert [(record["epoch"], record["target_tokens"]) for record in records] == [(2, 2 * target_tokens(tiny_data))]
     newest = [checkpoint.locate(tmp_path / name) for name in ("run", "whole")]
     first, second = map(checkpoint.load_weights, newest)

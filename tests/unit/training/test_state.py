@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ def test_sums_add_up_and_come_back() -> None:
     for seconds in (2.0, 1.0):
         state.total.add(Totals(loss=8.0, target_tokens=4, seconds=seconds, flops_as_table2=1e12))
     assert state.total == Totals(loss=16.0, target_tokens=8, seconds=3.0, flops_as_table2=2e12)
-    assert RunState.from_json(json.loads(json.dumps(state.to_json())), "origin") == state
+    assert RunState.from_json(json.loads(json.dumps(asdict(state))), "origin") == state
 
 
 @pytest.mark.parametrize(
@@ -35,4 +36,4 @@ def test_sums_add_up_and_come_back() -> None:
 )
 def test_invalid_values_are_refused(place: str, value: Any) -> None:
     with pytest.raises(CheckpointError, match=r"^run/step-1: "):
-        RunState.from_json({**RunState().to_json(), place: value}, "run/step-1")
+        RunState.from_json({**asdict(RunState()), place: value}, "run/step-1")

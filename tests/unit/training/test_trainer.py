@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import run
+from tiny_run import metrics, run
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_setup import describe
@@ -29,10 +29,6 @@ from nmt_cli.training.trainer import Trainer
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
     return checkpoint.load_weights(checkpoint.locate(out))
-
-
-def metrics(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -96,11 +92,12 @@ def test_other_settings_are_refused_by_name(tiny_data: Path, tmp_path: Path) -> 
     assert metrics(tmp_path / "run")[-1]["step"] == 3
 
 
-def test_a_run_whose_transformer_had_settings_of_experts_is_resumed(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_with_settings_of_an_earlier_version_is_resumed(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "run", max_steps=2)
     config = tmp_path / "run" / "config.json"
     recorded = json.loads(config.read_text())
     recorded["model"] |= {"experts": 0, "load_loss": 0.01}
+    recorded["training"]["reduce_in"] = "float32"
     config.write_text(json.dumps(recorded))
     run(tiny_data, tmp_path / "run", max_steps=3, log_every=1)
     assert metrics(tmp_path / "run")[-1]["step"] == 3

@@ -29,7 +29,7 @@ run = partial(tiny_run.run, max_steps=10, save_every=2)
 
 
 def validations(run: Path, name: str) -> dict[int, float]:
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    lines = tiny_run.metrics(run)
     return {line["step"]: line[f"validation_{name}"] for line in lines if f"validation_{name}" in line}
 
 
@@ -76,13 +76,6 @@ def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path:
     run(data, tmp_path / "parts", **settings | {"max_steps": 15})
     run(data, tmp_path / "parts", **settings)
     assert contents(tmp_path / "parts") == contents(tmp_path / "run")
-
-
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_measure_of_another_task_is_refused(nmt: Nmt, tiny_data: Path, tmp_path: Path, more: tuple[str]) -> None:
-    code, _, err = nmt("train", tiny_data, "--best-by", "f1", "--out", tmp_path / "run", *more)
-    assert (code, "--best-by f1: the task 'translation' has loss and bleu" in err) == (2, True), err
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
