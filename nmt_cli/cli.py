@@ -133,7 +133,7 @@ def usage_message(error: Any) -> str:
         close = near(error.option_name.lstrip("-"), flags)
         message = f"{error.message}. Did you mean --{' or --'.join(close)}?" if close else error.message
     elif "unexpected extra argument" in message:
-        message += "; a flag with several values is repeated, as in --ref A --ref B"
+        message += "; a flag with several values is repeated before each of them"
     called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
     return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"
 

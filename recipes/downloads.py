@@ -97,15 +97,19 @@ def download(url: str, path: Path) -> None:
     partial = path.with_name(path.name + ".part")
     problem = ""
     for attempt in range(ATTEMPTS):
+        final = True  # whether no server may answer otherwise later
         for source in mirrors or [url]:
             try:
                 download_once(source, partial)
             except (OSError, ValueError) as error:
                 problem = f"{source}: {error}"
                 say(f"  {problem}")
+                final = final and isinstance(error, urllib.error.HTTPError) and error.code < 500
             else:
                 partial.replace(path)
                 return
+        if final:
+            break
         time.sleep(2**attempt)
     raise DataError(
         f"cannot download {url}: {problem}. Put {path.name} into a directory and pass it with --local, or set "

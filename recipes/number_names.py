@@ -80,6 +80,10 @@ def write_corpus(
 ) -> None:
     """Write OUT/{train,valid,test}.{source,target}, one name a line, with the given counts of different numbers."""
     parts = split(draw(train + valid + test, seed), valid, test)
+    if len(parts["test"]) < test or source == target:
+        raise UsageError(
+            f"{train + valid + test} numbers are too few to hold out {valid + test}, or the languages are one"
+        )
     texts = {
         f"{part}.{language}": "".join(f"{name(n, language)}\n" for n in numbers)
         for part, numbers in parts.items()
@@ -92,4 +96,6 @@ def write_corpus(
 
 if __name__ == "__main__":
     with user_errors():
+        if len(sys.argv) not in (4, 7):
+            raise UsageError("usage: number_names.py DIR SOURCE TARGET [TRAIN VALID TEST]")
         write_corpus(Path(sys.argv[1]), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:]))

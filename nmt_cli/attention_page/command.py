@@ -43,10 +43,11 @@ def attention(options: AttentionOptions) -> None:
     with open_input(options.input) as source, open_output(options.out) as write:
         translator = load_translator([options.checkpoint], chosen, device=options.device, say=say)
         lines = itertools.chain.from_iterable(read_windows(source, MAX_SENTENCES, warn))
-        numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-        if len(numbered) > MAX_SENTENCES:
-            warn(f"{source.name}: the page shows the first {MAX_SENTENCES} of {len(numbered)} lines")
-        places = {f"{source.name}:{number}": line for number, line in numbered[:MAX_SENTENCES]}
+        numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+        first = list(itertools.islice(numbered, MAX_SENTENCES + 1))
+        if len(first) > MAX_SENTENCES:
+            warn(f"{source.name}: the page shows the first {MAX_SENTENCES} lines")
+        places = {f"{source.name}:{number}": line for number, line in first[:MAX_SENTENCES]}
         sentences = sentences_of(translator, places, warn)
         write(html(str(options.checkpoint), sentences))
     say(f"attention of {counted(len(sentences), 'sentence')}: {options.out}; open it in a browser")

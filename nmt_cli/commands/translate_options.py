@@ -142,10 +142,6 @@ def check_checkpoints(options: CheckpointOptions) -> None:
             raise UsageError(f"{path} is a file, not a checkpoint; to translate it, give --input {path} or < {path}")
 
 
-OWN_FILES = re.compile(r"(config|manifest|summary)\.json|metrics\.jsonl|(train|valid|test)\.(source|target)\..*")
-"""Files of runs and of prepared data."""
-
-
 def check_output(output: Path | None, source: Path | None, other: Path | None = None) -> None:
     """Raise UsageError for an output that is an input or a file of nmt, or in no directory. None: a standard stream."""
     written = _identity(output or sys.stdout.fileno())
@@ -153,9 +149,18 @@ def check_output(output: Path | None, source: Path | None, other: Path | None = 
         raise UsageError(f"{output or 'standard output'} is also an input: choose another name")
     if output and not output.parent.is_dir():
         raise UsageError(f"{output}: there is no directory {output.parent}")
-    of_checkpoint = output and any((folder / "checksums.json").exists() for folder in output.resolve().parents[:2])
-    if output and output.is_file() and (of_checkpoint or OWN_FILES.fullmatch(output.name)):
+    if output and output.is_file() and _is_own(output.resolve()):
         raise UsageError(f"{output} is a file of a checkpoint, a run or prepared data: choose another name")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether this is a file of a checkpoint, a run or prepared data."""
+    in_checkpoint = any((folder / "checksums.json").exists() for folder in path.parents[:2])
+    markers = (path.with_name(name).exists() for name in ("manifest.json", "metrics.jsonl"))
+    own = re.fullmatch(
+        r"(config|manifest|summary)\.json|metrics\.jsonl|(train|valid|test)\.(source|target)\..*", path.name
+    )
+    return in_checkpoint or (own is not None and any(markers))
 
 
 def _identity(place: Path | int) -> tuple[int, int] | None:

@@ -150,7 +150,7 @@ class Translator:
             translations = translate_by_sentence(translate, list(map(plain, lines)), split)
             advance([each.source for each in translations])
             return translations
-        pairs = zip(lines, prefixes or [""] * len(lines), strict=True)
+        pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
         requests = [request_of(self.task, self.options, number, *pair) for number, pair in enumerate(pairs, first)]
         advance([request.line for request in requests if not request.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import DataError, NmtError
-from nmt_cli.files.durable import beside
 
 PAUSE = 0.02  # seconds without input that count as a pause
 COMPRESSED = (".gz", ".xz", ".bz2")  # the endings of compressed files that can be read and written
@@ -155,11 +154,19 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
     if path is None:
         yield lambda content: _write(sys.stdout.fileno(), content, "standard output")
         return
-    place = Path(os.path.realpath(path))  # replace the target of a link, not the link
-    aside = beside(place, "part") if place.is_file() or not place.exists() else place
+    place = aside = path
+    if path.is_file() or not path.exists():  # no pipe and no device
+        place = Path(os.path.realpath(path))  # replace the target of a link, not the link
+        aside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
     packer = _packer(path.suffix)
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    try:
+        if aside != place and place.exists():
+            os.fchmod(descriptor, stat.S_IMODE(place.stat().st_mode))
         yield lambda content: _write(descriptor, packer.compress(content) if packer else content, str(path))
         if packer:
             _write(descriptor, packer.flush(), str(path))
@@ -168,7 +175,7 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
             aside.replace(place)
     except BaseException:
         if aside != place:
-            aside.unlink()
+            aside.unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)

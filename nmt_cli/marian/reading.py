@@ -105,6 +105,8 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
         values = [config[name] for name in names if name in config]
         if any(value != values[0] for value in values):
             raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ")
+        if len(values) < len(names) and "dropout" not in ours:
+            raise CheckpointError(f"{path}: damaged: it lacks {' or '.join(names)}")
         if values:
             settings[ours] = values[0]
     if settings.get("activation") == "silu":

@@ -23,7 +23,7 @@ SETTINGS = {
     "attention_dropout": ("attention_dropout",),
     "feed_forward_dropout": ("activation_dropout",),
 }
-"""Our settings, and Marian's. The defaults are the same."""
+"""Our settings, and Marian's. Dropout has the same defaults."""
 SHARED = "model.shared.weight"
 SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 """The embeddings of a shared vocabulary, and of source and target."""

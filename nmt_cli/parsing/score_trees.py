@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, counted
+from nmt_cli.errors import DataError, UsageError, counted
 from nmt_cli.files.text import read_lines
 from nmt_cli.flags import Command
 from nmt_cli.parsing.evalb import score_brackets
@@ -46,14 +46,7 @@ def run(options: ScoreTreesOptions) -> None:
     parameters = read_parameters(options.parameters) if options.parameters else COLLINS
     parameter_name = str(options.parameters or "COLLINS, built in")
     test_name, gold_name = ("standard input" if name == "-" else name for name in (options.test, options.gold))
-    test, gold = (list(read_lines(None if name == "-" else Path(name))) for name in (options.test, options.gold))
-    if not test:
-        raise DataError(f"{test_name}: empty; there are no trees to score")
-    if len(test) != len(gold):
-        raise DataError(
-            f"{test_name} has {counted(len(test), 'line')} but {gold_name} has {len(gold):,}; each needs one tree a "
-            "line, in the same order, and an empty line for a sentence without a parse"
-        )
+    test, gold = _read(options, test_name, gold_name)
     if options.gold_tags:
         test = [retagged(*pair) or pair[0] for pair in zip(test, gold, strict=True)]
     for name, lines in ((test_name, test), (gold_name, gold)):
@@ -98,6 +91,20 @@ def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name:
     if options.per_sentence:
         found["rows"] = [asdict(row) for row in report.rows]
     return found
+
+
+def _read(options: ScoreTreesOptions, test_name: str, gold_name: str) -> tuple[list[str], list[str]]:
+    if options.test == options.gold == "-":
+        raise UsageError("standard input, '-', can be read only once: name a file for the others")
+    test, gold = (list(read_lines(None if name == "-" else Path(name))) for name in (options.test, options.gold))
+    if not test:
+        raise DataError(f"{test_name}: empty; there are no trees to score")
+    if len(test) != len(gold):
+        raise DataError(
+            f"{test_name} has {counted(len(test), 'line')} but {gold_name} has {len(gold):,}; each needs one tree a "
+            "line, in the same order, and an empty line for a sentence without a parse"
+        )
+    return test, gold
 
 
 def _print_problems(report: BracketReport, test_name: str, gold_name: str) -> None:

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from nmt_cli import checkpoint
+from nmt_cli import checkpoint, registry
 from nmt_cli.config import ABOUT_RUN, flag, flatten
 from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError
@@ -24,7 +24,7 @@ from nmt_cli.files import durable
 from nmt_cli.files.staging import try_lock
 from nmt_cli.files.text import read_object
 from nmt_cli.training.reporter import readable
-from nmt_cli.training.settings import MAY_CHANGE
+from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 
 CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
 
@@ -190,14 +190,23 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
         flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
         for content in (recorded, json.loads(json.dumps(description)))
     )
+    defaults = {name: default_of(name, new) for name in new}  # of settings that are newer than the run
+    old = json.loads(json.dumps(defaults | old))
     different = [
         f"{flag(name)} was {readable(old[name])}, now {readable(new[name])}"
-        for name in sorted(old.keys() & new.keys())  # a setting of another version of nmt is in one of them only
+        for name in sorted(new)
         if name.rpartition(".")[2] not in MAY_CHANGE and old[name] != new[name]
     ]
     if different:
         what = f"this run was started with other settings: {'; '.join(different)}"
         raise UsageError(f"{run}: {what}. Resume it with `nmt train --resume {run}`, or give another --out")
+
+
+def default_of(name: str, settings: Mapping[str, Any]) -> Any:
+    """Return the default of a setting such as `model.d_ff`; `settings` has the components by kind."""
+    section, _, field = name.partition(".")
+    config = TrainingConfig if section == "training" else registry.find(section, settings[section]).config
+    return config.__dataclass_fields__[field].default if field else settings[name]
 
 
 def _step_of(line: str) -> int:

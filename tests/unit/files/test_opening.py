@@ -156,6 +156,23 @@ def test_a_pipe_is_written_at_once(tmp_path: Path) -> None:
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
+def test_a_pipe_without_a_name_is_written() -> None:
+    reading, writing = os.pipe()
+    with open_output(Path(f"/dev/fd/{writing}")) as write:  # as a shell names >(command)
+        write(b"a\n")
+    assert os.read(reading, 9) == b"a\n"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_file_keeps_its_mode_and_may_have_a_long_name(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)
+    path.touch(mode=0o600)
+    with open_output(path) as write:
+        write(b"a")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"a", 0o600)
+
+
 def test_a_full_disk_names_the_output() -> None:
     with pytest.raises(OSError, match="No space") as error, open_output(Path("/dev/full")) as write:
         write(b"x")

@@ -246,6 +246,15 @@ def test_what_we_do_not_have_is_refused_by_name(copied: Path, name: str, fields:
         read(copied)
 
 
+@pytest.mark.parametrize("name", ["decoder_attention_heads", "activation_function"])  # no weight has their shape
+def test_settings_that_are_missing_are_named(copied: Path, name: str) -> None:
+    content = json.loads((copied / "config.json").read_text(encoding="utf-8"))
+    del content[name]
+    (copied / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=f"config.json.*{name}"):
+        read(copied)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
