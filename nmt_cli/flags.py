@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import inspect
 import itertools
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,7 +19,6 @@ from typer.core import TyperCommand
 from nmt_cli import registry
 from nmt_cli.config import COMMAND_LINE, Section, construct, fields, flag
 from nmt_cli.errors import UsageError, main_rank_reports
-from nmt_cli.foreign_flags import FOREIGN_FLAGS
 from nmt_cli.registry import Component
 
 IMPORTS_HELP = "Import a Python module that registers components."
@@ -71,16 +71,22 @@ class CommandWithSections(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse `args`; say what to use instead of another toolkit's flag, and that a boolean flag takes no value."""
         known = {name: param for param in self.params for name in [*param.opts, *param.secondary_opts]}
-        foreign = FOREIGN_FLAGS.get(str(self.name), {})
         for word, following in () if ctx.resilient_parsing else itertools.pairwise([*args, ""]):
             name = word.partition("=")[0]
             plain = name.lstrip("-").replace("_", "-")
-            instead = f"--{plain}" if f"--{plain}" in known else foreign.get(plain)
-            if name.startswith("-") and name not in known and instead:
+            if name.startswith("-") and name not in known and (instead := hint(str(self.name), plain, known)):
                 raise UsageError(f"nmt {self.name} has no {name}; use {instead}")
             if getattr(known.get(word), "is_flag", False) and following.lower() in ("true", "false"):
                 raise UsageError(f"{word} takes no value")
         return super().parse_args(ctx, args)
+
+
+def hint(command: str, name: str, known: Collection[str]) -> str | None:
+    """Return what to use instead of an unknown flag: one of `known`, or what entry points of nmt.hints say."""
+    if f"--{name}" in known:
+        return f"--{name}"
+    tables = (entry.load() for entry in importlib.metadata.entry_points(group="nmt.hints"))
+    return next((table[command][name] for table in tables if name in table.get(command, {})), None)
 
 
 def epilog(command: Command) -> str:

@@ -26,7 +26,17 @@ LEVELS = {match[1]: int(match[2]) for match in re.finditer(r"^  (\w+)(?:\.py|/) 
 LEVELS["__main__"] = 8
 """The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
 
-ANNEXES = ("parsing", "table2", "positions", "marian", "ctranslate2", "export", "serving", "attention_page")
+ANNEXES = (
+    "parsing",
+    "table2",
+    "positions",
+    "marian",
+    "ctranslate2",
+    "export",
+    "serving",
+    "attention_page",
+    "other_toolkits",
+)
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 
 STRANGERS = ("models", "criteria", "optim", "tasks")

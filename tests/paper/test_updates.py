@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -78,7 +77,7 @@ def test_three_updates_are_those_of_plain_pytorch(
     registry.discover()
     corpus = Corpus.open(data, "train")
     sources, targets = (
-        [side(np.array([line]))[0].tolist() for line in range(len(PAIRS))] for side in (corpus.sources, corpus.targets)
+        [corpus.ids(side, [line])[0].tolist() for line in range(len(PAIRS))] for side in ("source", "target")
     )
     source, target_out = (padded([[*ids, EOS] for ids in side]) for side in (sources, targets))
     target_in = padded([[BOS, *ids] for ids in targets])

@@ -8,16 +8,13 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import typer
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, application, command_names, exit_codes, main
+from nmt_cli.cli import COMMANDS, command_names, exit_codes, main
 from nmt_cli.errors import CheckpointError, Interrupted, UsageError
-from nmt_cli.foreign_flags import FOREIGN_FLAGS
 
 Nmt = Callable[..., tuple[int, str, str]]
 
@@ -91,21 +88,6 @@ def test_the_message_for_an_unknown_name_offers_a_known_one(nmt: Nmt, line: str,
 def test_a_name_that_is_like_no_other_is_not_compared(nmt: Nmt) -> None:
     code, _, err = nmt("train", "--foo-bar", "3")
     assert (code, "Did you mean" in err) == (2, False)
-
-
-@pytest.mark.parametrize("command", FOREIGN_FLAGS)
-def test_the_flags_offered_for_those_of_other_toolkits_exist(command: str) -> None:
-    known, other = ({name for param in parameters(each) for name in param.opts} for each in (command, "prepare"))
-    for foreign, ours in FOREIGN_FLAGS[command].items():
-        offered = set(re.findall(r"--[a-z][a-z0-9-]+", re.sub(r"`torchrun [^`]*`", "", ours)))
-        assert offered <= (other if "nmt prepare" in ours else known)
-        assert f"--{foreign}" not in known
-
-
-def parameters(*words: str) -> list[Any]:
-    """Return the arguments and flags of the command that `words` call, hidden ones too."""
-    found: list[Any] = typer.main.get_command(application(words)).commands[words[0]].params  # type: ignore[attr-defined]
-    return found
 
 
 @pytest.mark.parametrize(

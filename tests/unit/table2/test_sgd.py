@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nmt_cli.optim.sgd import SGDConfig, sgd
+from nmt_cli.table2.sgd import SGDConfig, sgd
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

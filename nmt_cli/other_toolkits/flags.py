@@ -64,7 +64,7 @@ _TABLES = {
     },
 }
 
-FOREIGN_FLAGS = {
+HINTS = {
     command: {name: ours for ours, names in table.items() for name in names.split()}
     for command, table in _TABLES.items()
 }
