@@ -310,19 +310,21 @@ def test_a_vocabulary_outside_the_checkpoint_is_not_read(one_checkpoint: Path, t
 
 @fuzz(40, 500)
 @given(data=st.data())
-def test_a_tampered_state_of_training(one_checkpoint: Path, data: st.DataObject) -> None:
-    state = checkpoint.load_training(one_checkpoint)
-    content = data.draw(tampered(state.values))
+def test_a_tampered_state_of_training(one_checkpoint: Path, tmp_path: Path, data: st.DataObject) -> None:
+    shutil.copytree(one_checkpoint, tmp_path, dirs_exist_ok=True)
+    content = data.draw(tampered(checkpoint.load_training(one_checkpoint).values))
+    (tmp_path / "training.json").write_text(json.dumps(content))
     model = torch.nn.Linear(3, 3)
     optimizer = torch.optim.Adam(model.parameters())
 
     def restore() -> None:
-        restored = RunState.from_json(content.get("state", {}), "origin/x")
+        saved = checkpoint.load_training(tmp_path)
+        restored = RunState.from_json(saved.values["state"], str(tmp_path))
         assert restored.step >= 0
         assert restored.position >= 0
-        optimizer_state.restore(optimizer, content.get("optimizer", {}), {}, "origin/x")
+        optimizer_state.restore(optimizer, saved.values["optimizer"], {}, str(tmp_path))
 
-    outcome(restore, "origin/x")
+    outcome(restore, tmp_path)
 
 
 # Configuration files.
