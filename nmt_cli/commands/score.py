@@ -13,15 +13,13 @@ from rich.console import Console
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.data.marks import MOSES, SUBWORDS
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.text import read_lines, without_compression
+from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines, without_compression
 from nmt_cli.flags import Command
 from nmt_cli.metrics.bleu import DEFAULT, Score, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
-
-STANDARD_INPUT = "-"
 
 _TOKENIZED = re.compile(rf"{MOSES.pattern}| [.,](?= |$)")
 _TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
@@ -64,8 +62,7 @@ def run(options: ScoreOptions) -> None:
         UsageError: flags that do not fit together; an unknown metric, test or language.
         DataError: a file cannot be read, is not UTF-8, contains subword marks or has another number of lines.
     """
-    if [*options.hypotheses, *options.references].count(STANDARD_INPUT) > 1:
-        raise UsageError("standard input, '-', can be read only once: name a file for the others")
+    check_read_once([*options.hypotheses, *options.references])
     twice = next((name for name in options.hypotheses if options.hypotheses.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is given twice; give each file of translations once")

@@ -13,13 +13,14 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, NmtError
+from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.files.opening import COMPRESSED, Input, open_input
 
+STANDARD_INPUT = "-"  # in the place of a file's name
 LONGEST_LINE = 1 << 26  # bytes; a longer line is an error: the file is not text
 LONGEST_CUT_LINE = 1 << 20  # bytes; in lenient mode, the rest of a longer line is left out
 LARGEST_JSON = 1 << 26  # bytes
@@ -27,6 +28,12 @@ LARGEST_JSON = 1 << 26  # bytes
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REPLACEMENT = "\ufffd"
 _CONVERT = "Correct the line, or convert the file, for example: iconv -f ISO-8859-1 -t UTF-8"
+
+
+def check_read_once(names: Sequence[str]) -> None:
+    """Raise UsageError if more than one of the files is standard input."""
+    if names.count(STANDARD_INPUT) > 1:
+        raise UsageError(f"standard input, {STANDARD_INPUT!r}, can be read only once: name a file for the others")
 
 
 def read_lines(

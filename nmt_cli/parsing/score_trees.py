@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, UsageError, counted
-from nmt_cli.files.text import read_lines
+from nmt_cli.errors import DataError, counted
+from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines
 from nmt_cli.flags import Command
 from nmt_cli.parsing.evalb import score_brackets
 from nmt_cli.parsing.evalb_parameters import COLLINS, read_parameters
@@ -45,8 +45,9 @@ def run(options: ScoreTreesOptions) -> None:
     """
     parameters = read_parameters(options.parameters) if options.parameters else COLLINS
     parameter_name = str(options.parameters or "COLLINS, built in")
-    test_name, gold_name = ("standard input" if name == "-" else name for name in (options.test, options.gold))
-    test, gold = _read(options, test_name, gold_name)
+    files = options.test, options.gold
+    test_name, gold_name = ("standard input" if name == STANDARD_INPUT else name for name in files)
+    test, gold = _read(files, test_name, gold_name)
     if options.gold_tags:
         test = [retagged(*pair) or pair[0] for pair in zip(test, gold, strict=True)]
     for name, lines in ((test_name, test), (gold_name, gold)):
@@ -93,10 +94,9 @@ def as_object(report: BracketReport, options: ScoreTreesOptions, parameter_name:
     return found
 
 
-def _read(options: ScoreTreesOptions, test_name: str, gold_name: str) -> tuple[list[str], list[str]]:
-    if options.test == options.gold == "-":
-        raise UsageError("standard input, '-', can be read only once: name a file for the others")
-    test, gold = (list(read_lines(None if name == "-" else Path(name))) for name in (options.test, options.gold))
+def _read(files: tuple[str, str], test_name: str, gold_name: str) -> tuple[list[str], list[str]]:
+    check_read_once(files)
+    test, gold = (list(read_lines(None if name == STANDARD_INPUT else Path(name))) for name in files)
     if not test:
         raise DataError(f"{test_name}: empty; there are no trees to score")
     if len(test) != len(gold):

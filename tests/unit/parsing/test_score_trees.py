@@ -135,3 +135,4 @@ def test_files_that_do_not_fit(tmp_path: Path, nmt: Nmt) -> None:
         code, out, err = nmt("score-trees", *arguments)
         assert (code, out) == (1, "")
         assert complaint in err
+    assert nmt("score-trees", "-", "--ref", "-")[0] == 2
