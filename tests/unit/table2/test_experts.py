@@ -10,9 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from nmt_cli.device import autocast
 from nmt_cli.errors import UsageError
-from nmt_cli.table2.experts import Experts, ExpertsConfig, expected_load, squared_variation
+from nmt_cli.table2.experts import Experts, ExpertsConfig, expected_load, grouped_product, squared_variation
 
 N, D, FF, EXPERTS = 7, 5, 6, 4
 
@@ -129,3 +131,27 @@ def test_nothing_is_added_for_a_pass_in_evaluation_mode() -> None:
     layer = made().eval()
     layer(torch.ones(N, D))
     assert layer.added_loss() == 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("ends", [[3, 3, 7], [0, 7, 7]])
+def test_products_of_groups_are_those_of_each_group(ends: list[int], precision: str) -> None:
+    """To the last bit on a CPU, with gradients; also for widths that torch's grouped product refuses."""
+    for inputs, outputs in ((8, 16), (5, 6)):
+        rows, weights = (torch.randn(shape, requires_grad=True) for shape in ((7, inputs), (3, outputs, inputs)))
+        parts = zip(rows.tensor_split(ends[:-1]), weights, strict=True)
+        with autocast(rows.device, precision):
+            found = grouped_product(rows, weights, torch.tensor(ends, dtype=torch.int32))
+            expected = torch.cat([F.linear(part, weight) for part, weight in parts])
+        gradients = [torch.autograd.grad(y, (rows, weights), torch.ones_like(y)) for y in (found, expected)]
+        assert found.dtype == getattr(torch, precision)
+        assert all(torch.equal(a, b) for a, b in zip((found, *gradients[0]), (expected, *gradients[1]), strict=True))
+
+
+def test_the_host_waits_for_no_number_in_training() -> None:
+    """Fake tensors have no numbers: a function that reads one raises."""
+    with FakeTensorMode(), torch.autocast("cpu", torch.bfloat16):
+        layer, x = Experts(8, 16, ExpertsConfig(EXPERTS)), torch.randn(N, 8, requires_grad=True)
+        (layer(x).sum() + layer.added_loss()).backward()
+        with pytest.raises(DataDependentOutputException), torch.no_grad():
+            layer(x)
