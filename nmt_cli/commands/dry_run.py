@@ -80,7 +80,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     settings: TrainingConfig = config.training
     device = choose_device(settings.device)
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
-    if options.data is not None:
+    if options.data:
         task, corpus, _ = open_data(options.data)
         origin = None if options.init_from is None else read_origin(options.init_from, config, task)
         setup = build_setup(config, task, corpus, None, World(0, 1, device), origin)

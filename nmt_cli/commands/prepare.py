@@ -19,7 +19,7 @@ from nmt_cli.commands.prepare_text import Part, Sample, encode, read_held_out, r
 from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
-from nmt_cli.data.corpus import LARGEST_WEIGHT, MANIFEST, SCHEMA, SIDES, SPLITS
+from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS, weighted
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
@@ -65,20 +65,11 @@ class PrepareOptions:
 
     def parts(self) -> list[Part]:
         """Return the prefixes of the training text with their weights; raise UsageError for one out of range."""
-        return list(map(_part, self.train))
+        return [Part(*weighted(text, "--train ")) for text in self.train]
 
     def held_out(self) -> dict[str, str]:
         """Return the prefixes of the other splits."""
         return {split: prefix for split, prefix in (("valid", self.valid), ("test", self.test)) if prefix is not None}
-
-
-def _part(text: str) -> Part:
-    prefix, star, weight = text.rpartition("*")
-    if not star or not weight.isdecimal():
-        return Part(text)
-    if not 1 <= int(weight) <= LARGEST_WEIGHT:
-        raise UsageError(f"--train {text}: the weight must be from 1 to {LARGEST_WEIGHT}, not {weight}")
-    return Part(prefix, int(weight))
 
 
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:

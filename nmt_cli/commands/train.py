@@ -18,6 +18,7 @@ from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
 from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, describe, open_data, with_precision
 from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import DEFAULT_COMPONENTS, flag, layers_of, placed, select
+from nmt_cli.data.corpus import weighted
 from nmt_cli.device import prepare_cpu
 from nmt_cli.distributed import join_world
 from nmt_cli.errors import UsageError, counted, main_rank_reports
@@ -28,14 +29,14 @@ from nmt_cli.training.length import highest_rate
 from nmt_cli.training.origin import origin_of
 from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
-from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
+from nmt_cli.training.run_directory import CONFIG, RunDirectory, data_of, read_config, recorded_paths
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.validation import LOSS
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    if options.vocab_size is not None and (options.data is not None or not options.dry_run):
+    if options.vocab_size is not None and (options.data or not options.dry_run):
         raise UsageError("--vocab-size is for --dry-run without DATA")
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
@@ -58,9 +59,10 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
         if getattr(options, name) is not None:
             raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
     recorded = read_config(run)
-    data = options.data or Path(recorded["data"]["path"])
-    if options.data is None and not data.is_dir():
-        raise UsageError(f"{run}: its data, {data}, is missing; if it was moved: nmt train DATA --resume {run}")
+    data = options.data or data_of(recorded)
+    missing = [path for path, _ in map(weighted, data) if not Path(path).is_dir()]
+    if missing and not options.data:
+        raise UsageError(f"{run}: its data, {missing[0]}, is missing; if it was moved: nmt train DATA --resume {run}")
     imports = tuple(dict.fromkeys([*recorded["imports"], *options.imports]))
     registry.discover(imports)
     return replace(options, data=data, out=run, config=run / CONFIG, imports=imports)
@@ -69,8 +71,8 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
 def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by field name."""
     data, out = options.data, options.out
-    if data is None or out is None:
-        raise UsageError(f"{'DATA' if data is None else '--out RUN'} is missing: nmt train DATA --out RUN")
+    if not data or out is None:
+        raise UsageError(f"{'--out RUN' if data else 'DATA'} is missing: nmt train DATA --out RUN")
     with main_rank_reports():
         config = configuration(options, flags)
     settings: TrainingConfig = config.training
@@ -89,11 +91,11 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             origin = origin_of(out, options.init_from, config, task)
             setup = build_setup(config, task, corpus, valid, world, origin)
             if valid is None:
-                check_validation(settings, flags, data)
+                check_validation(settings, flags, " ".join(data))
             check_shares(setup.micro_batches, world.size)
             config = with_precision(config, setup.precision)
             if world.is_main:
-                recorded = {"path": str(data.resolve()), "fingerprint": corpus.fingerprint}
+                recorded = {"path": recorded_paths(data), "fingerprint": corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
                 directory.claim({**config.to_json(), **about})
             world.barrier()
@@ -123,7 +125,7 @@ def train_run(run: Run) -> None:
     run.reporter.note(closing_lines(run))
 
 
-def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: Path) -> None:
+def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: str) -> None:
     wanted = {
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,8 @@ import torch
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
-from nmt_cli.data.corpus import Corpus, read_manifest
+from nmt_cli.data.corpus import Corpus, read_manifest, weighted
+from nmt_cli.data.joined import JoinedCorpus
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World
@@ -40,7 +42,9 @@ SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster wi
 class TrainOptions:
     """Train a model, or resume a run."""
 
-    data: Path | None = argument("DATA", "Prepared data: the --out of `nmt prepare`.", None)
+    data: tuple[str, ...] = argument(
+        "DATA[*WEIGHT]...", "Prepared data: the --out of `nmt prepare`. Several with one vocabulary are joined.", ()
+    )
     out: Path | None = option(None, "Directory of the run. An earlier run is resumed.", metavar="RUN")
     resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
     init_from: Path | None = option(
@@ -70,13 +74,29 @@ def with_precision(config: RunConfig, precision: str) -> RunConfig:
     return replace(config, training=replace(config.training, precision=precision))
 
 
-def open_data(data: Path, verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
-    """Return the task, the training corpus and the validation corpus, if there is one.
+def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, Corpus | None]:
+    """Return the task, the training text of all directories, and the first validation set, if there is one.
 
     Raises:
         DataError: with `verify`, which reads all of the data, a file has changed since `nmt prepare` wrote it.
-        UsageError: there is no training text, or `data` is a run.
+        UsageError: a directory has no training text, has another vocabulary, is given twice, or is a run.
     """
+    parts = [(Path(path), weight) for path, weight in map(weighted, data)]
+    opened = [_open_directory(path, verify) for path, _ in parts]
+    (first, _), task = parts[0], opened[0][0]
+    if twice := [path for path, times in Counter(path.resolve() for path, _ in parts).items() if times > 1]:
+        raise UsageError(f"{twice[0]}: given twice; with *2 after it, its sentences are twice in an epoch")
+    for (path, _), (other, *_) in zip(parts, opened, strict=True):
+        if difference := task.difference(other):
+            again = f"prepare {path} again with --subwords-from {first}"
+            raise UsageError(f"{path}: the {difference} is another than in {first}; {again}")
+    valid = next((valid for *_, valid in opened if valid is not None), None)
+    corpora, weights = [corpus for _, corpus, _ in opened], [weight for _, weight in parts]
+    return task, corpora[0] if weights == [1] else JoinedCorpus(corpora, weights), valid
+
+
+def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | None]:
+    """Return the task, the training text and the validation set, if there is one, of one directory."""
     if (data / checkpoint.FOLDER_OF_RUN).is_dir():
         raise UsageError(f"{data}: a run, not prepared data; to resume it: nmt train --resume {data}")
     splits = read_manifest(data).get("splits")

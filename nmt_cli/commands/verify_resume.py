@@ -46,7 +46,7 @@ runpy.run_module("nmt_cli", run_name="__main__")
 
 def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
     """Return the verdict; raise a TrainingError if a run failed, or the two runs differ."""
-    if options.data is None:
+    if not options.data:
         raise UsageError("--verify-resume needs DATA: nmt train DATA --verify-resume")
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise UsageError("--verify-resume starts processes of its own: run it without torchrun")
@@ -57,7 +57,7 @@ def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
     with tempfile.TemporaryDirectory(prefix=".nmt-", dir=place if place and place.is_dir() else None) as folder:
         settings, whole, resumed = (Path(folder) / name for name in ("config.json", "whole", "resumed"))
         settings.write_text(json.dumps(sections), encoding="utf-8")
-        command = ["train", str(options.data), "--config", str(settings)]
+        command = ["train", *options.data, "--config", str(settings)]
         command += [f"--import={module}" for module in options.imports]
         command += [f"--init-from={options.init_from}"] if options.init_from else []
         say(f"training {STEPS} steps; then again, killed twice and resumed ...")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
 
@@ -198,6 +199,16 @@ def read_manifest(data: Path) -> dict[str, Any]:
     if (schema := content.get("schema")) != SCHEMA:
         raise DataError(f"{path}: its schema is {schema!r}, this version reads {SCHEMA}; {_AGAIN}")
     return content
+
+
+def weighted(text: str, where: str = "") -> tuple[str, int]:
+    """Return the path and the weight of `PATH` or `PATH*WEIGHT`; raise a UsageError for a weight out of range."""
+    match = re.fullmatch(r"(.+)\*([-+.\d]+)", text)
+    if match is None:
+        return text, 1
+    if not match[2].isdecimal() or not 1 <= int(match[2]) <= LARGEST_WEIGHT:
+        raise UsageError(f"{where}{text}: the weight must be an integer from 1 to {LARGEST_WEIGHT}, not {match[2]}")
+    return match[1], int(match[2])
 
 
 def _weights(parts: Any, sentences: int) -> list[tuple[int, int, int]]:

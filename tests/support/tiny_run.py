@@ -31,7 +31,7 @@ def words(settings: Mapping[str, Any]) -> list[str]:
 def run(data: Path, out: Path, **changes: Any) -> None:
     """Train in this process, with these changes of `TINY`."""
     registry.discover()
-    train(TrainOptions(data, out), TINY | changes)
+    train(TrainOptions((str(data),), out), TINY | changes)
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

@@ -103,7 +103,7 @@ def train(setup: Setup, folder: Path) -> None:
         "log_every": 1,
         "device": "cpu",
     }
-    run(TrainOptions(data=folder / "data", out=folder / "run"), flags)
+    run(TrainOptions(data=(str(folder / "data"),), out=folder / "run"), flags)
 
 
 def newest(out: Path) -> dict[str, Any]:

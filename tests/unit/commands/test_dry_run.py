@@ -30,7 +30,7 @@ def setup(tiny_data: Path) -> Any:
     """Of a tiny model."""
     registry.discover()
     config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "warmup_steps": 1, "device": "cpu"})
-    task, corpus, valid = open_data(tiny_data)
+    task, corpus, valid = open_data([str(tiny_data)])
     return build_setup(config, task, corpus, valid, WORLD)
 
 
@@ -85,7 +85,7 @@ def test_settings_that_do_not_suit_the_run(
     assert json.loads(out)["peak_learning_rate"] == pytest.approx(rate)
     assert err.count("warning") == len(warned)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
-    task, corpus, valid = open_data(tiny_data)
+    task, corpus, valid = open_data([str(tiny_data)])
     lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), adapts=False)
     assert all(word in err and word in lines for word in warned)
 

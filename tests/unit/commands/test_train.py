@@ -220,6 +220,79 @@ def test_a_run_is_resumed_with_its_own_data_settings_and_imports(
     assert train("--resume", tmp_path)[0] == 2
 
 
+@pytest.fixture(scope="module")
+def halves(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The training text of `tiny_data` in two directories with its vocabulary; the second has its validation set."""
+    folder = tmp_path_factory.mktemp("halves")
+    for language in ("en", "de"):
+        lines = (tiny_data.parent / f"train.{language}").read_text().splitlines(keepends=True)
+        for number, part in enumerate((lines[:300], lines[300:])):
+            (folder / f"text-{number}.{language}").write_text("".join(part))
+    for number, more in enumerate(([], ["--valid", tiny_data.parent / "valid"])):
+        words = ["--source-lang=en", "--target-lang=de", "--train", folder / f"text-{number}", *more]
+        with pytest.raises(SystemExit) as end:
+            main(["prepare", *map(str, words), f"--subwords-from={tiny_data}", f"--out={folder / f'data-{number}'}"])
+        assert end.value.code in (0, None)
+    return [folder / "data-0", folder / "data-1"]
+
+
+def test_a_run_on_two_halves_is_the_run_on_the_whole(
+    train: Run, tiny_data: Path, halves: list[Path], tmp_path: Path
+) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert train(tiny_data, *TINY, "--max-steps", 4, "--out", whole)[0] == 0
+    code, _, err = train(*halves, *TINY, "--out", run)
+    assert (code, "900 sentence pairs" in err) == (0, True), err
+    code, _, err = train("--resume", run, "--max-steps", 4)
+    assert (code, f"resuming from {run}" in err) == (0, True), err
+    first, second = (checkpoint.load_weights(checkpoint.locate(folder)) for folder in (whole, run))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    losses = [
+        [json.loads(line).get("validation_loss") for line in (folder / "metrics.jsonl").read_text().splitlines()][-1]
+        for folder in (whole, run)
+    ]
+    assert losses[0] == losses[1] is not None
+    for others in ([halves[1], halves[0]], [halves[0]], [halves[0], f"{halves[1]}*2"]):
+        code, _, err = train(*others, *TINY, "--max-steps", 4, "--out", run)
+        assert (code, f"started on {halves[0]} {halves[1]}, and" in err) == (2, True), err
+
+
+def test_directories_with_weights(train: Run, halves: list[Path], tmp_path: Path) -> None:
+    plain, weighted = (
+        figures(train, *data, *TINY)["updates_per_epoch"] for data in (halves, [halves[0], f"{halves[1]}*3"])
+    )
+    assert weighted > 2 * plain
+    run = tmp_path / "run"
+    assert train(f"{halves[0]}*2", *TINY, "--out", run)[0] == 0
+    assert json.loads((run / "config.json").read_text())["data"]["path"] == f"{halves[0]}*2"
+    assert train("--resume", run, "--max-steps", 3)[0] == 0
+    halves[1].rename(tmp_path / "moved")
+    try:
+        assert train("--resume", run, "--max-steps", 4)[0] == 0
+    finally:
+        (tmp_path / "moved").rename(halves[1])
+
+
+def test_directories_that_cannot_be_joined(
+    train: Run, nmt: Run, tiny_data: Path, halves: list[Path], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    text = ("--source-lang", "en", "--target-lang", "de", "--vocab-size", 100)
+    assert nmt("prepare", "--train", tiny_data.parent / "train", *text, "--out", other)[0] == 0
+    cases = {
+        (tiny_data, other): f"{other}: the source vocabulary is another than in {tiny_data}; prepare",
+        (tiny_data, f"{tiny_data}*2"): f"{tiny_data}: given twice; with *2",
+        (*halves, f"{tiny_data}*0"): f"{tiny_data}*0: the weight must be an integer from 1 to 1000, not 0",
+        (f"{halves[0]}*1.5",): "the weight must be an integer",
+        (halves[0], tmp_path / "absent"): "absent: no such directory",
+        (halves[0], tmp_path): "not prepared data",
+    }  # fmt: skip
+    for data, message in cases.items():
+        code, _, err = train(*data, *TINY, "--out", tmp_path / "run")
+        assert (code in (1, 2), message in err) == (True, True), err
+        assert not (tmp_path / "run").exists()
+
+
 PLUGIN = """
 from dataclasses import dataclass
 import torch

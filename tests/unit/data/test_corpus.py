@@ -13,34 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_corpus import PAIRS, pairs, with_parts, write
 
-from nmt_cli.data.corpus import SIDES, Corpus, CorpusWriter, ids_dtype
+from nmt_cli.data.corpus import SIDES, Corpus, ids_dtype
 from nmt_cli.errors import DataError
-
-Sentences = list[list[int]]
-
-ids = st.lists(st.integers(0, 65535), max_size=6)
-pairs = st.lists(st.tuples(ids, ids), min_size=1, max_size=12)
-
-
-def write(
-    folder: Path, sentences: list[tuple[list[int], list[int]]], split: str = "train", size: int = 65536, batch: int = 3
-) -> Path:
-    """A data folder with one split, written in batches of `batch` pairs; raw line i is "source i\x85"."""
-    with CorpusWriter(folder, split, (size, size)) as writer:
-        for start in range(0, len(sentences), batch):
-            some = sentences[start : start + batch]
-            for number, side in enumerate(("source", "target")):
-                flat = np.array([i for pair in some for i in pair[number]], dtype=np.uint32)
-                lengths = np.array([len(pair[number]) for pair in some])
-                writer.add(side, flat, lengths, [f"{side} {start + i}\x85" for i in range(len(some))])
-        description = writer.close()
-    manifest = {"schema": 1, "splits": {split: description}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
-
-
-PAIRS = [([5, 6, 7], [8]), ([], [9, 10]), ([11], [12, 13, 14, 15])]
 
 
 @given(sentences=pairs, batch=st.integers(1, 5), size=st.sampled_from([65536, 65537]))
@@ -93,14 +69,6 @@ def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert Corpus.open(write(folders[1], PAIRS, batch=2), "train").fingerprint == same
     changed = [*PAIRS[:2], ([11], [12, 13, 14, 16])]
     assert Corpus.open(write(folders[2], changed), "train").fingerprint != same
-
-
-def with_parts(folder: Path, parts: object) -> Path:
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["splits"]["train"]["parts"] = parts
-    path.write_text(json.dumps(manifest))
-    return folder
 
 
 def test_weights_of_the_parts(tmp_path: Path) -> None:
