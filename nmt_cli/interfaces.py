@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from nmt_cli.packing import Packing
+    from nmt_cli.packing import Rows
 
     Lengths = NDArray[np.int64]
     Sentences = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
@@ -28,14 +28,17 @@ SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")  # their symbols, in the ord
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as ids, padded on the right with `PAD`. Masks are derived from the padding."""
+    """Sentence pairs as ids, padded on the right with `PAD`. Masks are derived from the padding.
+
+    If the packings are `Bins`, there are several sentences in a row, and S and T are equal.
+    """
 
     source: Tensor  # [B, S], each row ends in EOS
     target_in: Tensor  # [B, T], BOS and the target
     target_out: Tensor  # [B, T], the target and EOS
     num_tokens: int  # tokens of target_out without padding
-    source_packing: Packing  # where the real tokens of source are
-    target_packing: Packing  # where those of target_in and target_out are
+    source_packing: Rows  # where the real tokens of source are
+    target_packing: Rows  # where those of target_in and target_out are
 
     def to(self, device: Any) -> Batch:
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -129,14 +132,14 @@ def output_bias_of(model: Model) -> Tensor | None:
 class ComputesRows(Protocol):
     """Optional for a model: training on rows of real tokens, without padding."""
 
-    def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing) -> Tensor:
+    def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows) -> Tensor:
         """The hidden states [N, d] of the rows of `targets`, those of `decoder_output`; its filler means nothing."""
 
-    def packed_layers(self, device: Any, dtype: Any) -> Sequence[Any] | None:
-        """The layers, modules to be compiled, if attention on this device needs no padding either; else None.
+    def takes_bins(self) -> bool:
+        """Return whether the rows may be those of `Bins`, in which batches are on a GPU."""
 
-        Then the packings that the model gets have `starts`. `dtype` is that of the matrix products.
-        """
+    def stacks(self) -> Sequence[Any]:
+        """Return the modules to be compiled on a GPU."""
 
 
 @runtime_checkable
@@ -183,8 +186,8 @@ class AddsLoss(Protocol):
 class Criterion(Protocol):
     """The training loss.
 
-    Optional: an attribute `refines`, True if only a trained model learns from it, and a method `compile()`, which makes
-    the loss faster from its next call on.
+    Optional: an attribute `refines`, True if only a trained model learns from it, `takes_bins`, True if the packings of
+    `batch` may be `Bins`, and a method `compile()`, which makes the loss faster from its next call on.
     """
 
     def __call__(self, model: Model, batch: Batch) -> Loss:

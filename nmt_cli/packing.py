@@ -1,4 +1,4 @@
-"""Padded sentences as rows of real tokens, and back.
+"""Where the tokens of a batch are: padded sentences as rows of real tokens, and back, or bins of whole sentences.
 
 Only attention needs sentences; everything else computes the rows of a batch one by one. So padding costs nothing there,
 and the numbers of rows are few, which matters because code is prepared anew for each shape.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -19,21 +19,15 @@ from torch import Tensor
 Structure = TypeVar("Structure")
 
 MULTIPLE = 64  # the number of rows is a multiple of this; the rows after the real tokens, the filler, mean nothing
-GPU_MULTIPLE = 128  # the same where attention is computed on the rows, too
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the n real tokens of a batch [B, T] are: among its places, and as N rows.
-
-    Attention by variable-length kernels needs `starts`. There the filler is a sentence, of at least one row.
-    """
+    """Where the n real tokens of a batch [B, T] are: among its places, and as N rows."""
 
     places: Tensor  # [n] the place of each real token among all B * T
     positions: Tensor  # [N] the position of each row in its sentence, and 0 in the filler
     shape: tuple[int, int]  # B and T
-    starts: Tensor | None = None  # [B + 2] int32, the first row of each sentence and of the filler, and N
-    longest: int = 0  # no sentence has more rows, nor the filler
 
     @classmethod
     def of(cls, real: Tensor, multiple: int | None = None) -> Packing:
@@ -46,17 +40,12 @@ class Packing:
         return cls(places, _filled(places % real.size(1), rows), (real.size(0), real.size(1)))
 
     @classmethod
-    def of_lengths(cls, lengths: NDArray[Any], width: int, starts: bool = False) -> Packing:
-        """Return the packing, with or without `starts`, of sentences of these lengths in a batch [B, width]."""
+    def of_lengths(cls, lengths: NDArray[Any], width: int) -> Packing:
+        """Return the packing of sentences of these lengths in a batch [B, width]."""
         places = np.flatnonzero(np.arange(width) < lengths[:, None])
-        rows = _rounded(len(places) + 1, GPU_MULTIPLE) if starts else _rounded(len(places), MULTIPLE)
-        positions = np.zeros(rows, np.int64)
+        positions = np.zeros(_rounded(len(places), MULTIPLE), np.int64)
         positions[: len(places)] = places % width
-        packing = cls(torch.from_numpy(places), torch.from_numpy(positions), (len(lengths), width))
-        if not starts:
-            return packing
-        firsts = torch.from_numpy(np.cumsum([0, *lengths, rows - len(places)], dtype=np.int32))
-        return replace(packing, starts=firsts, longest=_rounded(int(firsts.diff().max()), GPU_MULTIPLE))
+        return cls(torch.from_numpy(places), torch.from_numpy(positions), (len(lengths), width))
 
     @property
     def full(self) -> bool:
@@ -90,11 +79,29 @@ class Packing:
         return padded.view(B, T, *rows.shape[1:])
 
 
+@dataclass(frozen=True)
+class Bins:
+    """Which sentences share a row of a batch [B, W], in which every place is computed.
+
+    Only the contents of the tensors depend on the sentences, not their shapes.
+    """
+
+    sentences: Tensor  # [B, W] the number of each token's sentence in its bin, from 1 on, and 0 in the filler
+    positions: Tensor  # [B * W] the position of each token in its sentence, and 0 in the filler
+
+    def ids(self, bins: Tensor, filler: int) -> Tensor:
+        """[B, W] -> [B * W]: the ids of the rows. The filler is in the batch."""
+        return bins.flatten()
+
+
+Rows: TypeAlias = Packing | Bins
+
+
 def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:
     """Return a dataclass with its tensors changed, also those of packings in it."""
     values = {field.name: getattr(structure, field.name) for field in fields(structure)}  # type: ignore[arg-type]
     tensors = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
-    packings = {name: mapped(value, change) for name, value in values.items() if isinstance(value, Packing)}
+    packings = {name: mapped(value, change) for name, value in values.items() if isinstance(value, (Packing, Bins))}
     return replace(structure, **tensors, **packings)  # type: ignore[type-var]
 
 

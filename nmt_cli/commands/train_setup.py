@@ -35,6 +35,7 @@ from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
 
+PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
 
 
@@ -130,11 +131,10 @@ def build_setup(
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(model, world, settings.deterministic)
-    products = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    layers = model.packed_layers(world.device, products) if isinstance(model, ComputesRows) else None
-    packed = layers is not None
-    if settings.compile and layers is not None:
-        compile_layers(layers, criterion)
+    rows = model if isinstance(model, ComputesRows) and world.device.type in PACKED_DEVICES else None
+    packed = rows is not None and rows.takes_bins() and getattr(criterion, "takes_bins", False)
+    if settings.compile and rows is not None and (stacks := rows.stacks()):
+        compile_stacks(stacks, criterion)
 
     def validate() -> dict[str, float]:
         assert valid is not None
@@ -178,15 +178,15 @@ def choose_precision(model: Any, world: World, deterministic: bool = False) -> s
     return "bfloat16" if world.start_any([world.is_main and low])()[0] else "float32"
 
 
-def compile_layers(layers: Sequence[torch.nn.Module], criterion: Criterion) -> None:
-    """Compile each layer for any shapes, and the criterion if it can be, when they are first used."""
+def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> None:
+    """Compile each stack of layers for any shapes, and the criterion if it can be, when they are first used."""
     import torch._dynamo.config  # not at the top: it is large, and training on a CPU does not need it
     import torch.fx.experimental._config
 
     torch._dynamo.config.optimize_ddp = False  # it would cut layers where a bucket of gradients ends
     torch.fx.experimental._config.use_duck_shape = False  # else an update with as many rows on both sides has own code
-    for layer in layers:
-        layer.compile(dynamic=True)
+    for stack in stacks:
+        stack.compile(dynamic=True)
     if hasattr(criterion, "compile"):
         criterion.compile()
 

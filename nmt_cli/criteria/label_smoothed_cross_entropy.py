@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.device import product_dtype
-from nmt_cli.interfaces import Batch, ComputesRows, Loss, Model, output_bias_of
+from nmt_cli.interfaces import PAD, Batch, ComputesRows, Loss, Model, output_bias_of
+from nmt_cli.packing import Bins
 from nmt_cli.registry import option, register
 
 ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
@@ -36,6 +37,8 @@ class LabelSmoothingConfig:
 class LabelSmoothedCrossEntropy:
     """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V over all V ids; KL(q || p) plus a constant."""
 
+    takes_bins = True
+
     def __init__(self, config: LabelSmoothingConfig) -> None:
         self.epsilon, self.to_gradient = config.label_smoothing, _to_gradient
 
@@ -45,8 +48,12 @@ class LabelSmoothedCrossEntropy:
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         hidden, weight, bias = decoder_rows(model, batch), model.output_weight, output_bias_of(model)
-        targets = batch.target_out.flatten()[batch.target_packing.places]
-        total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient, bias)
+        targets, packing, real = batch.target_out.flatten(), batch.target_packing, None
+        if isinstance(packing, Bins):
+            real = targets != PAD
+        else:
+            targets = targets[packing.places]
+        total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient, bias, real)
         return Loss(total, nll, batch.num_tokens)
 
 
@@ -54,6 +61,7 @@ def decoder_rows(model: Model, batch: Batch) -> Tensor:
     """Return the hidden states [N, d] of the rows of `batch.target_packing`."""
     if isinstance(model, ComputesRows):
         return model.decoder_rows(batch.source, batch.target_in, batch.source_packing, batch.target_packing)
+    assert not isinstance(batch.target_packing, Bins)
     return batch.target_packing.pack(model.decoder_output(batch.source, batch.target_in))
 
 
@@ -64,6 +72,7 @@ def smoothed_cross_entropy(
     epsilon: float,
     to_gradient: ToGradient | None = None,
     bias: Tensor | None = None,
+    real: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the smoothed loss and the negative log-likelihood (without gradient), each summed over tokens.
 
@@ -72,11 +81,14 @@ def smoothed_cross_entropy(
         weight: [V, d] output weight.
         targets: [tokens] ids.
         bias: [V] of the logits.
+        real: [rows], True where a row is of a token, for shapes that do not depend on their number.
     """
     if bias is not None:  # it is the weight of a hidden state of 1; eight columns keep the rows aligned
         hidden = F.pad(hidden, (0, 8), value=1.0)
         weight = torch.cat([weight, bias[:, None], weight.new_zeros(len(weight), 7)], 1)
-    arguments = (hidden, weight, targets, epsilon, to_gradient or _to_gradient, torch.is_grad_enabled())
+    if real is not None:  # with zeros, the filler adds nothing to the weight's gradient
+        hidden = hidden.where(real[:, None], 0.0)
+    arguments = (hidden, weight, targets, epsilon, to_gradient or _to_gradient, torch.is_grad_enabled(), real)
     return _ChunkedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
@@ -96,6 +108,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         epsilon: float,
         to_gradient: ToGradient,
         with_gradient: bool,
+        real: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         dtype, count = product_dtype(hidden), len(targets)
         targets = F.pad(targets, (0, len(hidden) - count))
@@ -117,6 +130,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if with_weight_gradient:
                 weight_gradient = _plus_product(weight_gradient, logits.t(), low_hidden[rows], weight.dtype)
         uniform, hidden_sum = weight.sum(0) / len(weight), hidden[:count].sum(0, dtype=weight.dtype)  # [d]
+        if real is not None:
+            log_normalisers, target_logits = log_normalisers * real, target_logits * real
         log_normaliser = log_normalisers[:count].sum()
         nll = log_normaliser - target_logits[:count].sum()
         uniform_nll = log_normaliser - (hidden_sum * uniform).sum()  # not a product, which autocast would lower
@@ -133,7 +148,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient, weight_gradient = ctx.gradients
         del ctx.gradients  # scaled in place, so there is no second backward pass
         scaled = (each if each is None else each.mul_(gradients[0]) for each in (hidden_gradient, weight_gradient))
-        return *scaled, None, None, None, None
+        return *scaled, None, None, None, None, None
 
 
 def _slices(rows: int, longest: int) -> Iterator[slice]:

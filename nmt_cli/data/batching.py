@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nmt_cli.data.bins import binned
 from nmt_cli.data.corpus import Corpus, Lengths
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, joined
 from nmt_cli.packing import Packing
@@ -52,8 +53,8 @@ class BatchPlan:
     """The updates of every epoch.
 
     Pools of 262,144 sentences from all over the corpus are planned one after the other. So the first update is there
-    at once, and the memory does not grow with the corpus. If the plan is `packed`, a micro-batch mixes lengths, and is
-    computed without padding; the updates do not depend on it.
+    at once, and the memory does not grow with the corpus. If the plan is `packed`, a micro-batch mixes lengths, which
+    fill bins; the updates do not depend on it.
     """
 
     source_lengths: NDArray[Any] | Lengths  # [sentences]: tokens of each, EOS included
@@ -187,8 +188,8 @@ def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) 
 
 
 def load_batch(corpus: Corpus, indices: Indices, packed: bool = False) -> Batch:
-    """Return the sentences `indices` of `corpus` as a `Batch`; `packed` is computed without any padding."""
-    return _batch(corpus.ids("source", indices), corpus.ids("target", indices), packed)
+    """Return the sentences `indices` of `corpus` as a `Batch`, padded or `packed` into bins."""
+    return (binned if packed else _batch)(corpus.ids("source", indices), corpus.ids("target", indices))
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
@@ -203,8 +204,8 @@ def _padded(ids: NDArray[Any], lengths: Indices, width: int) -> Indices:
     return rows
 
 
-def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices], packed: bool = False) -> Batch:
-    """Return a batch of sentences, given as all ids, one sentence after the other, and lengths."""
+def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], Indices]) -> Batch:
+    """Return padded sentences, given as all ids, one sentence after the other, and lengths."""
     (source, source_lengths), (target, target_lengths) = (
         (_padded(ids, lengths, int(lengths.max()) + 1), lengths) for ids, lengths in (sources, targets)
     )
@@ -214,6 +215,6 @@ def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], I
     packings = []
     for ids, lengths in ((source, source_lengths), (target, target_lengths)):
         ids[np.arange(len(ids)), lengths] = EOS
-        packings.append(Packing.of_lengths(lengths + 1, ids.shape[1], packed))
+        packings.append(Packing.of_lengths(lengths + 1, ids.shape[1]))
     tokens = len(targets[0]) + len(target_lengths)
     return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens, *packings)

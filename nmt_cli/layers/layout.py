@@ -1,8 +1,8 @@
 """Where the rows of a batch are, and which keys each query sees: the layouts of attention (section 3.2.3).
 
-Everything else in a layer computes the rows one by one. In training they are real tokens. A kernel gets padded
-sentences, or PyTorch's attention for sentences of different lengths gets the rows on a GPU. In decoding the rows are
-the newest positions of hypotheses, and the keys of earlier ones are in caches.
+Everything else in a layer computes the rows one by one. In training they are real tokens, and a kernel gets padded
+sentences, or they are bins, in which a mask keeps the sentences apart. In decoding the rows are the newest positions of
+hypotheses, and the keys of earlier ones are in caches.
 
 Letters: B sentences, T queries and S keys of each, N rows of queries and M of keys, H heads; in a decoding step, A
 sentences, W hypotheses of each, N = A * W, C columns of a cache.
@@ -15,16 +15,21 @@ from functools import cached_property
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import AttentionMask, Kernel, Layout, MultiHeadAttention
-from nmt_cli.packing import Packing
+from nmt_cli.layers.attention import AttentionMask, Kernel, Layout
+from nmt_cli.packing import Bins, Packing, Rows
 
 
-def layout_of(queries: Packing, keys: Packing, causal: bool = False) -> Layout:
-    """Return the layout of attention from the rows of `queries` to those of `keys`."""
-    return Padded.of(queries, keys, causal) if queries.starts is None else VariableLength(queries, keys, causal)
+def layout_of(queries: Rows, keys: Rows, causal: bool = False) -> Layout:
+    """Return the layout of attention from the rows of `queries` to those of `keys`, which are packed alike."""
+    if isinstance(queries, Bins):
+        assert isinstance(keys, Bins)
+        return Binned.of(queries, keys, causal)
+    assert isinstance(keys, Packing)
+    return Padded.of(queries, keys, causal)
 
 
 @dataclass(frozen=True)
@@ -70,40 +75,29 @@ class Recorded(Padded):
 
 
 @dataclass(frozen=True)
-class VariableLength:
-    """Rows for PyTorch's attention over sentences of different lengths; the packings have `starts`."""
+class Binned:
+    """Bins for softmax attention, which a mask restricts to the query's own sentence."""
 
-    queries: Packing
-    keys: Packing
-    causal: bool
+    queries: Tensor  # [N] positions
+    keys: Tensor  # [M] positions
+    allowed: Tensor  # [B, 1, T, S], where T and S are the width of a bin
 
-    @staticmethod
-    def available(attention: MultiHeadAttention, device: torch.device, dtype: torch.dtype) -> bool:
-        """Return whether this device computes this attention so."""
-        return (
-            device.type == "cuda"
-            and torch.cuda.get_device_capability(device) >= (8, 0)
-            and dtype in (torch.bfloat16, torch.float16)
-            and attention.d_k == attention.d_v
-            and attention.d_k % 8 == 0
-            and attention.d_k <= 256
-            and attention.kernel.window is not None
-            and attention.kernel.dropout.rate == 0.0
-        )
+    @classmethod
+    def of(cls, queries: Bins, keys: Bins, causal: bool = False) -> Self:
+        """See `layout_of`. The filler sees every key, because a softmax over none would be NaN."""
+        of_query, of_key = queries.sentences[:, None, :, None], keys.sentences[:, None, None, :]
+        allowed = (of_query == of_key) | (of_query == 0)
+        return cls(queries.positions, keys.positions, allowed.tril() if causal else allowed)
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
-        queries, keys, window = self.queries, self.keys, kernel.window
-        assert queries.starts is not None
-        assert keys.starts is not None
-        assert window is not None
-        query, key = kernel.placed(query, queries.positions[:, None]), kernel.placed(key, keys.positions[:, None])
-        sentences = (queries.starts, keys.starts, queries.longest, keys.longest)
-        from torch.nn.attention.varlen import varlen_attn  # not at the top: it imports the compiler, which is large
-
-        output = varlen_attn(query, key, value, *sentences, window_size=(window, 0 if self.causal else window))
-        assert isinstance(output, Tensor)
-        return output
+        assert kernel.window is not None
+        query, key = kernel.placed(query, self.queries[:, None]), kernel.placed(key, self.keys[:, None])
+        query, key, value = (_by_sentence(rows, len(self.allowed)) for rows in (query, key, value))
+        # Neighbours in a sentence are neighbours in its bin.
+        near = self.allowed if kernel.window < 0 else self.allowed.tril(kernel.window).triu(-kernel.window)
+        rate = kernel.dropout.rate if kernel.training else 0.0
+        return _rows(F.scaled_dot_product_attention(query, key, value, near, rate))
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from nmt_cli.interfaces import PAD
 from nmt_cli.layers.attention import FullAttention, Kernel, Layout, MultiHeadAttention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
-from nmt_cli.layers.layout import Recorded, VariableLength, layout_of
+from nmt_cli.layers.layout import Recorded, layout_of
 from nmt_cli.layers.sublayer import ACTIVATIONS, FeedForward, Residual
 from nmt_cli.models.transformer_flops import training_flops
 from nmt_cli.models.transformer_inference import TransformerInference
-from nmt_cli.packing import Packing
+from nmt_cli.packing import Packing, Rows
 from nmt_cli.registry import build, option, register
 
 if TYPE_CHECKING:
@@ -122,6 +122,16 @@ class DecoderLayer(nn.Module):
         return self.around_feed_forward(x, self.feed_forward)
 
 
+class Stack(nn.ModuleList):
+    """The layers of the encoder or the decoder, which are compiled as one."""
+
+    def forward(self, x: Tensor, *others: Any) -> Tensor:
+        """[N, d_model] -> [N, d_model]; the layers get the `others`, too."""
+        for layer in self:
+            x = layer(x, *others)
+        return x
+
+
 @register("model", "transformer", TransformerConfig)
 class Transformer(nn.Module):
     """The encoder-decoder of Figure 1.
@@ -158,10 +168,10 @@ class Transformer(nn.Module):
         def layers(kind: type[nn.Module], count: int) -> Any:
             d_k, d_v = config.head_widths()
             kernels = (build(attention, dropout=config.attention_dropout, d_k=d_k, d_v=d_v) for _ in range(count))
-            return nn.ModuleList(kind(config, kernel) for kernel in kernels)
+            return Stack(kind(config, kernel) for kernel in kernels)
 
-        self.encoder: Sequence[EncoderLayer] = layers(EncoderLayer, config.num_layers)
-        self.decoder: Sequence[DecoderLayer] = layers(DecoderLayer, config.decoder_layers)
+        self.encoder = layers(EncoderLayer, config.num_layers)
+        self.decoder = layers(DecoderLayer, config.decoder_layers)
         pre_norm = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre_norm else nn.Identity()
@@ -190,30 +200,27 @@ class Transformer(nn.Module):
         return targets.unpack(self.decoder_rows(source, target_in, Packing.of(source != PAD), targets))
 
     def decoder_rows(
-        self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing, layout: Layouts = layout_of
+        self, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows, layout: Layouts = layout_of
     ) -> Tensor:
         """See `ComputesRows`; `layout` makes the layouts of attention."""
         memory = self.encode(source, sources, layout)
         own, across = layout(targets, targets, True), layout(targets, sources)
         x = self._embed(self.target_embedding, self.target_positions, target_in, targets)
-        for layer in self.decoder:
-            x = layer(x, memory, own, across)
-        return self.decoder_norm(x)
+        return self.decoder_norm(self.decoder(x, memory, own, across))
 
-    def encode(self, source: Tensor, sources: Packing, layout: Layouts = layout_of) -> Tensor:
+    def encode(self, source: Tensor, sources: Rows, layout: Layouts = layout_of) -> Tensor:
         """The encoder output [N, d_model] of the rows of `source` [B, S]."""
         own = layout(sources, sources)
         x = self._embed(self.source_embedding, self.source_positions, source, sources)
-        for layer in self.encoder:
-            x = layer(x, own)
-        return self.encoder_norm(x)
+        return self.encoder_norm(self.encoder(x, own))
 
-    def packed_layers(self, device: torch.device, dtype: torch.dtype) -> list[nn.Module] | None:
+    def takes_bins(self) -> bool:
         """See `ComputesRows`."""
-        attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
-        if not all(VariableLength.available(each, device, dtype) for each in attentions):
-            return None
-        return [*self.encoder, *self.decoder]
+        return all(module.window is not None for module in self.modules() if isinstance(module, Kernel))
+
+    def stacks(self) -> list[nn.Module]:
+        """See `ComputesRows`."""
+        return [self.encoder, self.decoder]
 
     def decodable(self, dtype: str = "float32") -> TransformerInference:
         """See `Model`."""
@@ -237,7 +244,7 @@ class Transformer(nn.Module):
         kernel = self.encoder[0].self_attention.kernel
         return training_flops(self.config, kernel, self.vocabulary_size, source_lengths, target_lengths)
 
-    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Packing) -> Tensor:
+    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows) -> Tensor:
         """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [N, d_model]."""
         places = F.embedding(rows.positions, positions(0, tokens.size(1)))
         return self.dropout(embedding(rows.ids(tokens, PAD)) + places)

@@ -142,7 +142,7 @@ def with_targets(batch: Batch, targets: Tensor) -> Batch:
     lengths = (targets != PAD).sum(1).cpu().numpy()
     target_out = targets[:, : lengths.max()]
     target_in = F.pad(target_out, (1, -1), value=BOS)
-    packing = Packing.of_lengths(lengths, target_out.size(1), batch.target_packing.starts is not None)
+    packing = Packing.of_lengths(lengths, target_out.size(1))
     return replace(
         batch,
         target_in=target_in.masked_fill(target_in == EOS, PAD),
@@ -156,9 +156,11 @@ def log_probabilities(model: Any, batch: Batch) -> Tensor:
     """Return log P(Y | X) of each sentence: [B]."""
     with without_dropout(model):
         hidden = decoder_rows(model, batch)
-    places = batch.target_packing.places
-    log_p = log_probabilities_of(batch.target_out.flatten()[places], hidden[: len(places)], model, NEVER)
-    return batch.target_packing.unpack(log_p[:, None]).sum((1, 2))
+    packing = batch.target_packing
+    assert isinstance(packing, Packing)
+    targets = batch.target_out.flatten()[packing.places]
+    log_p = log_probabilities_of(targets, hidden[: len(targets)], model, NEVER)
+    return packing.unpack(log_p[:, None]).sum((1, 2))
 
 
 @contextlib.contextmanager

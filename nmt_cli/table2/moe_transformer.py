@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import with_backward
 from nmt_cli.layers.layout import layout_of
 from nmt_cli.models.transformer import Layouts, Transformer, TransformerConfig
-from nmt_cli.packing import Packing
+from nmt_cli.packing import Packing, Rows
 from nmt_cli.registry import register
 from nmt_cli.table2.experts import Experts, ExpertsConfig
 
@@ -43,13 +42,18 @@ class MoETransformer(Transformer):
             layer.feed_forward = Experts(*sizes, config, dropout, activation)
 
     def decoder_rows(
-        self, source: Tensor, target_in: Tensor, sources: Packing, targets: Packing, layout: Layouts = layout_of
+        self, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows, layout: Layouts = layout_of
     ) -> Tensor:
         """See `ComputesRows`. Without filler: it needs no expert, and does not count."""
         return super().decoder_rows(source, target_in, _tokens(sources), _tokens(targets), layout)
 
-    def packed_layers(self, device: torch.device, dtype: torch.dtype) -> None:
+    def takes_bins(self) -> bool:
+        """See `ComputesRows`."""
+        return False
+
+    def stacks(self) -> list[nn.Module]:
         """See `ComputesRows`. The numbers of tokens of experts are known to the host only: nothing is compiled."""
+        return []
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         experts: Any = self.encoder[0].feed_forward
@@ -60,5 +64,6 @@ class MoETransformer(Transformer):
         return super().training_flops(source_lengths, target_lengths) | with_backward(forward)
 
 
-def _tokens(packing: Packing) -> Packing:
+def _tokens(packing: Rows) -> Packing:
+    assert isinstance(packing, Packing)
     return replace(packing, positions=packing.positions[: len(packing.places)])

@@ -49,7 +49,7 @@ class TrainingConfig:
         None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1)
-    compile: bool = option(True, "Compile the layers of a Transformer on a GPU in bfloat16.")
+    compile: bool = option(True, "Compile the layers of a Transformer on a GPU.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.")
     sustained_tflops: float | None = option(

@@ -16,7 +16,7 @@ from nmt_cli.interfaces import Criterion
 from nmt_cli.task import Task
 
 LOSS = "loss"  # the measure that every task has, and the only one of which less is better
-_TOKENS = 4096  # of a batch, on each side
+_TOKENS = {"cpu": 4096, "cuda": 32_768}  # of a batch, on each side
 
 
 def check_measure(measure: str, task: Task) -> None:
@@ -28,7 +28,7 @@ def validation_loss(
     model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, packed: bool = False
 ) -> dict[str, float]:
     """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences."""
-    shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS)
+    shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS[world.device.type])
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     model.eval()
     with torch.no_grad(), autocast(world.device, precision):

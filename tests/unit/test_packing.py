@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.packing import GPU_MULTIPLE, MULTIPLE, Packing
+from nmt_cli.packing import MULTIPLE, Packing
 
 
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12), more=st.integers(0, 3))
@@ -53,18 +53,6 @@ def test_the_packing_of_lengths_is_that_of_a_mask(lengths: list[int], more: int)
     assert torch.equal(ours.places, expected.places)
     assert torch.equal(ours.positions, expected.positions)
     assert ours.shape == expected.shape
-
-
-@given(lengths=st.lists(st.integers(1, 3000), min_size=1, max_size=12))
-def test_the_starts_of_sentences(lengths: list[int]) -> None:
-    """The filler is a sentence that is never empty."""
-    packing = Packing.of_lengths(np.array(lengths), max(lengths), starts=True)
-    assert packing.starts is not None
-    *sizes, filler = packing.starts.diff().tolist()
-    assert sizes == lengths
-    assert 1 <= filler <= GPU_MULTIPLE
-    assert sum(lengths) + filler == len(packing.positions)
-    assert packing.longest >= max(*lengths, filler)
 
 
 def test_ids_and_positions_of_rows() -> None:

@@ -155,3 +155,17 @@ def test_under_autocast_the_loss_is_summed_in_float32() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         total, _ = smoothed_cross_entropy(hidden, weight, targets, 0.5)
     torch.testing.assert_close(total.double(), expected, rtol=5e-5, atol=0)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_rows_that_are_not_real_change_nothing(biased: bool) -> None:
+    """As without them: the loss, the negative log-likelihood and every gradient."""
+    hidden, weight, targets = drawn(9)
+    bias = torch.randn(len(weight), requires_grad=True) if biased else None
+    inputs = [hidden, weight, *([bias] if bias is not None else [])]
+    real = torch.arange(9) % 3 != 1
+    masked = smoothed_cross_entropy(hidden, weight, targets * real, 0.1, bias=bias, real=real)
+    expected = smoothed_cross_entropy(hidden[real], weight, targets[real], 0.1, bias=bias)
+    torch.testing.assert_close(masked, expected)
+    ours, theirs = (torch.autograd.grad(total, inputs) for total, _ in (masked, expected))
+    torch.testing.assert_close(ours, theirs)

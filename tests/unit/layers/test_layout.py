@@ -1,24 +1,18 @@
-"""Layouts: attention over packed rows against the same heads over padded sentences."""
+"""Layouts: attention over bins against the same heads over padded sentences."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
-from nmt_cli.layers.layout import VariableLength, layout_of
+from nmt_cli.layers.layout import layout_of
 from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
-from nmt_cli.packing import Packing
-from nmt_cli.positions.alibi_attention import AlibiAttention
+from nmt_cli.packing import Bins, Packing
 from nmt_cli.positions.rotary_attention import RotaryAttention, RotaryAttentionConfig
-
-pytestmark = pytest.mark.usefixtures("variable_length_kernel")
 
 KERNELS = {
     "full": FullAttention(),
@@ -27,25 +21,30 @@ KERNELS = {
 }
 
 
-def packed(lengths: list[int]) -> tuple[Packing, Packing]:
-    """Return a packing with `starts`, and the same rows without."""
-    packing = Packing.of_lengths(np.array(lengths), max(lengths), starts=True)
-    return packing, replace(packing, starts=None)
+def one_bin(lengths: list[int], width: int) -> Bins:
+    """Return the sentences side by side in a bin, and an empty bin."""
+    numbers, positions = torch.zeros(2, width, dtype=torch.int64), torch.zeros(2 * width, dtype=torch.int64)
+    numbers[0, : sum(lengths)] = torch.repeat_interleave(torch.arange(1, len(lengths) + 1), torch.tensor(lengths))
+    positions[: sum(lengths)] = torch.cat([torch.arange(length) for length in lengths])
+    return Bins(numbers, positions)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "causal"), [("full", False), ("full", True), ("restricted", True), ("rotary", True)]
-)
+def padded(lengths: list[int]) -> Packing:
+    return Packing.of_lengths(np.array(lengths), max(lengths))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("causal", [False, True])
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None)
 def test_it_is_attention_within_each_sentence(kernel: str, causal: bool, lengths: list[int]) -> None:
     """The outputs and the gradients of the real tokens; the filler is finite."""
     torch.manual_seed(0)
-    attention = MultiHeadAttention(16, 2, 8, 8, KERNELS[kernel])
-    both = packed(lengths)
-    x = torch.randn(len(both[0].positions), 16, requires_grad=True)
-    outputs = [attention(x, x, layout_of(rows, rows, causal)) for rows in both]
-    n = sum(lengths)
+    attention, n = MultiHeadAttention(16, 2, 8, 8, KERNELS[kernel]), sum(lengths)
+    x = torch.randn(128, 16, requires_grad=True)
+    outputs = [attention(x, x, layout_of(one_bin(lengths, 64), one_bin(lengths, 64), causal))]
+    rows = padded(lengths)
+    outputs.append(attention(x[: len(rows.positions)], x[: len(rows.positions)], layout_of(rows, rows, causal)))
     torch.testing.assert_close(outputs[0][:n], outputs[1][:n], rtol=1e-4, atol=1e-5)
     assert outputs[0].isfinite().all()
     gradients = [torch.autograd.grad(output[:n].square().sum(), x)[0] for output in outputs]
@@ -53,33 +52,21 @@ def test_it_is_attention_within_each_sentence(kernel: str, causal: bool, lengths
 
 
 def test_it_attends_to_another_text() -> None:
-    """Queries and keys have the same number of sentences, of other lengths, and other fillers."""
+    """Queries and keys have the same sentences in a bin, of other lengths; the keys may have no filler."""
     torch.manual_seed(0)
     attention = MultiHeadAttention(16, 2, 8, 8, FullAttention(), cross=True)
-    queries, keys = packed([3, 1]), packed([2, 7])
-    x, context = torch.randn(len(queries[0].positions), 16), torch.randn(len(keys[0].positions), 16)
-    ours, expected = (attention(x, context, layout_of(*both)) for both in zip(queries, keys, strict=True))
+    x, context = torch.randn(2 * 9, 16), torch.randn(2 * 9, 16)
+    ours = attention(x, context, layout_of(one_bin([3, 1], 9), one_bin([2, 7], 9)))
+    rows = torch.nn.functional.pad(x, (0, 0, 0, 64 - 18)), torch.nn.functional.pad(context, (0, 0, 0, 64 - 18))
+    expected = attention(*rows, layout_of(padded([3, 1]), padded([2, 7])))
     torch.testing.assert_close(ours[:4], expected[:4], rtol=1e-4, atol=1e-5)
+    assert ours.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "differs",
-    [
-        {"device": "cpu"},
-        {"dtype": torch.float32},
-        {"d_v": 8},
-        {"d_k": 12, "d_v": 12},
-        {"kernel": FullAttention(dropout=0.1)},
-        {"kernel": AlibiAttention()},
-        {"capability": (7, 5)},
-    ],
-)
-def test_where_the_kernel_is_available(differs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def available(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, **changed: Any) -> bool:
-        capability = changed.pop("capability", (9, 0))
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-        attention = MultiHeadAttention(8, 2, **{"d_k": 64, "d_v": 64, "kernel": FullAttention(), **changed})
-        return VariableLength.available(attention, torch.device(device), dtype)
-
-    assert available()
-    assert not available(**differs)
+def test_dropout_of_attention_weights_is_for_training() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(16, 2, 8, 8, FullAttention(dropout=0.5))
+    x, layout = torch.randn(20, 16), layout_of(one_bin([4, 5], 10), one_bin([4, 5], 10))
+    assert not torch.equal(attention(x, x, layout), attention(x, x, layout))
+    attention.eval()
+    assert torch.equal(attention(x, x, layout), attention(x, x, layout))

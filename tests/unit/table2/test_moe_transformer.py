@@ -38,9 +38,8 @@ def test_padding_and_filler_have_no_expert(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(added(model, *wider), losses)
 
 
-def test_what_it_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    assert made().packed_layers(torch.device("cuda"), torch.bfloat16) is None
+def test_what_it_cannot_do_is_refused() -> None:
+    assert not made().takes_bins()
     with pytest.raises(UsageError, match="--dtype int8: a Transformer with experts decodes in float32 or bfloat16"):
         made().eval().decodable("int8")
     with pytest.raises(UsageError, match="--gated-feed-forward"):

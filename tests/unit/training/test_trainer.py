@@ -15,13 +15,13 @@ import torch
 from tiny_run import metrics, run
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.commands import train_setup
 from nmt_cli.commands.train_setup import describe
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
-from nmt_cli.layers.layout import VariableLength
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.trainer import Trainer
@@ -226,12 +226,11 @@ def test_the_host_does_not_wait_for_the_gpu(
     assert metrics(tmp_path / "run")[-1]["step"] == 12
 
 
-@pytest.mark.usefixtures("variable_length_kernel")
 def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: one packed micro-batch an update, in place of two padded ones; only rounding differs."""
+    """As on a GPU: bins in place of padded sentences; only rounding differs."""
     exact = {"dropout": 0.0, "precision": "float32", "micro_batches": None, "num_layers": 1, "compile": False}
     run(tiny_data, tmp_path / "padded", **exact)
-    monkeypatch.setattr(VariableLength, "available", lambda *_: True)
+    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
     run(tiny_data, tmp_path / "packed", **exact)
     padded, packed = weights(tmp_path / "padded"), weights(tmp_path / "packed")
     assert not same(padded, packed)
