@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli import registry
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
+from nmt_cli.data.bins import binned
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import (
     EOS,
@@ -24,6 +26,7 @@ from nmt_cli.interfaces import (
     DecoderState,
     Model,
     ShowsAttention,
+    joined,
     output_bias_of,
 )
 
@@ -97,6 +100,18 @@ def test_checkpoints_can_hold_it(
         for mine, its in zip(other.parameters(), model.parameters(), strict=True):
             mine.copy_(its)
     assert torch.equal(full_pass(other, batch.source, batch.target_in), full_pass(model, batch.source, batch.target_in))
+
+
+@torch.no_grad()
+def test_bins_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:
+    """Their loss is that of padded sentences."""
+    if not isinstance(model, ComputesRows) or not model.takes_bins():
+        return
+    padded, criterion = make_batch(), LabelSmoothedCrossEntropy(LabelSmoothingConfig())
+    bins = binned(*(joined([row[row > EOS].tolist() for row in ids]) for ids in (padded.source, padded.target_out)))
+    ours, expected = criterion(model, bins), criterion(model, padded)
+    close(ours.total, expected.total)
+    assert ours.num_tokens == expected.num_tokens
 
 
 def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:
