@@ -29,7 +29,7 @@ from nmt_cli.training.length import highest_rate
 from nmt_cli.training.origin import origin_of
 from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
-from nmt_cli.training.run_directory import CONFIG, RunDirectory, data_of, read_config, recorded_paths
+from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.validation import LOSS
@@ -59,7 +59,7 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
         if getattr(options, name) is not None:
             raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
     recorded = read_config(run)
-    data = options.data or data_of(recorded)
+    data = options.data or tuple(recorded["data"].get("paths", [recorded["data"]["path"]]))
     missing = [path for path, _ in map(weighted, data) if not Path(path).is_dir()]
     if missing and not options.data:
         raise UsageError(f"{run}: its data, {missing[0]}, is missing; if it was moved: nmt train DATA --resume {run}")
@@ -95,7 +95,8 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             check_shares(setup.micro_batches, world.size)
             config = with_precision(config, setup.precision)
             if world.is_main:
-                recorded = {"path": recorded_paths(data), "fingerprint": corpus.fingerprint}
+                paths = [str(Path(text).resolve()) for text in data]  # a weight stays
+                recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
                 directory.claim({**config.to_json(), **about})
             world.barrier()

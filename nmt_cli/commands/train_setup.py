@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,9 +42,7 @@ SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster wi
 class TrainOptions:
     """Train a model, or resume a run."""
 
-    data: tuple[str, ...] = argument(
-        "DATA[*WEIGHT]...", "Prepared data: the --out of `nmt prepare`. Several with one vocabulary are joined.", ()
-    )
+    data: tuple[str, ...] = argument("DATA[*WEIGHT]...", "Prepared data: one --out of `nmt prepare`, or several.", ())
     out: Path | None = option(None, "Directory of the run. An earlier run is resumed.", metavar="RUN")
     resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
     init_from: Path | None = option(
@@ -80,20 +77,18 @@ def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, C
 
     Raises:
         DataError: with `verify`, which reads all of the data, a file has changed since `nmt prepare` wrote it.
-        UsageError: a directory has no training text, has another vocabulary, is given twice, or is a run.
+        UsageError: a directory has no training text, has another vocabulary, or is a run.
     """
     parts = [(Path(path), weight) for path, weight in map(weighted, data)]
     opened = [_open_directory(path, verify) for path, _ in parts]
-    (first, _), task = parts[0], opened[0][0]
-    if twice := [path for path, times in Counter(path.resolve() for path, _ in parts).items() if times > 1]:
-        raise UsageError(f"{twice[0]}: given twice; with *2 after it, its sentences are twice in an epoch")
+    (first, weight), (task, corpus, _) = parts[0], opened[0]
     for (path, _), (other, *_) in zip(parts, opened, strict=True):
         if difference := task.difference(other):
             again = f"prepare {path} again with --subwords-from {first}"
             raise UsageError(f"{path}: the {difference} is another than in {first}; {again}")
-    valid = next((valid for *_, valid in opened if valid is not None), None)
-    corpora, weights = [corpus for _, corpus, _ in opened], [weight for _, weight in parts]
-    return task, corpora[0] if weights == [1] else JoinedCorpus(corpora, weights), valid
+    if len(parts) > 1 or weight > 1:
+        corpus = JoinedCorpus([corpus for _, corpus, _ in opened], [weight for _, weight in parts])
+    return task, corpus, next((valid for *_, valid in opened if valid is not None), None)
 
 
 def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | None]:

@@ -11,14 +11,14 @@ RUN/checkpoints/best-00001500          the best checkpoint by --best-by; RUN/bes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import ABOUT_RUN, flag, flatten
-from nmt_cli.data.corpus import MANIFEST, weighted
+from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.staging import try_lock
@@ -165,24 +165,13 @@ def read_config(run: Path) -> dict[str, Any]:
         raise UsageError(f"{run}: a checkpoint, not a run; give the directory that was --out of `nmt train`")
     try:
         origin = content.get("origin")
-        texts = (*data_of(content), content["training"]["precision"], origin["path"] if origin else "")
+        texts = [content["data"]["path"], content["training"]["precision"], origin["path"] if origin else ""]
+        texts += content["data"].get("paths", [])
         if not all(isinstance(text, str) for text in texts) or not isinstance(content["imports"], list):
             raise TypeError("data, training, imports or origin have the wrong type")
     except (KeyError, TypeError) as error:
         raise UsageError(f"{run / CONFIG}: not the configuration of a run: {error}") from error
     return content
-
-
-def recorded_paths(data: Sequence[str]) -> str | list[str]:
-    """Return the directories of data, with weights other than 1, as config.json has them: one alone is a text."""
-    paths = [f"{Path(path).resolve()}{f'*{weight}' if weight > 1 else ''}" for path, weight in map(weighted, data)]
-    return paths[0] if len(paths) == 1 else paths
-
-
-def data_of(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the directories of a run's data, by the content of its config.json."""
-    path = config["data"]["path"]
-    return (path,) if isinstance(path, str) else tuple(path)
 
 
 def recorded_config(run: Path | None) -> dict[str, Any] | None:
@@ -193,10 +182,11 @@ def recorded_config(run: Path | None) -> dict[str, Any] | None:
 def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
     """Raise UsageError unless the run was started on the same data with the same settings as `description`."""
     recorded = read_config(run)
-    if recorded["data"].get("fingerprint") != description["data"]["fingerprint"]:
-        first, data = (" ".join(data_of(config)) for config in (recorded, description))
-        what = "which has changed since" if first == data else f"and {data} holds other data"
-        raise UsageError(f"{run}: this run was started on {first}, {what}; give its data, or another --out")
+    first, data = recorded["data"], description["data"]
+    if first.get("fingerprint") != data["fingerprint"]:
+        changed = first["path"] == data["path"]
+        what = "which has changed since" if changed else f"and {data['path']} holds other data"
+        raise UsageError(f"{run}: this run was started on {first['path']}, {what}; give its data, or another --out")
     old, new = (
         flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
         for content in (recorded, json.loads(json.dumps(description)))

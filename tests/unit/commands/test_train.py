@@ -264,7 +264,7 @@ def test_directories_with_weights(train: Run, halves: list[Path], tmp_path: Path
     assert weighted > 2 * plain
     run = tmp_path / "run"
     assert train(f"{halves[0]}*2", *TINY, "--out", run)[0] == 0
-    assert json.loads((run / "config.json").read_text())["data"]["path"] == f"{halves[0]}*2"
+    assert json.loads((run / "config.json").read_text())["data"]["paths"] == [f"{halves[0]}*2"]
     assert train("--resume", run, "--max-steps", 3)[0] == 0
     halves[1].rename(tmp_path / "moved")
     try:
@@ -281,7 +281,6 @@ def test_directories_that_cannot_be_joined(
     assert nmt("prepare", "--train", tiny_data.parent / "train", *text, "--out", other)[0] == 0
     cases = {
         (tiny_data, other): f"{other}: the source vocabulary is another than in {tiny_data}; prepare",
-        (tiny_data, f"{tiny_data}*2"): f"{tiny_data}: given twice; with *2",
         (*halves, f"{tiny_data}*0"): f"{tiny_data}*0: the weight must be an integer from 1 to 1000, not 0",
         (f"{halves[0]}*1.5",): "the weight must be an integer",
         (halves[0], tmp_path / "absent"): "absent: no such directory",
