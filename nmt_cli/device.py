@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def choose_device(name: str, local_rank: int = 0) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`. `auto` is the rank's GPU if there is one.
 
     Raises:
@@ -32,7 +32,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         return torch.device("cpu")
     if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdecimal()):
         raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {name!r}")
-    index = int(name[5:]) if ":" in name else local_rank
+    index = int(name[5:] if ":" in name else os.environ.get("LOCAL_RANK", 0))
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= count:
         seen = f"this process sees {counted(count, 'GPU')}" if count else "no GPU is available"

@@ -22,10 +22,7 @@ from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
 
 _GLOO = ("/gloo/", "pair closure", "Timed out", "Connection")  # in its errors, which have no type of their own
 
-LOST = (
-    "another rank failed, or did not respond within --timeout-minutes. Run the same command again to resume from the "
-    "last checkpoint."
-)
+LOST = "another rank failed, or did not respond in time. Run the same command again: it goes on from what was saved."
 CANNOT_START = "the processes cannot reach each other."
 
 
@@ -46,7 +43,7 @@ class World:
 
     @property
     def is_first_of_machine(self) -> bool:
-        return _local_rank() == 0
+        return os.environ.get("LOCAL_RANK", "0") == "0"
 
     def start_sum(self, tensor: Tensor) -> Callable[[], list[float]]:
         """Start to add `tensor` [n] over all ranks, in place; the returned function waits, and returns the numbers.
@@ -71,11 +68,6 @@ class World:
 
         return read
 
-    def from_main(self, *numbers: float) -> list[float]:
-        """Wait for the numbers of the main rank, and return them on all ranks."""
-        sent = numbers if self.is_main else [0.0] * len(numbers)
-        return self.start_sum(torch.tensor(sent, dtype=torch.float64, device=self.device))()
-
     def start_any(self, flags: Sequence[bool]) -> Callable[[], list[bool]]:
         """Start a logical OR of each flag over the ranks, beside the GPU; the returned function waits for it."""
         counts = torch.tensor(flags, dtype=torch.uint8)
@@ -93,6 +85,14 @@ class World:
             with explain_lost_ranks():
                 dist.monitored_barrier(self.gloo, self.timeout, wait_all_ranks=True)
 
+    def gather(self, own: Any) -> list[Any]:
+        """Wait for the objects of all ranks, and return them on all, by rank."""
+        found = [own] * self.size
+        with explain_lost_ranks():
+            if dist.is_initialized():
+                dist.all_gather_object(found, own, self.gloo)
+        return found
+
 
 def _start_reduce(tensor: Tensor, operation: Any, group: dist.ProcessGroup | None = None) -> dist.Work | None:
     with explain_lost_ranks():
@@ -106,11 +106,11 @@ def _wait(work: dist.Work | None) -> None:
 
 
 @contextlib.contextmanager
-def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
+def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -> Iterator[World]:
     """Join the ranks that torchrun started, or make a world of one.
 
     When a rank fails, the others fail too: their connections break, or time out after `timeout_minutes`. The first rank
-    to fail raises its error, the others exit without a message.
+    to fail raises its error, the others exit without a message. Without `on_gpus`, GPUs exchange nothing.
     """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
@@ -125,7 +125,7 @@ def join_world(device_name: str, timeout_minutes: float) -> Iterator[World]:
         if ":" in device_name and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
             raise UsageError(f"--device {device_name}: each process needs a GPU of its own; give --device cuda")
         device = _own_device(device_name)
-        backend = "nccl" if device.type == "cuda" else "gloo"
+        backend = "nccl" if device.type == "cuda" and on_gpus else "gloo"
         os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
         with explain_lost_ranks(CANNOT_START):
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
@@ -162,12 +162,8 @@ def explain_lost_ranks(what: str = LOST, computing: bool = False) -> Iterator[No
         raise TrainingError(f"{what} (torch: {cause})") from error
 
 
-def _local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", 0))
-
-
 def _own_device(name: str) -> torch.device:
-    device = choose_device(name, _local_rank())
+    device = choose_device(name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +12,13 @@ from typing import TYPE_CHECKING
 
 from nmt_cli.commands.translate_formats import column
 from nmt_cli.commands.translate_options import CheckpointOptions, FileOptions, check_checkpoints, check_output
-from nmt_cli.commands.translate_streams import Totals, check_line_counts, parallel_windows, progress
+from nmt_cli.commands.translate_streams import Results, Totals, Work, write_results
 from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.errors import counted
-from nmt_cli.files.opening import open_input, open_output
+from nmt_cli.errors import counted, main_rank_reports
 from nmt_cli.flags import Command
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.registry import REQUIRED, option
-from nmt_cli.streams import say, warnings_by_kind
 
 if TYPE_CHECKING:  # this imports torch, which `nmt score-targets --help` must not
     from nmt_cli.decoding.scoring import TargetScore
@@ -46,48 +45,45 @@ class ScoreTargetsOptions(FileOptions, CheckpointOptions):
 
 def score_targets(options: ScoreTargetsOptions) -> None:
     """Score the lines of `options.target`."""
-    from nmt_cli import registry
-    from nmt_cli.decoding.loading import load_translator
     from nmt_cli.training.validation import perplexity
 
-    registry.discover(options.imports)
-    check_checkpoints(options)
-    check_output(options.output, options.input, options.target)
-    check_line_counts(options.input, options.target)
-    limits = TranslateOptions(
-        batch_tokens=options.batch_tokens,
-        read_ahead=options.read_ahead,
-        max_source_length=options.max_source_length,
-    )
-    totals, log_probability = Totals(), 0.0
-    with ExitStack() as stack:
-        warn = stack.enter_context(warnings_by_kind(options.quiet))
-        source = stack.enter_context(open_input(options.input))
-        target = stack.enter_context(open_input(options.target))
-        note = (lambda message: None) if options.quiet else say
-        translator = load_translator(options.checkpoints, limits, device=options.device, say=note)
-        write = stack.enter_context(open_output(options.output))
-        advance = stack.enter_context(progress(source, "scored", options.shows_progress))
-        for sources, targets in parallel_windows(source, target, options.read_ahead, warn):
-            start, first = time.perf_counter(), 1 + totals.lines
-            places = [f"{target.name}:{number}" for number in range(first, first + len(targets))]
-            scores = translator.score_targets(sources, targets, advance, places.__getitem__)
-            totals.seconds += time.perf_counter() - start
-            write("".join(format_score(score, options.token_scores) for score in scores).encode())
-            for number, score in enumerate(scores, first):
-                totals.lines += 1
-                totals.tokens += len(score.token_scores)
-                log_probability += score.score
-                for cut, name in ((score.source_truncated, source.name), (score.target_truncated, target.name)):
-                    if cut:
-                        warn(
-                            f"{name}:{number}: only the first {options.max_source_length} tokens of the line are "
-                            "scored (--max-source-length)"
-                        )
-    note(totals.summary("scored"))
+    with main_rank_reports():
+        check_checkpoints(options)
+        check_output(options.output, options.input, options.target)
+    totals = write_results(options, options.target, "scored", options.read_ahead, _load)
     if totals.tokens:
         tokens = counted(totals.tokens, "target token")
-        note(f"perplexity {perplexity(-log_probability / totals.tokens):,.4f} on {tokens}, ends of sentences included")
+        figure = f"{perplexity(-totals.log_probability / totals.tokens):,.4f}"
+        options.note(f"perplexity {figure} on {tokens}, ends of sentences included")
+
+
+def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
+    """Load the model, and return the function that scores a window, whose other lines are targets."""
+    from nmt_cli import registry
+    from nmt_cli.decoding.loading import load_translator
+
+    registry.discover(options.imports)
+    limits = TranslateOptions(batch_tokens=options.batch_tokens, max_source_length=options.max_source_length)
+    translator = load_translator(options.checkpoints, limits, device=options.device, say=options.note)
+
+    def work(advance: Callable[[Sequence[str]], None], first: int, sources: list[str], targets: list[str]) -> Results:
+        start = time.perf_counter()
+        places = [f"{options.target}:{number}" for number in range(first, first + len(targets))]
+        scores = translator.score_targets(sources, targets, advance, places.__getitem__)
+        totals, warnings = Totals(lines=len(scores), seconds=time.perf_counter() - start), []
+        for number, score in enumerate(scores, first):
+            totals.tokens += len(score.token_scores)
+            totals.log_probability += score.score
+            cuts = (score.source_truncated, options.input or "standard input"), (score.target_truncated, options.target)
+            warnings += [
+                f"{name}:{number}: only the first {options.max_source_length} tokens of the line are scored "
+                "(--max-source-length)"
+                for cut, name in cuts
+                if cut
+            ]
+        return "".join(format_score(score, options.token_scores) for score in scores), totals, warnings
+
+    return work
 
 
 def format_score(score: TargetScore, token_scores: bool) -> str:

@@ -134,8 +134,8 @@ def build_setup(
     def validate() -> dict[str, float]:
         assert valid is not None
         values = validation_loss(model, criterion, valid, world, precision, packed)
-        if (settings.validation_bleu or settings.best_by != LOSS) and world.is_main:
-            values |= translation_scores(model, task, valid, world.device)
+        if settings.validation_bleu or settings.best_by != LOSS:
+            values |= translation_scores(model, task, valid, world)
         return values
 
     automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,12 +11,10 @@ from rich.console import Console
 
 from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check
-from nmt_cli.commands.translate_streams import Totals, check_line_counts, parallel_windows, progress
+from nmt_cli.commands.translate_streams import Results, Totals, Work, write_results
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.files.opening import Input, open_input, open_output
-from nmt_cli.files.text import read_windows
+from nmt_cli.errors import main_rank_reports
 from nmt_cli.flags import Command
-from nmt_cli.streams import say, warnings_by_kind
 
 if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
     from nmt_cli.decoding.translator import Translator
@@ -26,78 +22,57 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
 
 def translate(options: TranslateCommandOptions) -> None:
     """Translate the input, or each line that is typed."""
-    check(options)
-    note = (lambda message: None) if options.quiet else say
-
-    def load() -> Translator:
-        plain = options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
-        return options.translator(options.translation, scores=not plain, say=note)
-
+    with main_rank_reports():
+        check(options)
     if options.interactive:
         from nmt_cli.commands.interactive import converse
 
-        converse(load())
+        converse(_load(options))
         return
-    check_line_counts(options.input, options.prefix)  # before the work
-    with ExitStack() as stack:
-        warn = stack.enter_context(warnings_by_kind(options.quiet))
-        source = stack.enter_context(open_input(options.input))
-        prefixes = stack.enter_context(open_input(options.prefix)) if options.prefix else None
-        translator = load()
-        write = stack.enter_context(open_output(options.output))
-        if options.input is None and sys.stdin.isatty():
-            note("Type lines; Ctrl-D ends.")
-        ahead = translator.options.read_ahead
-        windows: Iterator[tuple[list[str], list[str] | None]] = (
-            parallel_windows(source, prefixes, ahead, warn, strict=True)
-            if prefixes
-            else ((window, None) for window in read_windows(source, ahead, warn))
-        )
-        for line in _translate_windows(translator, source, windows, write, options, warn):
-            note(line)
+    totals = write_results(options, options.prefix, "translated", options.translation.read_ahead, _start)
+    if totals.repairs:
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in totals.repairs.most_common())
+        options.note(f"repaired {totals.repaired:,} of {totals.outputs:,} outputs: {kinds}")
 
 
-def _translate_windows(
-    translator: Translator,
-    source: Input,
-    windows: Iterator[tuple[list[str], list[str] | None]],
-    write: Callable[[bytes], None],
-    options: TranslateCommandOptions,
-    warn: Callable[[str], None],
-) -> Iterator[str]:
-    """Translate lines with their prefixes; then yield the lines of the summary."""
+def _load(options: TranslateCommandOptions) -> Translator:
+    plain = options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
+    return options.translator(options.translation, scores=not plain, say=options.note)
+
+
+def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
+    """Load the model, and return the function that translates a window, whose other lines are prefixes."""
+    translator = _load(options)
     from nmt_cli.decoding.workers import translation_workers
 
-    totals, outputs, repairs = Totals(), Counter[bool](), Counter[str]()
+    workers = stack.enter_context(translation_workers(translator, options.workers))
+    name = options.input or "standard input"
     what = "a sentence is" if options.translation.split_sentences else "the line is"
-    with (
-        translation_workers(translator, options.workers) as workers,
-        progress(source, "translated", options.shows_progress) as advance,
-    ):
-        for window, prefixes in windows:
-            first = 1 + totals.lines
-            start = time.perf_counter()
-            translations = translator.translate_window(window, advance, first=first, prefixes=prefixes, workers=workers)
-            totals.seconds += time.perf_counter() - start
-            rows = [_format(translator, translation, n, options) for n, translation in enumerate(translations, first)]
-            write("".join(rows).encode())
-            totals.lines += len(translations)
-            for number, translation in enumerate(translations, first):
-                best = translation.outputs[0]
-                # An engine may leave out the scores.
-                totals.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)
-                for output in translation.outputs:
-                    outputs[bool(output.repairs)] += 1
-                    repairs.update(output.repairs)
-                if translation.truncated:
-                    warn(
-                        f"{source.name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
-                        "the rest of it is not translated (--max-source-length)"
-                    )
-    yield totals.summary("translated")
-    if repairs:
-        kinds = ", ".join(f"{kind} {count:,}" for kind, count in repairs.most_common())
-        yield f"repaired {outputs[True]:,} of {outputs.total():,} outputs: {kinds}"
+
+    def work(advance: Callable[[Sequence[str]], None], first: int, lines: list[str], prefixes: list[str]) -> Results:
+        start = time.perf_counter()
+        translations = translator.translate_window(
+            lines, advance, first=first, prefixes=prefixes or None, workers=workers
+        )
+        totals = Totals(lines=len(translations), seconds=time.perf_counter() - start)
+        rows, warnings = [], []
+        for number, translation in enumerate(translations, first):
+            rows.append(_format(translator, translation, number, options))
+            best = translation.outputs[0]
+            # An engine may leave out the scores.
+            totals.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)
+            for output in translation.outputs:
+                totals.outputs += 1
+                totals.repaired += bool(output.repairs)
+                totals.repairs.update(output.repairs)
+            if translation.truncated:
+                warnings.append(
+                    f"{name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
+                    "the rest of it is not translated (--max-source-length)"
+                )
+        return "".join(rows), totals, warnings
+
+    return work
 
 
 def _format(translator: Translator, translation: Translation, number: int, options: TranslateCommandOptions) -> str:

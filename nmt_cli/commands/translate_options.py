@@ -18,6 +18,7 @@ from nmt_cli.decoding.options import DTYPES, TranslateOptions
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.registry import argument, group, option
+from nmt_cli.streams import say
 
 if TYPE_CHECKING:
     from nmt_cli.decoding.translator import Translator
@@ -98,6 +99,11 @@ class FileOptions:
         """Whether the results appear on a terminal."""
         return self.output is None and sys.stdout.isatty()
 
+    def note(self, message: str) -> None:
+        """Print a message on standard error, unless they are unwanted."""
+        if not self.quiet:
+            say(message)
+
     @property
     def shows_progress(self) -> bool:
         """Whether standard error is a terminal of its own."""
@@ -131,8 +137,7 @@ def check(options: TranslateCommandOptions) -> None:
             raise UsageError("--interactive cannot be used with --input, --output, --prefix, --workers or --format")
         if not sys.stdin.isatty():
             raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
-    else:
-        check_output(options.output, options.input, options.prefix)
+    check_output(options.output, options.input, options.prefix)
 
 
 def check_checkpoints(options: CheckpointOptions) -> None:
@@ -144,6 +149,8 @@ def check_checkpoints(options: CheckpointOptions) -> None:
 
 def check_output(output: Path | None, source: Path | None, other: Path | None = None) -> None:
     """Raise UsageError for an output that is an input or a file of nmt, or in no directory. None: a standard stream."""
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not (source and source.is_file() and output):
+        raise UsageError("several processes share the lines of a file: give --input FILE and --output FILE")
     written = _identity(output or sys.stdout.fileno())
     if written and written in (_identity(source or sys.stdin.fileno()), other and _identity(other)):
         raise UsageError(f"{output or 'standard output'} is also an input: choose another name")

@@ -1,21 +1,39 @@
-"""The input of `nmt translate`: another file read with it, and its progress."""
+"""Lines in, results out, of `nmt translate` and `nmt score-targets`, in one process or in the ranks of torchrun.
+
+Several ranks take turns at the windows of the input, and write the results of each to a file, a part, in a hidden
+directory beside the output. Rank 0 joins them. The directory's name has a hash of all that the results depend on: the
+same command goes on from the parts of one that was killed, and parts of other settings are never joined.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import os
+import shutil
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from nmt_cli.errors import counted
-from nmt_cli.files.opening import Input
+from nmt_cli import __version__
+from nmt_cli.errors import NmtError, counted
+from nmt_cli.files import durable
+from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import count_lines, decoded_lines, read_windows
+from nmt_cli.streams import warnings_by_kind
+
+if TYPE_CHECKING:  # this imports torch
+    from nmt_cli.distributed import World
 
 
 def check_line_counts(source: Path | None, other: Path | None) -> None:
@@ -28,7 +46,7 @@ def check_line_counts(source: Path | None, other: Path | None) -> None:
 
 
 def parallel_windows(
-    source: Input, other: Input, lines: int, warn: Callable[[str], None], strict: bool = False
+    source: Input, other: Input | None, lines: int, warn: Callable[[str], None], strict: bool = False
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as strictly as `strict` says.
 
@@ -36,6 +54,9 @@ def parallel_windows(
         DataError: one of the two has more lines.
     """
     windows = read_windows(source, lines, warn)
+    if other is None:
+        yield from ((window, []) for window in windows)
+        return
     others = (line for line in decoded_lines(other, None if strict else warn) if line is not None)
     count = 0
     for window in windows:
@@ -56,6 +77,14 @@ class Totals:
     lines: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    log_probability: float = 0.0
+    outputs: int = 0
+    repaired: int = 0
+    repairs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Totals) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
     def summary(self, work: str) -> str:
         """Return the speed of the `work`: "translated" or "scored"."""
@@ -92,3 +121,93 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
             bar.update(task, description=text, completed=source.file_position(length))
 
         yield advance
+
+
+Results = tuple[str, Totals, list[str]]  # text, figures and warnings
+Work = Callable[[Callable[[Sequence[str]], None], int, list[str], list[str]], Results]
+"""Called with `advance`, the number of the first line of a window, its lines, and those of the other file."""
+
+
+def write_results(
+    options: Any, other: Path | None, verb: str, read_ahead: int, start: Callable[[Any, ExitStack], Work]
+) -> Totals:
+    """Write the results of the input, and return their figures; other ranks than the first do the work only.
+
+    Args:
+        options: of the command.
+        other: a file with a line for each line of the input.
+        verb: "translated" or "scored".
+        start: loads the model, with the options of this rank.
+    """
+    from nmt_cli.distributed import join_world
+
+    totals = Totals()
+    with join_world(options.device, timeout_minutes=24 * 60, on_gpus=False) as world:  # one window may take long
+        own = options if world.is_main else replace(options, output=Path(os.devnull), quiet=True)
+        parts = _parts_folder(options) if world.size > 1 else None
+        with ExitStack() as stack:
+            warn = stack.enter_context(warnings_by_kind(own.quiet))
+            check_line_counts(options.input, other)  # before the work
+            source = stack.enter_context(open_input(options.input))
+            beside = stack.enter_context(open_input(other)) if other else None
+            work = start(own, stack)
+            write = stack.enter_context(open_output(own.output))
+            if options.input is None and sys.stdin.isatty():
+                own.note("Type lines; Ctrl-D ends.")
+            advance = stack.enter_context(progress(source, verb, own.shows_progress))
+            windows = parallel_windows(source, beside, read_ahead, warn, strict=verb == "translated")
+            for text, figures, warnings in _results(windows, work, advance, world, parts):
+                write(text.encode())
+                totals.add(figures)
+                for warning in warnings:
+                    warn(warning)
+        if parts and world.is_main:
+            shutil.rmtree(parts, ignore_errors=True)
+    own.note(totals.summary(verb))
+    return totals
+
+
+def _results(
+    windows: Iterator[tuple[list[str], list[str]]],
+    work: Work,
+    advance: Callable[[Sequence[str]], None],
+    world: World,
+    parts: Path | None,
+) -> Iterator[Results]:
+    """Yield the results of all windows, in order; in other ranks than the first, none."""
+    first, count = 1, 0
+    for count, (lines, others) in enumerate(windows, start=1):
+        if parts is None:
+            yield work(advance, first, lines, others)
+        elif count % world.size == world.rank and not (part := parts / str(count)).exists():
+            results = work(advance, first, lines, others)
+            parts.mkdir(exist_ok=True)
+            durable.write_text(part, json.dumps(results, default=vars, ensure_ascii=False))
+        else:
+            advance(lines)
+        first += len(lines)
+    world.barrier()
+    if parts and world.is_main:
+        yield from (_read_part(parts / str(number), world.size) for number in range(1, count + 1))
+
+
+def _read_part(path: Path, ranks: int) -> Results:
+    try:
+        text, totals, warnings = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise NmtError(f"{path}: this part is missing. All processes must see the same files, --output too") from error
+    totals |= {"seconds": totals["seconds"] / ranks, "repairs": Counter(totals["repairs"])}
+    return text, Totals(**totals), warnings
+
+
+def _parts_folder(options: Any) -> Path:
+    """Return the directory of the parts, named by the version, the flags, and the size and time of each file."""
+    from nmt_cli.checkpoint import resumable_of
+
+    values = [each for value in vars(options).values() for each in (value if isinstance(value, tuple) else [value])]
+    paths = [(resumable_of(path) or [path])[-1] for path in values if isinstance(path, Path) and path != options.output]
+    files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
+    states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]
+    output: Path = options.output
+    return output.with_name(f".{output.name[:200]}.{identity}.parts")

@@ -82,8 +82,7 @@ class Run:
     def check_agreement(self) -> None:
         """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
         self.world.barrier()
-        own = [float(self.state.step), float(int(self.setup.corpus.fingerprint[:12], 16))]
-        if self.world.start_any([self.world.from_main(*own) != own])()[0]:
+        if len(set(self.world.gather((self.state.step, self.setup.corpus.fingerprint)))) > 1:
             raise TrainingError(
                 "the processes do not read the same files. With several machines, DATA must be the same on all, and "
                 "--out a directory that they share"
@@ -221,8 +220,7 @@ class Run:
         if self.setup.validate is None:  # the run was resumed with data that has no validation set
             return {}
         values, measure = self.setup.validate(), self.config.best_by
-        # Zero elsewhere: a measure such as BLEU may be known to the main rank alone.
-        [value] = self.world.from_main(values[f"validation_{measure}"] if self.world.is_main else 0.0)
+        value = self.world.gather(values[f"validation_{measure}"])[0]
         self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import tiny_run
+import torch.distributed as dist
 
 from nmt_cli.commands.verify_resume import contents
 
@@ -112,6 +114,38 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     yield Forks(server, tmp_path_factory.mktemp("commands"))
     server.terminate()
     server.wait()
+
+
+@pytest.fixture
+def start_ranks(forks: Forks) -> Iterator[Callable[..., list[Started]]]:
+    """Starts one command in several processes, as torchrun does; `poison` is for the rank `poisoned`."""
+    stores = []
+
+    def start(size: int, *arguments: object, poison: str | None = None, poisoned: int = 1) -> list[Started]:
+        stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": stores[-1].port}
+        shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, **address}
+        started = []
+        for rank in range(size):
+            place = {**shared, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
+            stop = {"STOP_AT": 3, "STOP_BY": int(signal.SIGTERM)}  # for asked_to_stop
+            order: dict[str, Any] = {"environment": {name: str(value) for name, value in (place | stop).items()}}
+            if poison and rank == poisoned:
+                order["poison"] = poison
+            started.append(forks.start(*arguments, **order))
+        return started
+
+    yield start
+    stores.clear()
+
+
+@pytest.fixture(scope="session")
+def model(forks: Forks, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model, trained for so long that its outputs are decided."""
+    run = tmp_path_factory.mktemp("model") / "run"
+    once = ("--save-every", 150, "--validate-every", 150, "--log-every", 150)
+    forks.train(tiny_data, run, "--max-steps", 150, "--warmup-steps", 100, "--d-model", 32, *once).code(0)
+    return run / "checkpoints" / "step-00000150"
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,20 @@ def dies_once() -> None:
         dies()
 
 
+def dies_translating() -> None:
+    """Kill the process when it begins a window at line STOP_AT or later."""
+    from nmt_cli.decoding.translator import Translator
+
+    original = Translator.translate_window
+
+    def translate_window(self: Translator, *arguments: Any, first: int = 1, **values: Any) -> Any:
+        if first >= int(os.environ["STOP_AT"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, *arguments, first=first, **values)
+
+    Translator.translate_window = translate_window  # type: ignore[method-assign]
+
+
 def sees_no_checkpoint() -> None:
     """Hide the checkpoints from this process, as with a directory that machines do not share."""
     from nmt_cli.training.run_directory import RunDirectory

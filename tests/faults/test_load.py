@@ -6,19 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 QUICK = ("--beam", 1, "--max-length-offset", 1, "--device", "cpu")
 NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "twelve", "seventeen", "twenty-one"]
-
-
-@pytest.fixture(scope="module")
-def model(forks: Any, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model, trained for so long that its outputs are decided."""
-    run = tmp_path_factory.mktemp("model") / "run"
-    once = ("--save-every", 150, "--validate-every", 150, "--log-every", 150)
-    forks.train(tiny_data, run, "--max-steps", 150, "--warmup-steps", 100, "--d-model", 32, *once).code(0)
-    return run / "checkpoints" / "step-00000150"
 
 
 def translated(forks: Any, model: Path, lines: list[str], folder: Path) -> tuple[list[str], int]:

@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from nmt_cli import checkpoint
 
@@ -23,28 +22,13 @@ LOGGED = ("--log-every", 1, "--dropout", 0.3)
 
 
 @pytest.fixture
-def ranks(forks: Any) -> Iterator[Callable[..., list[Any]]]:
-    """Starts one command in several processes, as torchrun does; `poison` is for the rank `poisoned`."""
-    stores = []
+def ranks(forks: Any, start_ranks: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Starts a training in several processes."""
 
-    def start(
-        size: int, data: Path, run: Path, *more: object, poison: str | None = None, poisoned: int = 1
-    ) -> list[Any]:
-        stores.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": stores[-1].port}
-        shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, **address}
-        started = []
-        for rank in range(size):
-            place = {**shared, "RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_USE_AGENT_STORE": True}
-            stop = {"STOP_AT": 3, "STOP_BY": int(signal.SIGTERM)}  # for asked_to_stop
-            order: dict[str, Any] = {"environment": {name: str(value) for name, value in (place | stop).items()}}
-            if poison and rank == poisoned:
-                order["poison"] = poison
-            started.append(forks.train(data, run, *more, **order))
-        return started
+    def start(size: int, data: Path, run: Path, *more: object, **fault: Any) -> list[Any]:
+        return start_ranks(size, "train", data, "--out", run, *forks.tiny, *more, **fault)
 
-    yield start
-    stores.clear()
+    return start
 
 
 def messages(started: list[Any]) -> list[str]:
@@ -93,7 +77,7 @@ def test_three_processes_resume_exactly(ranks: Any, tiny_data: Path, tmp_path: P
 def test_frozen_parameters_and_the_best_are_those_of_one_process(
     forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """One rank translates the validation set, and all stop when BLEU no longer rises: here, it is always the same."""
+    """The ranks share the validation set, and all stop when BLEU no longer rises: here, it is always the same."""
     settings = (*LOGGED, "--freeze", "encoder", "--best-by", "bleu", "--patience", 1, "--learning-rate-scale", 0)
     forks.train(tiny_data, tmp_path / "one", *settings).code(0)
     for process in ranks(2, tiny_data, tmp_path / "two", *settings):

@@ -29,7 +29,8 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 )
 def test_devices(monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, expected: str) -> None:
     gpus(monkeypatch, count)
-    assert choose_device(name, local_rank) == torch.device(expected)
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    assert choose_device(name) == torch.device(expected)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +46,9 @@ def test_unknown_names_and_missing_gpus(
     monkeypatch: pytest.MonkeyPatch, name: str, count: int, local_rank: int, message: str
 ) -> None:
     gpus(monkeypatch, count)
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
     with pytest.raises(UsageError, match=message):
-        choose_device(name, local_rank)
+        choose_device(name)
 
 
 @pytest.mark.parametrize("most", [1 << 31, 1 << 25])

@@ -32,5 +32,6 @@ def test_a_world_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (world.rank, world.size, world.is_main) == (0, 1, True)
         assert world.start_sum(torch.tensor([1.5, 2.0]))() == [1.5, 2.0]
         assert world.start_any([True, False])() == [True, False]
+        assert world.gather(("own", 1)) == [("own", 1)]
         world.barrier()
     assert not dist.is_initialized()

@@ -12,8 +12,9 @@ import torch
 from nmt_cli import checkpoint
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.validation import translation_scores
+from nmt_cli.distributed import World
 
-CPU = torch.device("cpu")
+ALONE = World(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_the_outputs_are_those_of_greedy_translation(
         return {"bleu": 25.0}
 
     task.evaluate = evaluate
-    assert translation_scores(model, task, corpus, CPU) == {"validation_bleu": 25.0}
+    assert translation_scores(model, task, corpus, ALONE) == {"validation_bleu": 25.0}
     assert model.training
     (tmp_path / "source").write_text("".join(f"{line}\n" for line in Lines.sources), encoding="utf-8")
     code, out, err = nmt("translate", tiny_checkpoint, "--beam", 1, "--input", tmp_path / "source", "--device", "cpu")
@@ -57,10 +58,30 @@ def test_the_outputs_are_those_of_greedy_translation(
     assert len(set(scored)) > 3
 
 
+def test_the_ranks_share_the_lines(trained: tuple[Any, Any]) -> None:
+    """The lines of all ranks come together in order."""
+    model, task = trained
+    corpus: Any = Lines()
+    scored: list[list[str]] = []
+    shares: list[list[str]] = [[] for _ in range(4)]
+
+    class Rank(World):
+        def gather(self, own: list[str]) -> list[list[str]]:
+            shares[self.rank] = own
+            return shares if self.is_main else [own * 2] * self.size
+
+    task.evaluate = lambda hypotheses, references: scored.append(hypotheses) or {}
+    for rank in (3, 2, 1, 0):
+        translation_scores(model, task, corpus, Rank(rank, 4, ALONE.device))
+    translation_scores(model, task, corpus, ALONE)
+    assert [len(share) for share in shares] == [2, 2, 1, 1]
+    assert scored[-2] == scored[-1]
+
+
 def test_dropout_is_off(trained: tuple[Any, Any], tiny_data: Path) -> None:
     model, task = trained
     seen = []
     decodable = model.decodable
     model.decodable = lambda dtype: seen.append((model.training, dtype)) or decodable(dtype)
-    translation_scores(model, task, Corpus.open(tiny_data, "valid"), CPU)
+    translation_scores(model, task, Corpus.open(tiny_data, "valid"), ALONE)
     assert seen == [(False, "float32")]
