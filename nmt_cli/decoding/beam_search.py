@@ -8,16 +8,25 @@ Letters: B sentences, A of them still active, W live hypotheses of each (1 at fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.decoding.topk import topk
 from nmt_cli.errors import CheckpointError
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, Hypothesis
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, DecoderState, Hypothesis
+
+ENTRY = ("rank", "score", "length", "row", "end")
+"""The numbers of an output, in the last dimension of `finished`: what outputs are ordered by, the score, the tokens
+without EOS, the hypothesis of W that ended, and EOS's own score."""
+
+CUT = torch.finfo(torch.float32).min
+"""The rank of an output that was cut off. The rank of a finished one is its score, and that of none -inf."""
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
@@ -51,7 +60,11 @@ def beam_search(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    return _Search(model, source, limits, options or SearchSettings(), constraint).run()
+    search = Search(model, source, limits, options or SearchSettings(), constraint)
+    while len(search.places):
+        search.length += 1
+        search.step()
+    return hypotheses(search.outputs, search.history[:, : search.length])
 
 
 class _Candidates(NamedTuple):
@@ -62,9 +75,15 @@ class _Candidates(NamedTuple):
     token_scores: Tensor
     rows: Tensor  # the hypothesis that is continued, of N
 
+    def changed(self, change: Callable[[Tensor], Tensor]) -> _Candidates:
+        return _Candidates(*map(change, self))
 
-class _Search:
-    """The search of one batch. Sentences leave it when they are done."""
+
+class Search:
+    """The search of one batch, in tensors. Sentences leave it when they are done."""
+
+    fixed = False
+    """Whether all shapes stay as they are, and the host reads nothing: see `FixedSearch`."""
 
     def __init__(
         self,
@@ -72,47 +91,58 @@ class _Search:
         source: Tensor,
         limits: Sequence[int],
         options: SearchSettings,
-        constraint: Constraint | None,
+        constraint: Constraint | None = None,
     ) -> None:
         B, device = len(source), source.device
         self.model, self.options, self.constraint = model, options, constraint
-        self.state = model.start(source)
-        self.sentences = torch.arange(B, device=device)  # [A]
+        self.state = self.start(source)
+        self.length = 0
+        self.now = torch.zeros(1, dtype=torch.long, device=device)  # the same on the device
+        self.places = torch.arange(B, device=device)  # [A] of B
         self.limits = torch.tensor(limits, device=device)  # [A]
         self.penalties = length_penalty(self.limits + 1, options.alpha)  # [A], the greatest of each sentence
-        self.worst = torch.full((B,), -torch.inf, device=device)  # [A], score of the last of `nbest` finished ones
         self.scores = torch.zeros((B, 1), device=device)  # [A, W], best first
-        self.tokens = torch.full((B, 1), BOS, device=device)  # [N, 1 + L]
-        self.token_scores = torch.zeros((B, 0), device=device)  # [N, L]
-        self.finished: list[list[Hypothesis]] = [[] for _ in limits]  # the `nbest` best of each sentence, best first
+        self.last = torch.full((B, 1), BOS, device=device)  # [A, W], the newest tokens
+        self.finished = torch.full((B, options.nbest, len(ENTRY)), -torch.inf, device=device)  # [A, nbest, 5]
+        self.outputs = self.finished.clone()  # [B, nbest, 5], of the sentences that have left
+        self.history = torch.empty((B, 64, options.beam, 3), device=device)  # [B, at least L, K, token, row, score]
 
-    def run(self) -> list[list[Hypothesis]]:
-        """Extend the live hypotheses by a token until every sentence is done."""
-        length = 0
-        while len(self.sentences):
-            length += 1
-            candidates = self._candidates(length)
-            ends = candidates.tokens == EOS
-            ended = None
-            if ends.any():
-                ended = self._finish(candidates, ends, length)
-                candidates = _without(candidates, ends)
-            live = _Candidates(*(part[:, : self.options.beam] for part in candidates))
-            done = self._done(live.scores[:, 0], length)
-            if done.any():
-                self._cut(done, ended, length)
-                live = self._leave(live, done)
-            self._advance(live)
-        return self.finished
+    def start(self, source: Tensor) -> DecoderState:
+        """Return the first state of the decoder."""
+        return self.model.start(source)
 
-    def _candidates(self, length: int) -> _Candidates:
+    def step(self) -> None:
+        """Extend the live hypotheses by a token, whose place is `length`, from 1."""
+        self.now += 1
+        candidates = self._candidates()
+        ends = candidates.tokens == EOS
+        if self.fixed or ends.any():
+            candidates = self._finish(candidates, ends)
+        live = candidates.changed(lambda part: part[:, : self.options.beam])
+        done = self._done(live.scores[:, 0])
+        if self.fixed or done.any():
+            self._cut(done)
+            live = self.leave(live, done)
+        self._advance(live)
+
+    def leave(self, live: _Candidates, done: Tensor) -> _Candidates:
+        """Drop the sentences that are `done` [A]. The last ones take their places, so that few caches move."""
+        self.outputs[self.places] = self.finished
+        active = (~done).nonzero().flatten()
+        kept = torch.arange(len(active), device=done.device)
+        kept[done[: len(active)]] = active[active >= len(active)]
+        for name in ("places", "limits", "penalties", "finished"):
+            setattr(self, name, getattr(self, name)[kept])
+        return live.changed(lambda part: part[kept])
+
+    def _candidates(self) -> _Candidates:
         """The 2 K best continuations of each sentence. At most K of them end, one of each row."""
-        log_probabilities, self.state = self.model.step(self.tokens[:, -1], self.state)  # [N, V]
-        restrict(log_probabilities, length, self.options, self.constraint)
+        log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)  # [N, V]
+        restrict(log_probabilities, self.length, self.options, self.constraint)
         K = self.options.beam
         values, tokens = topk(log_probabilities, K + 1)  # [N, K + 1]
         values = values.clamp_(max=0.0)  # a rounding error above 0 would break the bound of early termination
-        A, each = len(self.sentences), values.size(1)
+        A, each = len(self.scores), values.size(1)
         totals = (self.scores.reshape(-1, 1) + values).view(A, -1)  # [A, W * (K + 1)]
         best = totals.sort(dim=1, descending=True, stable=True).indices[:, : 2 * K]
         rows = (
@@ -121,89 +151,80 @@ class _Search:
         scores, tokens, values = (part.view(A, -1).gather(1, best) for part in (totals, tokens, values))
         return _Candidates(scores, tokens, values, rows)
 
-    def _finish(self, candidates: _Candidates, ends: Tensor, length: int) -> Tensor:
-        """Finish the hypotheses whose EOS is among the K best candidates; return which of [A, W] those are."""
-        K = self.options.beam
-        at_end = ends[:, :K] & ~candidates.scores[:, :K].isneginf()
-        ended = torch.zeros(self.scores.numel(), dtype=torch.bool, device=at_end.device)
-        which = at_end.nonzero(as_tuple=True)  # once, as a GPU is waited for
-        first = _Candidates(*(part[which] for part in candidates))
-        ended[first.rows] = True
-        places = which[0].tolist()
-        sentences = self.sentences[places].tolist()
-        hypotheses = self._hypotheses(first.rows, first.scores / self._penalty(length), first.token_scores)
-        for sentence, hypothesis in zip(sentences, hypotheses, strict=True):
-            self.finished[sentence].append(hypothesis)
-        nbest = self.options.nbest
-        for place, sentence in set(zip(places, sentences, strict=True)):
-            found = self.finished[sentence]
-            found.sort(key=lambda hypothesis: -hypothesis.score)  # stable: of equal scores, the first to end leads
-            del found[nbest:]
-            if len(found) == nbest:
-                self.worst[place] = found[-1].score
-        return ended.view_as(self.scores)
+    def _finish(self, candidates: _Candidates, ends: Tensor) -> _Candidates:
+        """Finish the hypotheses whose EOS is among the K best candidates; return those that end last, and impossible.
 
-    def _done(self, best_live: Tensor, length: int) -> Tensor:
+        The scores of the hypotheses that are finished become -inf.
+        """
+        K, N = self.options.beam, self.scores.numel()
+        first = candidates.changed(lambda part: part[:, :K])
+        at_end = ends[:, :K] & ~first.scores.isneginf()
+        scores = first.scores / length_penalty(self.now, self.options.alpha)
+        self._enter(scores.masked_fill(~at_end, -torch.inf), scores, first.rows, first.token_scores)
+        ended = torch.zeros(N + 1, dtype=torch.bool, device=ends.device)
+        ended.index_fill_(0, torch.where(at_end, first.rows, N).flatten(), True)
+        self.scores = self.scores.masked_fill(ended[:N].view_as(self.scores), -torch.inf)
+        last = ends.to(torch.uint8).sort(dim=1, stable=True).indices
+        possible = candidates._replace(scores=candidates.scores.masked_fill(ends, -torch.inf))
+        return possible.changed(lambda part: part.gather(1, last))
+
+    def _done(self, best_live: Tensor) -> Tensor:
         """Which sentences [A] are done, given the score of the best live hypothesis of each, [A]."""
-        check_probabilities(best_live)
-        done = best_live.isneginf() | (length > self.limits)
+        if not self.fixed:
+            check_probabilities(best_live)
+        done = best_live.isneginf() | (self.now > self.limits)
+        worst = self.finished[:, -1, 0]
         if self.options.beam == 1:
-            done |= self.worst > -torch.inf
+            done |= worst > -torch.inf
         elif self.options.early_termination:
-            done |= best_live / self.penalties <= self.worst
+            done |= best_live / self.penalties <= worst
         return done
 
-    def _cut(self, done: Tensor, ended: Tensor | None, length: int) -> None:
-        """Fill up the outputs of `done` sentences [A] with the hypotheses that are live but not `ended` [A, W]."""
-        live = done.unsqueeze(1) & ~self.scores.isneginf()
-        cut = (live if ended is None else live & ~ended).nonzero()
-        nbest = self.options.nbest
-        sentences = self.sentences[cut[:, 0]].tolist()
-        if all(len(self.finished[sentence]) == nbest for sentence in sentences):
-            return
-        rows = cut[:, 0] * self.scores.shape[1] + cut[:, 1]
-        hypotheses = self._hypotheses(rows, self.scores.flatten()[rows] / self._penalty(length - 1))
-        for sentence, hypothesis in zip(sentences, hypotheses, strict=True):
-            if len(self.finished[sentence]) < nbest:
-                self.finished[sentence].append(hypothesis)
+    def _cut(self, done: Tensor) -> None:
+        """Fill up the outputs of `done` sentences [A] with the hypotheses that are live and have not ended."""
+        live = done[:, None] & ~self.scores.isneginf()
+        scores = self.scores / length_penalty(self.now - 1, self.options.alpha)
+        rows = torch.arange(scores.size(1), device=done.device).expand_as(scores)
+        self._enter(torch.where(live, CUT, -torch.inf), scores, rows, scores)
 
-    def _hypotheses(self, rows: Tensor, scores: Tensor, end_scores: Tensor | None = None) -> list[Hypothesis]:
-        """The hypotheses in `rows` of N, with their length-normalised scores."""
-        token_scores = self.token_scores[rows]
-        if end_scores is not None:
-            token_scores = torch.cat([token_scores, end_scores.unsqueeze(1)], dim=1)
-        columns = (self.tokens[rows, 1:].tolist(), scores.tolist(), token_scores.tolist())
-        return [Hypothesis(*values) for values in zip(*columns, strict=True)]
-
-    def _leave(self, live: _Candidates, done: Tensor) -> _Candidates:
-        """Drop the sentences that are `done` [A]. The last ones take their places, so that few caches move."""
-        active = (~done).nonzero().flatten()
-        kept = torch.arange(len(active), device=done.device)
-        kept[done[: len(active)]] = active[active >= len(active)]
-        for name in ("sentences", "limits", "penalties", "worst"):
-            setattr(self, name, getattr(self, name)[kept])
-        return _Candidates(*(part[kept] for part in live))
+    def _enter(self, ranks: Tensor, scores: Tensor, rows: Tensor, ends: Tensor) -> None:
+        """Keep the best of the outputs so far and of these [A, any]; of equal ranks, the first to come leads."""
+        lengths = (self.now - 1).expand_as(rows)
+        new = torch.stack([ranks, scores, lengths.float(), (rows % self.scores.size(1)).float(), ends], 2)
+        outputs = torch.cat([self.finished, new], 1)
+        best = outputs[..., 0].sort(dim=1, descending=True, stable=True).indices[:, : self.options.nbest]
+        self.finished = outputs.gather(1, best[..., None].expand(-1, -1, len(ENTRY)))
 
     def _advance(self, live: _Candidates) -> None:
         """Make `live` the hypotheses of the sentences that are active."""
-        rows, tokens = live.rows.flatten(), live.tokens.flatten()
-        if self.options.beam > 1 or len(rows) < len(self.tokens):  # otherwise each row continues itself
+        if self.options.beam > 1 or len(live.rows) < len(self.last):  # otherwise each row continues itself
             self.state = self.state.select(live.rows)
         if self.constraint is not None:
-            self.constraint = self.constraint.advance(rows, tokens)
-        self.tokens = torch.cat([self.tokens[rows], tokens.unsqueeze(1)], dim=1)
-        self.token_scores = torch.cat([self.token_scores[rows], live.token_scores.reshape(-1, 1)], dim=1)
-        self.scores = live.scores
+            self.constraint = self.constraint.advance(live.rows.flatten(), live.tokens.flatten())
+        if self.length > self.history.size(1):
+            self.history = F.pad(self.history, (0, 0, 0, 0, 0, self.length))
+        new = torch.stack([live.tokens.float(), (live.rows % self.scores.size(1)).float(), live.token_scores], 2)
+        self.history[self.places, self.now - 1, : new.size(1)] = new
+        self.scores, self.last = live.scores, live.tokens
 
-    def _penalty(self, length: int) -> Tensor:
-        return length_penalty(torch.tensor(float(length)), self.options.alpha)
+
+def hypotheses(outputs: Tensor, history: Tensor) -> list[list[Hypothesis]]:
+    """Return the hypotheses of `outputs` [B, nbest, 5], whose tokens are in `history` [B, L, K, 3]."""
+    pairs = zip(outputs.tolist(), history.tolist(), strict=True)
+    return [[_hypothesis(steps, *each) for each in found if each[0] > -math.inf] for found, steps in pairs]
 
 
-def _without(candidates: _Candidates, ends: Tensor) -> _Candidates:
-    """Return the candidates with those that end last, and impossible."""
-    last = ends.to(torch.uint8).sort(dim=1, stable=True).indices
-    possible = candidates._replace(scores=candidates.scores.masked_fill(ends, -torch.inf))
-    return _Candidates(*(part.gather(1, last) for part in possible))
+def _hypothesis(
+    steps: Sequence[Sequence[Sequence[float]]], rank: float, score: float, length: float, row: float, end: float
+) -> Hypothesis:
+    """Return an output, whose tokens are found from the last to the first."""
+    tokens: list[int] = []
+    token_scores = [end] if rank > CUT else []
+    for step in reversed(steps[: int(length)]):
+        token, row, token_score = step[int(row)]
+        tokens.append(int(token))
+        token_scores.append(token_score)
+    return Hypothesis(tokens[::-1], score, token_scores[::-1])
 
 
 def check_probabilities(values: Tensor) -> None:
