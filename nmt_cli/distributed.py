@@ -55,6 +55,8 @@ class World:
         if work is not None:
             with explain_lost_ranks():
                 work.get_future().wait()  # on a GPU, its stream waits
+        # Not NCCL, but gloo finds a rank that is lost before it takes part. So the host asks gloo before it waits.
+        started = self.start_any([True]) if self.gloo is not None else None
         numbers = tensor.to("cpu", non_blocking=True)  # from a GPU into pinned memory
         done = torch.cuda.Event() if tensor.is_cuda else None  # type: ignore[no-untyped-call]
         if done is not None:
@@ -62,6 +64,8 @@ class World:
 
         def read() -> list[float]:
             _wait(work)
+            if started is not None:
+                started()
             if done is not None:
                 done.synchronize()
             return list(numbers.tolist())
@@ -126,9 +130,10 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
             raise UsageError(f"--device {device_name}: each process needs a GPU of its own; give --device cuda")
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" and on_gpus else "gloo"
-        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # a timeout is an exception, not an abort
+        # NCCL ends a process that has waited too long, without a message: gloo, which finds a lost rank, is sooner.
+        patience = timeout if backend == "gloo" else 2 * timeout + timedelta(minutes=1)
         with explain_lost_ranks(CANNOT_START):
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
             gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
         world = World(rank, size, device, timeout, gloo)
         world.barrier()

@@ -175,10 +175,8 @@ def choose_precision(model: Any, world: World, deterministic: bool = False) -> s
 
 def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> None:
     """Compile each stack of layers for any shapes, and the criterion if it can be, when they are first used."""
-    import torch._dynamo.config  # not at the top: it is large, and training on a CPU does not need it
-    import torch.fx.experimental._config
+    import torch.fx.experimental._config  # not at the top: training on a CPU does not need it
 
-    torch._dynamo.config.optimize_ddp = False  # it would cut layers where a bucket of gradients ends
     torch.fx.experimental._config.use_duck_shape = False  # else an update with as many rows on both sides has own code
     for stack in stacks:
         stack.compile(dynamic=True)

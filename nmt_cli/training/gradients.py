@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from nmt_cli.device import autocast
 from nmt_cli.distributed import explain_lost_ranks
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
+from nmt_cli.training.freezing import trained
 from nmt_cli.training.setup import Setup
 
 
-class Objective(nn.Module):
-    """The loss of a batch as a module, for `DistributedDataParallel`."""
+class Objective:
+    """The loss of a batch."""
 
     def __init__(self, model: Any, criterion: Criterion, precision: str) -> None:
-        super().__init__()
         self.model, self.criterion, self.precision = model, criterion, precision
         self.adding = [module for module in model.modules() if isinstance(module, AddsLoss)]
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss to minimise and the negative log-likelihood, each summed over target tokens."""
         with autocast(batch.source.device, self.precision):
             loss = self.criterion(self.model, batch)
@@ -34,34 +33,45 @@ class Objective(nn.Module):
 
 
 class Gradients:
-    """Adds up gradients in the parameters, and sums them over the ranks while the last backward pass runs."""
+    """Adds up gradients in the parameters, and sums them over the ranks."""
 
     def __init__(self, setup: Setup) -> None:
         self.objective, self.world = Objective(setup.model, setup.criterion, setup.precision), setup.world
-        self.reducing = None if self.world.size == 1 else reducing(self.objective)
+        several, parameters = setup.world.size > 1, trained(setup.model)
+        self.summed = [each for each in parameters if several and not is_sharded(each)]
+        self.own = [each for each in parameters if not several or is_sharded(each)]
+        self.flat: Tensor | None = None  # the gradients of `summed` in one tensor, which are views of it
 
-    def add(self, batch: Batch, weight: float, last: bool = False) -> Tensor:
+    def clear(self) -> None:
+        """Set the gradients to zero."""
+        for parameter in self.own:
+            parameter.grad = None
+        if self.flat is not None:
+            self.flat.zero_()
+        elif self.summed:
+            sizes = [parameter.numel() for parameter in self.summed]
+            self.flat = torch.zeros(sum(sizes), device=self.world.device)
+            for parameter, part in zip(self.summed, self.flat.split(sizes), strict=True):
+                parameter.grad = part.view_as(parameter)
+
+    def add(self, batch: Batch, weight: float) -> Tensor:
         """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without weight: [2] in float64.
-
-        With the `last` one of this rank in an update, the gradients become the sum over all ranks.
 
         Raises:
             TrainingError: another rank was lost.
         """
-        objective = self.objective if self.reducing is None or not last else self.reducing
-        with explain_lost_ranks(computing=True):
-            total, nll = objective(batch)
-            (total * (weight * self.world.size)).backward()  # the mean over the ranks becomes the sum
+        with explain_lost_ranks(computing=True):  # layers may be spread over the ranks
+            total, nll = self.objective(batch)
+            (total * weight).backward()
         return torch.stack([total.detach().double(), nll.double()])
 
+    def sum_over_ranks(self) -> None:
+        """Sum the gradients of parameters that all ranks have; raise a TrainingError if another rank was lost."""
+        if self.flat is not None:
+            with explain_lost_ranks():
+                dist.all_reduce(self.flat)
 
-def reducing(objective: Objective) -> DistributedDataParallel:
-    """Return `objective` as a module whose backward pass takes the mean of the gradients over all ranks."""
-    # Not with a static graph: torch would count the uses of a parameter in the first update, where ranks may have
-    # different numbers of micro-batches. With unused parameters, torch keeps the order in which it sums; else it would
-    # change after the first update of a process, and so the last bits of a resumed run.
-    warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
-    with explain_lost_ranks():
-        module = DistributedDataParallel(objective, gradient_as_bucket_view=True, find_unused_parameters=True)
-    module.broadcast_buffers = False  # as an argument it is deprecated from torch 2.13 on, its successor new
-    return module
+
+def is_sharded(parameter: nn.Parameter) -> bool:
+    """Return whether `parameter` belongs to this rank alone, so that its gradient here is complete."""
+    return getattr(parameter, "sharded", False)

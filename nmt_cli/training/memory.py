@@ -91,6 +91,7 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
     try:
         # Stand-ins for Adam's two moments, which are allocated at the first step.
         moments = [] if setup.optimizer.state else [torch.ones_like(p) for p in 2 * trained(setup.model)]
+        gradients.clear()
         for batch in batches:
             gradients.add(batch.to(setup.world.device), 1.0)
         del moments
@@ -102,7 +103,7 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
             raise
         return False
     finally:
-        setup.optimizer.zero_grad(set_to_none=True)
+        gradients.clear()
     return True
 
 

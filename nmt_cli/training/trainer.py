@@ -70,13 +70,14 @@ class Trainer:
         Returns:
             The `Sums` [3] of this rank's micro-batches; only on rank 0 with the norm of the gradient.
         """
-        self.optimizer.zero_grad(set_to_none=True)
+        self.gradients.clear()
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)
         for each in share:
             key = np.random.SeedSequence((self.config.seed, step, each.number)).generate_state(1, np.uint64)[0]
             torch.manual_seed(int(key) >> 1)
-            loss = self.gradients.add(each.batch.to(self.world.device), each.weight, last=each is share[-1])
+            loss = self.gradients.add(each.batch.to(self.world.device), each.weight)
             losses += loss * (each.weight > 0)
+        self.gradients.sum_over_ranks()
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         return torch.cat([losses, norm.double()[None] if self.world.is_main else losses.new_zeros(1)])
 
