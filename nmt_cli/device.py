@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from nmt_cli.errors import NmtError, UsageError, counted
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+PINNED_DEVICES = {"cuda"}  # whose tensors `HostCopies` copies into pinned memory
 
 
 def choose_device(name: str) -> torch.device:
@@ -46,6 +47,36 @@ def choose_device(name: str) -> torch.device:
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Return a context in which matrix products are `precision`, float32 or bfloat16."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
+class HostCopies:
+    """Copies of tensors in the host's memory, which is pinned and kept for the next copies of a GPU's tensors."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, str], Tensor] = {}
+
+    def start(self, *groups: Mapping[str, Tensor]) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
+        """Return the copies, and a function that waits until a GPU has made them. The next call overwrites these.
+
+        They are made on the GPU's current stream, so before the next update. A stream of their own would save little,
+        and an update that is captured in a graph could not wait for it.
+        """
+        copies = [
+            {name: self._start_one((number, name), tensor) for name, tensor in group.items()}
+            for number, group in enumerate(groups)
+        ]
+        if not self._kept:
+            return copies, lambda: None
+        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        done.record()
+        return copies, done.synchronize
+
+    def _start_one(self, key: tuple[int, str], tensor: Tensor) -> Tensor:
+        if tensor.device.type not in PINNED_DEVICES:
+            return tensor.to("cpu", copy=True)
+        if key not in self._kept:
+            self._kept[key] = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+        return self._kept[key].copy_(tensor, non_blocking=True)
 
 
 def bfloat16_in_hardware() -> bool:

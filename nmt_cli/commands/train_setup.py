@@ -14,8 +14,7 @@ import torch
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
-from nmt_cli.data.corpus import Corpus, read_manifest, weighted
-from nmt_cli.data.joined import JoinedCorpus
+from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World

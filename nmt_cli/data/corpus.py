@@ -65,6 +65,9 @@ class Lengths:
 class Corpus:
     """One split of prepared data."""
 
+    source_lengths: Lengths | Ids
+    target_lengths: Lengths | Ids
+
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
         self.split, self._data = split, data
         try:
@@ -144,6 +147,35 @@ class Corpus:
         if offsets[0] != 0 or offsets[-1] != len(ids) or np.any(offsets[1:] < offsets[:-1]):
             raise DataError(f"{path}: damaged: the offsets do not run from 0 to the end of the ids; {_AGAIN}")
         return ids, offsets
+
+
+class JoinedCorpus(Corpus):
+    """The same split of several directories with one vocabulary, whose ids stay where they are."""
+
+    def __init__(self, corpora: Sequence[Corpus], weights: Sequence[int]) -> None:
+        self.split, self._corpora = corpora[0].split, corpora
+        self.source_lengths, self.target_lengths = (
+            np.concatenate([getattr(corpus, name)[:].astype(np.int32) for corpus in corpora])
+            for name in ("source_lengths", "target_lengths")
+        )
+        self._begins = np.cumsum([0, *map(len, corpora)])
+        self._sentences = int(self._begins[-1])
+        self._sums = {path: found for corpus in corpora for path, found in corpus._sums.items()}
+        described, self.weights = [], []
+        for begin, corpus, weight in zip(self._begins.tolist(), corpora, weights, strict=False):
+            self.weights += [(begin + first, begin + end, own * weight) for first, end, own in corpus.weights]
+            described.append(f"{corpus.fingerprint} {weight}")
+        self.fingerprint = hashlib.sha256("\n".join(described).encode()).hexdigest()
+
+    def ids(self, side: str, indices: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        chosen = np.asarray(indices)
+        owners = np.searchsorted(self._begins, chosen, side="right") - 1
+        lengths = getattr(self, f"{side}_lengths")[chosen].astype(np.int64) - 1
+        ids = np.empty(lengths.sum(), np.int64)
+        for owner in np.unique(owners).tolist():
+            own = owners == owner
+            ids[np.repeat(own, lengths)] = self._corpora[owner].ids(side, chosen[own] - self._begins[owner])[0]
+        return ids, lengths
 
 
 class CorpusWriter:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from nmt_cli import checkpoint
 from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
+from nmt_cli.device import HostCopies
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.reporter import Reporter
@@ -57,6 +58,7 @@ class Run:
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: tuple[int, Indices, Callable[[], list[float]]] | None = None  # see `add`
+        self.host_copies = HostCopies()
         self.clock = 0.0  # the time up to which the training is counted
 
     def resume(self) -> bool:
@@ -254,15 +256,15 @@ class Run:
         step, keep = self.state.step, self.config.keep_last
         weights = checkpoint.weights_of(self.setup.model)
         scalars, moments = optimizer_state.dump(self.setup.optimizer)
+        wait = None
         if copy:
-            weights, moments = (
-                {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
-                for tensors in (weights, moments)
-            )
+            (weights, moments), wait = self.host_copies.start(weights, moments)
         training = checkpoint.SavedTraining({"state": asdict(self.state), "optimizer": scalars}, moments)
         contents = checkpoint.Contents(**self.contents, step=step)
 
         def write() -> None:
+            if wait is not None:
+                wait()
             if not place.exists():
                 checkpoint.save(place, contents, weights, self.setup.task, training)
                 self.directory.delete_old(keep)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,35 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_corpus import PAIRS, pairs, with_parts, write
 
-from nmt_cli.data.corpus import SIDES, Corpus, ids_dtype
+from nmt_cli.data.corpus import SIDES, Corpus, CorpusWriter, JoinedCorpus, ids_dtype
 from nmt_cli.errors import DataError
+
+Sentences = list[list[int]]
+
+ids = st.lists(st.integers(0, 65535), max_size=6)
+pairs = st.lists(st.tuples(ids, ids), min_size=1, max_size=12)
+
+
+def write(
+    folder: Path, sentences: list[tuple[list[int], list[int]]], split: str = "train", size: int = 65536, batch: int = 3
+) -> Path:
+    """A data folder with one split, written in batches of `batch` pairs; raw line i is "source i\x85"."""
+    folder.mkdir(exist_ok=True)
+    with CorpusWriter(folder, split, (size, size)) as writer:
+        for start in range(0, len(sentences), batch):
+            some = sentences[start : start + batch]
+            for number, side in enumerate(("source", "target")):
+                flat = np.array([i for pair in some for i in pair[number]], dtype=np.uint32)
+                lengths = np.array([len(pair[number]) for pair in some])
+                writer.add(side, flat, lengths, [f"{side} {start + i}\x85" for i in range(len(some))])
+        description = writer.close()
+    manifest = {"schema": 1, "splits": {split: description}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+PAIRS = [([5, 6, 7], [8]), ([], [9, 10]), ([11], [12, 13, 14, 15])]
 
 
 @given(sentences=pairs, batch=st.integers(1, 5), size=st.sampled_from([65536, 65537]))
@@ -69,6 +95,14 @@ def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert Corpus.open(write(folders[1], PAIRS, batch=2), "train").fingerprint == same
     changed = [*PAIRS[:2], ([11], [12, 13, 14, 16])]
     assert Corpus.open(write(folders[2], changed), "train").fingerprint != same
+
+
+def with_parts(folder: Path, parts: object) -> Path:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["splits"]["train"]["parts"] = parts
+    path.write_text(json.dumps(manifest))
+    return folder
 
 
 def test_weights_of_the_parts(tmp_path: Path) -> None:
@@ -175,3 +209,41 @@ def test_a_wrong_manifest_is_an_error(tmp_path: Path, change: Callable[[dict[str
     path.write_text(json.dumps(manifest))
     with pytest.raises(DataError, match=r"manifest\.json|damaged"):
         Corpus.open(tmp_path, "train")
+
+
+@given(sentences=st.lists(pairs, min_size=1, max_size=4), data=st.data())
+def test_a_joined_corpus_has_the_sentences_of_all_parts_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, sentences: list[list[tuple[list[int], list[int]]]], data: st.DataObject
+) -> None:
+    folders = [write(tmp_path_factory.mktemp("part"), some) for some in sentences]
+    joined = JoinedCorpus([Corpus.open(folder, "train") for folder in folders], [1] * len(folders))
+    whole = Corpus.open(write(tmp_path_factory.mktemp("whole"), [pair for some in sentences for pair in some]), "train")
+    assert len(joined) == len(joined.source_lengths) == len(joined.target_lengths) == len(whole)
+    indices = np.array(data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=9)))
+    for side in ("source", "target"):
+        for found, expected in zip(joined.ids(side, indices), whole.ids(side, indices), strict=True):
+            assert found.tolist() == expected.tolist()
+    assert joined.source_lengths[indices].tolist() == whole.source_lengths[indices].tolist()
+    assert joined.target_lengths[indices].tolist() == whole.target_lengths[indices].tolist()
+
+
+def test_weights_multiply_and_belong_to_the_fingerprint(tmp_path: Path) -> None:
+    plain, parted = (tmp_path / name for name in ("plain", "parted"))
+    write(plain, PAIRS)
+    with_parts(write(parted, PAIRS), [{"sentences": 2, "weight": 1}, {"sentences": 1, "weight": 3}])
+    first, second = (Corpus.open(folder, "train") for folder in (plain, parted))
+    joined = JoinedCorpus([first, second], [1, 2])
+    assert joined.weights == [(0, 3, 1), (3, 5, 2), (5, 6, 6)]
+    others = (([first, second], [1, 1]), ([first, second], [2, 1]), ([second, first], [2, 1]), ([first], [2]))
+    assert len({joined.fingerprint, *(JoinedCorpus(*each).fingerprint for each in others)}) == 5
+
+
+def test_every_part_is_verified(tmp_path: Path) -> None:
+    write(tmp_path, PAIRS)
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    joined = JoinedCorpus([Corpus.open(folder, "train") for folder in (tmp_path, tmp_path / "copy")], [1, 1])
+    joined.verify()
+    ids = tmp_path / "copy" / "train.source.ids"
+    ids.write_bytes(bytes(len(ids.read_bytes())))
+    with pytest.raises(DataError, match=str(ids)):
+        joined.verify()

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import tiny_run
 import torch
+from torch import Tensor
 
-from nmt_cli import checkpoint
+from nmt_cli import checkpoint, device
 from nmt_cli.commands.verify_resume import contents
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.training.run import Run
@@ -46,6 +47,40 @@ def test_updates_are_made_while_a_checkpoint_is_written(
     monkeypatch.setattr(RunDirectory, "append_metrics", append_and_tell)
     run(tiny_data, tmp_path / "run")
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_a_checkpoint_waits_for_the_copies_of_a_gpu(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for its stream makes each copy of what a tensor was then, but not before its event is waited for."""
+    run(tiny_data, tmp_path / "whole")
+    copy, buffers, started = torch.Tensor.copy_, set(), []
+
+    def start(copied: Tensor, tensor: Tensor, non_blocking: bool = False) -> Tensor:
+        if not non_blocking:
+            return copy(copied, tensor)
+        buffers.add(copied.data_ptr())
+        started.append((copied, tensor.clone()))
+        return copy(copied, torch.full_like(tensor, torch.nan))
+
+    class Event:
+        def __init__(self, **_: Any) -> None:
+            self.before: list[Any] = []
+
+        def record(self) -> None:
+            self.before = [started.pop() for _ in list(started)]
+
+        def synchronize(self) -> None:
+            for copied, value in self.before:
+                copy(copied, value)
+
+    monkeypatch.setattr(device, "PINNED_DEVICES", {"cpu"})
+    monkeypatch.setattr(torch.Tensor, "copy_", start)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    run(tiny_data, tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    tensors = checkpoint.load_training(checkpoint.locate(tmp_path / "run")).tensors
+    assert len(buffers) == len(tensors) + len(checkpoint.load_weights(checkpoint.locate(tmp_path / "run")))
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_the_run(
