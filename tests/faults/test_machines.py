@@ -1,4 +1,4 @@
-"""Two machines, each a network namespace, as the recipes start them: one is lost and comes back."""
+"""Two machines, each a network namespace: one is lost in a training and comes back, and both translate a file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from nmt_cli import checkpoint
 
+RANK = Path(__file__).with_name("rank.py")
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PATIENCE = 300.0
 only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
@@ -51,7 +52,10 @@ class Machines:
         """Connect (`up`) or disconnect (`down`) a machine."""
         ip("-n", self.names[number], "link", "set", "cable", state)
 
-    def start(self, number: int, err: Path, *arguments: object) -> subprocess.Popen[bytes]:
+    def train(self, number: int, err: Path, *arguments: object) -> subprocess.Popen[bytes]:
+        return self.start(number, err, RECIPES / "train.sh", *arguments)
+
+    def start(self, number: int, err: Path, *command: object) -> subprocess.Popen[bytes]:
         settings = {
             "PROCESSES": "1",
             "NNODES": "2",
@@ -63,11 +67,9 @@ class Machines:
             "RECIPE_GROUP": "yes",  # all processes in one group, which the tests can kill
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
-        command = ["ip", "netns", "exec", self.names[number], RECIPES / "train.sh", *arguments]
+        inside = map(str, ["ip", "netns", "exec", self.names[number], *command])
         with err.open("wb") as file:
-            return subprocess.Popen(
-                list(map(str, command)), stderr=file, env={**os.environ, **settings}, start_new_session=True
-            )
+            return subprocess.Popen(list(inside), stderr=file, env={**os.environ, **settings}, start_new_session=True)
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_a_machine_is_lost_and_comes_back(forks: Any, machines: Machines, tiny_d
     run, logs = tmp_path / "run", [tmp_path / name for name in ("first", "second", "again")]
     more = ("--log-every", 1, "--max-steps", 1_000_000, "--save-every", 10, "--timeout-minutes", 0.2)
     arguments = (tiny_data, "--out", run, *forks.tiny, *more)
-    started = [machines.start(number, logs[number], *arguments) for number in (0, 1)]
+    started = [machines.train(number, logs[number], *arguments) for number in (0, 1)]
     try:
         wait(lambda: len(steps(run)) > 30, *logs[:2])
         machines.plug(1, "down")
@@ -109,7 +111,7 @@ def test_a_machine_is_lost_and_comes_back(forks: Any, machines: Machines, tiny_d
         wait(lambda: "another rank failed" in logs[0].read_text(), logs[0])
         before = steps(run)[-1]
         machines.plug(1, "up")
-        started.append(machines.start(1, logs[2], *arguments))
+        started.append(machines.train(1, logs[2], *arguments))
         wait(lambda: steps(run)[-1] > before + 30, logs[0], logs[2])
     finally:
         for process in started:
@@ -120,3 +122,32 @@ def test_a_machine_is_lost_and_comes_back(forks: Any, machines: Machines, tiny_d
     assert any("resuming from" in log.read_text() for log in shown)
     last = checkpoint.read_contents(checkpoint.locate(run)).step
     assert steps(run) in ([*range(1, last)], [*range(1, last + 1)])  # the last line may be pending
+
+
+@only_long
+def test_two_machines_translate_a_file(forks: Any, machines: Machines, model: Path, tmp_path: Path) -> None:
+    """Of four processes, two on each machine, one is killed; torchrun starts all again, and parts are kept."""
+    (tmp_path / "in").write_text("".join(f"{name}\n" for name in ["one", "twenty-two", "", "three hundred"] * 25))
+    command = ("translate", model, "--input", tmp_path / "in", "--read-ahead", 4, "--device", "cpu")
+    forks.start(*command, "--output", tmp_path / "alone").code(0)
+    logs = [tmp_path / name for name in ("first", "second")]
+    started = []
+    for number, log in enumerate(logs):
+        launcher = "--nnodes 2 --nproc-per-node 2 --max-restarts 1 --rdzv-backend c10d --rdzv-endpoint 10.87.0.1:29500"
+        place = f"--rdzv-conf is_host={1 - number} --local-addr 10.87.0.{number + 1}"
+        ranks = [
+            sys.executable,
+            RECIPES / "torchrun.py",
+            *launcher.split(),
+            *place.split(),
+            RANK,
+            "dies_translating_once",
+        ]
+        started.append(machines.start(number, log, *ranks, *command, "--output", tmp_path / "out"))
+    wait(lambda: all(process.poll() is not None for process in started), *logs)
+    err = logs[0].read_text() + logs[1].read_text()
+    assert [process.returncode for process in started] == [0, 0], err
+    assert (tmp_path / "out").read_text() == (tmp_path / "alone").read_text()
+    assert err.count("translated 100 lines") == 1
+    assert err.count("killed at line") == 1
+    assert not list(tmp_path.glob(".out.*.parts"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.commands import translate_streams
+from nmt_cli.errors import NmtError
 from nmt_cli.files.opening import open_input
 from nmt_cli.streams import warn
 
@@ -24,6 +25,11 @@ def test_progress_counts_the_bytes_of_a_file(tmp_path: Path, monkeypatch: pytest
             advance(["c"])
             advance([*"defgh"])
     assert shown == [(2, 12), (12, 12)]
+
+
+def test_a_part_of_a_machine_that_does_not_share_the_directory(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match=f"{tmp_path / '7'}: .* must see the same files"):
+        translate_streams._read_part(tmp_path / "7", ranks=2)
 
 
 def test_messages_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
