@@ -2,7 +2,7 @@
 #
 #   make quickstart    train a small Transformer on number names and translate with it (English to German)
 #   make test          run the tests
-#   make test-newest   run the tests with the newest versions of all packages; TORCH=torch==2.11.0 takes another torch
+#   make test-versions run the tests with torch 2.11, 2.13 and the newest one, and the newest of all other packages
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
 #   make docs          build the documentation's site in build/site; a broken link is an error
 #   make mutants       break the code in each listed way and check that its tests fail: CONTRIBUTING.md
@@ -13,15 +13,15 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
-TORCH ?= torch
+VERSIONS ?= torch==2.11.0 torch==2.13.0 torch
+TESTS ?=
 
 BIN := .venv/bin
-NEWEST := .venv-newest/bin
 TEST := -m pytest -n $(WORKERS) --dist loadfile
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-newest check docs mutants faults bench format clean
+.PHONY: help install quickstart test test-versions check docs mutants faults bench format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -45,10 +45,13 @@ quickstart: $(STAMP)
 test: $(STAMP)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python $(TEST)
 
-test-newest:
-	@test -x $(NEWEST)/pip || $(PYTHON) -m venv .venv-newest
-	$(NEWEST)/python -m pip install --upgrade --upgrade-strategy eager '$(TORCH)' --editable '.[dev]'
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(NEWEST)/python $(TEST)
+# VERSIONS=torch takes the newest one only, and TESTS=tests/unit some tests. Each version has an environment.
+test-versions:
+	@set -eux; for version in $(VERSIONS); do \
+		test -x .venv-$$version/bin/pip || $(PYTHON) -m venv .venv-$$version; \
+		.venv-$$version/bin/python -m pip install --upgrade --upgrade-strategy eager $$version --editable '.[dev]'; \
+		PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 .venv-$$version/bin/python $(TEST) $(TESTS); \
+	done
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -80,4 +83,4 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .venv-newest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

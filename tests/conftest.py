@@ -9,10 +9,10 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 # Before torch is imported: tests run side by side, one thread each.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -23,12 +23,21 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no fault of the code. `make test` draws the same examples each time, so that who breaks nothing sees
 # nothing break; `make faults` draws new ones, and more.
-settings.register_profile("steady", deadline=None, derandomize=True)
-settings.register_profile("searching", deadline=None)
-settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else "steady")
+# A bare machine with a GPU lacks hypothesis and pytest-timeout, which the tests of a GPU do not need.
+if find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("steady", deadline=None, derandomize=True)
+    settings.register_profile("searching", deadline=None)
+    settings.load_profile("searching" if os.environ.get("NMT_FAULTS") == "long" else "steady")
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "tests" / "support"), str(ROOT)]  # scripts, and benchmarks
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    if find_spec("pytest_timeout") is None:
+        parser.addini("timeout", "the option of pytest-timeout in pyproject.toml")
 
 
 @pytest.fixture
