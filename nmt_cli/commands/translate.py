@@ -51,12 +51,10 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
 
     def work(advance: Callable[[Sequence[str]], None], first: int, lines: list[str], prefixes: list[str]) -> Results:
         start = time.perf_counter()
-        translations = translator.translate_window(
-            lines, advance, first=first, prefixes=prefixes or None, workers=workers
-        )
-        totals = Totals(lines=len(translations), seconds=time.perf_counter() - start)
+        found = translator.translate_window(lines, advance, first=first, prefixes=prefixes or None, workers=workers)
+        totals = Totals(lines=len(found), seconds=time.perf_counter() - start)
         rows, warnings = [], []
-        for number, translation in enumerate(translations, first):
+        for number, translation in enumerate(found, first):
             rows.append(_format(translator, translation, number, options))
             best = translation.outputs[0]
             # An engine may leave out the scores.

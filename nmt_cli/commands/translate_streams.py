@@ -1,8 +1,8 @@
 """Lines in, results out, of `nmt translate` and `nmt score-targets`, in one process or in the ranks of torchrun.
 
-Several ranks take turns at the windows of the input, and write the results of each to a file, a part, in a hidden
-directory beside the output. Rank 0 joins them. The directory's name has a hash of all that the results depend on: the
-same command goes on from the parts of one that was killed, and parts of other settings are never joined.
+Several ranks take turns at the windows of the input. They write the results to files, the parts, in a hidden directory
+beside the output, and rank 0 joins them. The directory's name has a hash of all that results depend on: the same
+command goes on from the parts of one that was killed, and parts of other settings are never joined.
 """
 
 from __future__ import annotations
@@ -54,19 +54,17 @@ def parallel_windows(
         DataError: one of the two has more lines.
     """
     windows = read_windows(source, lines, warn)
-    if other is None:
-        yield from ((window, []) for window in windows)
-        return
-    others = (line for line in decoded_lines(other, None if strict else warn) if line is not None)
+    decoded = decoded_lines(other, None if strict else warn) if other else ()
+    others = (line for line in decoded if line is not None)
     count = 0
     for window in windows:
         matching = list(itertools.islice(others, len(window)))
-        if len(matching) < len(window):
+        if other and len(matching) < len(window):
             longer = count + len(window) + sum(map(len, windows))
             raise not_parallel(source.name, longer, other.name, count + len(matching))
         yield window, matching
         count += len(window)
-    if rest := sum(1 for _ in others):
+    if other and (rest := sum(1 for _ in others)):
         raise not_parallel(source.name, count, other.name, count + rest)
 
 
@@ -133,11 +131,7 @@ def write_results(
 ) -> Totals:
     """Write the results of the input, and return their figures; other ranks than the first do the work only.
 
-    Args:
-        options: of the command.
-        other: a file with a line for each line of the input.
-        verb: "translated" or "scored".
-        start: loads the model, with the options of this rank.
+    The file `other` has a line for each line of the input. `start` loads the model, with the options of this rank.
     """
     from nmt_cli.distributed import join_world
 
@@ -180,9 +174,8 @@ def _results(
         if parts is None:
             yield work(advance, first, lines, others)
         elif count % world.size == world.rank and not (part := parts / str(count)).exists():
-            results = work(advance, first, lines, others)
             parts.mkdir(exist_ok=True)
-            durable.write_text(part, json.dumps(results, default=vars, ensure_ascii=False))
+            durable.write_text(part, json.dumps(work(advance, first, lines, others), default=vars, ensure_ascii=False))
         else:
             advance(lines)
         first += len(lines)
@@ -209,5 +202,4 @@ def _parts_folder(options: Any) -> Path:
     files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
     states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]
-    output: Path = options.output
-    return output.with_name(f".{output.name[:200]}.{identity}.parts")
+    return Path(options.output).with_name(f".{options.output.name[:200]}.{identity}.parts")
