@@ -45,8 +45,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Return a context in which matrix products are `precision`, float32 or bfloat16."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    """Return a context in which matrix products are `precision`: float32, bfloat16 or float16."""
+    dtype = torch.float16 if precision == "float16" else torch.bfloat16
+    return torch.autocast(device.type, dtype, enabled=precision != "float32")
 
 
 class HostCopies:

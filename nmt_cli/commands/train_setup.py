@@ -160,16 +160,20 @@ def build_setup(
 
 
 def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:
-    """Return `bfloat16` or `float32`, by the device of the main rank: bfloat16 where it has its arithmetic.
+    """Return `bfloat16`, `float16` or `float32`, by the device of the main rank: bfloat16 where it has its arithmetic.
 
-    On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`).
+    On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`). On a GPU without
+    it float16, if that is faster than float32: from Volta on.
     """
+    half = False
     if world.device.type == "cuda":
         low = torch.cuda.is_bf16_supported(including_emulation=False)
+        half = torch.cuda.get_device_capability(world.device) >= (7, 0)
     else:
         large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_IN_BFLOAT16
         low = bfloat16_in_hardware() and large and not deterministic
-    return "bfloat16" if world.start_any([world.is_main and low])()[0] else "float32"
+    low, half = world.start_any([world.is_main and low, world.is_main and half])()
+    return "bfloat16" if low else "float16" if half else "float32"
 
 
 def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> None:

@@ -93,7 +93,7 @@ def device_rates(device: torch.device, precision: str, sustained: float | None, 
     """Return the rates of `device`: those given (in TFLOP/s), else published, else measured."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
-    products = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    products: torch.dtype = getattr(torch, precision)
     known = published_rates(torch.cuda.get_device_name(device), products) if device.type == "cuda" else None
     if known is None:
         single = measured_rate(device, torch.float32)

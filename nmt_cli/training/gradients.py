@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,11 @@ from nmt_cli.device import autocast
 from nmt_cli.distributed import explain_lost_ranks
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
 from nmt_cli.training.freezing import trained
+from nmt_cli.training.loss_scale import LossScale
+from nmt_cli.training.replay import Replay
 from nmt_cli.training.setup import Setup
+
+REPLAYING_DEVICES = {"cuda"}
 
 
 class Objective:
@@ -33,43 +38,73 @@ class Objective:
 
 
 class Gradients:
-    """Adds up gradients in the parameters, and sums them over the ranks."""
+    """Adds up gradients in the parameters, and sums them over the ranks.
 
-    def __init__(self, setup: Setup) -> None:
+    Args:
+        scale: the factor of the loss in float16.
+    """
+
+    def __init__(self, setup: Setup, scale: LossScale | None = None) -> None:
         self.objective, self.world = Objective(setup.model, setup.criterion, setup.precision), setup.world
-        several, parameters = setup.world.size > 1, trained(setup.model)
-        self.summed = [each for each in parameters if several and not is_sharded(each)]
-        self.own = [each for each in parameters if not several or is_sharded(each)]
-        self.flat: Tensor | None = None  # the gradients of `summed` in one tensor, which are views of it
+        self.parameters, self.scale = trained(setup.model), scale
+        # Layers that are spread over ranks exchange rows, whose numbers the host has to know.
+        graphs = can_replay(setup) and not any(map(is_sharded, self.parameters))
+        self.replay = Replay(self.compute, torch.zeros(()), self.world.device) if graphs else None
+        fixed = graphs or self.world.size > 1
+        self.fixed = [each for each in self.parameters if fixed and not is_sharded(each)]
+        self.loose = [each for each in self.parameters if not fixed or is_sharded(each)]
+        self.flat: Tensor | None = None  # the gradients of `fixed` in one tensor, which are views of it
 
     def clear(self) -> None:
         """Set the gradients to zero."""
-        for parameter in self.own:
+        for parameter in self.loose:
             parameter.grad = None
         if self.flat is not None:
             self.flat.zero_()
-        elif self.summed:
-            sizes = [parameter.numel() for parameter in self.summed]
+        elif self.fixed:
+            sizes = [parameter.numel() for parameter in self.fixed]
             self.flat = torch.zeros(sum(sizes), device=self.world.device)
-            for parameter, part in zip(self.summed, self.flat.split(sizes), strict=True):
+            for parameter, part in zip(self.fixed, torch.split(self.flat, sizes), strict=True):
                 parameter.grad = part.view_as(parameter)
 
     def add(self, batch: Batch, weight: float) -> Tensor:
         """Add the gradient of `weight` times the loss of `batch`; return loss and nll, without weight: [2] in float64.
 
+        The next call may overwrite what is returned.
+
         Raises:
             TrainingError: another rank was lost.
         """
+        factor, tokens = (torch.full((), value, device=self.world.device) for value in (weight, batch.num_tokens))
+        if self.scale is not None:
+            factor *= self.scale.value
+        if self.replay is not None:  # a graph would repeat a number of the host
+            result: Tensor = self.replay(replace(batch, num_tokens=tokens), factor)  # type: ignore[arg-type]
+            return result
         with explain_lost_ranks(computing=True):  # layers may be spread over the ranks
-            total, nll = self.objective(batch)
-            (total * weight).backward()
+            return self.compute(batch.to(self.world.device), factor)
+
+    def compute(self, batch: Batch, factor: Tensor) -> Tensor:
+        total, nll = self.objective(batch)
+        (total * factor).backward()  # type: ignore[no-untyped-call]
         return torch.stack([total.detach().double(), nll.double()])
 
-    def sum_over_ranks(self) -> None:
-        """Sum the gradients of parameters that all ranks have; raise a TrainingError if another rank was lost."""
-        if self.flat is not None:
+    def finish(self) -> list[Tensor]:
+        """Sum the gradients over the ranks, and return them; raise a TrainingError if another rank was lost."""
+        if self.flat is not None and self.world.size > 1:
             with explain_lost_ranks():
                 dist.all_reduce(self.flat)
+        found = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if self.flat is not None and self.flat.is_cuda and not self.loose:  # one tensor needs fewer launches
+            found = [self.flat]
+        if self.scale is not None:
+            torch._foreach_div_(found, self.scale.value)
+        return found
+
+
+def can_replay(setup: Setup) -> bool:
+    """Return whether micro-batches have few shapes, and a device that can replay what it has computed."""
+    return setup.settings.cuda_graphs and setup.plan.packed and setup.world.device.type in REPLAYING_DEVICES
 
 
 def is_sharded(parameter: nn.Parameter) -> bool:

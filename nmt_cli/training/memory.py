@@ -93,7 +93,7 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
         moments = [] if setup.optimizer.state else [torch.ones_like(p) for p in 2 * trained(setup.model)]
         gradients.clear()
         for batch in batches:
-            gradients.add(batch.to(setup.world.device), 1.0)
+            gradients.add(batch, 1.0)
         del moments
     except RuntimeError as error:
         if isinstance(error, torch._dynamo.exc.TorchDynamoException):
@@ -101,6 +101,8 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
             raise TrainingError(f"a layer cannot be compiled: {reason}; --no-compile trains without") from error
         if not is_out_of_memory(error):
             raise
+        if gradients.replay is not None:
+            gradients.replay.forget()
         return False
     finally:
         gradients.clear()

@@ -24,6 +24,7 @@ from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import HostCopies
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.training import optimizer_state
+from nmt_cli.training.loss_scale import follow
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
@@ -134,8 +135,13 @@ class Run:
         (step, sentences, read), self.uncounted = self.uncounted, None
         sums = Sums(*read())
         began, self.clock = self.clock, time.perf_counter()
-        if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
-            self.skip(step, sentences, sums)
+        finite = all(map(math.isfinite, sums))
+        scaled = self.setup.precision == "float16" and self.state.loss_scale > 1
+        if self.setup.precision == "float16":
+            follow(self.state, finite)
+        if not finite:
+            if not (scaled and math.isfinite(sums.loss)):  # else it has lowered the scale, and that is all
+                self.skip(step, sentences, sums)
             return
         source, target = self.setup.plan.source_lengths[sentences], self.setup.plan.target_lengths[sentences]
         totals = replace(

@@ -31,7 +31,7 @@ class TrainingConfig:
     precision: str = option(
         "auto",
         "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
-        choices=("auto", "float32", "bfloat16"),
+        choices=("auto", "float32", "bfloat16", "float16"),
     )
     clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
@@ -50,6 +50,7 @@ class TrainingConfig:
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1)
     compile: bool = option(True, "Compile the layers of a Transformer on a GPU.")
+    cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.")
     sustained_tflops: float | None = option(
@@ -74,8 +75,8 @@ class TrainingConfig:
 
 
 MAY_CHANGE = frozenset(
-    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every compile device "
-    "deterministic sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
+    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every compile cuda_graphs "
+    "device deterministic sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -10,7 +12,9 @@ from torch import Tensor
 
 from nmt_cli.training.freezing import trained
 from nmt_cli.training.gradients import Gradients
+from nmt_cli.training.loss_scale import LossScale
 from nmt_cli.training.memory import choose_micro_batches, explain_out_of_memory
+from nmt_cli.training.replay import Replay
 from nmt_cli.training.run import Run
 from nmt_cli.training.signals import stop_signals
 from nmt_cli.training.updates import MicroBatch, updates
@@ -26,7 +30,9 @@ class Trainer:
     def __init__(self, run: Run) -> None:
         self.run, self.setup, self.config, self.world = run, run.setup, run.config, run.world
         self.optimizer, self.parameters = run.setup.optimizer, trained(run.setup.model)
-        self.gradients = Gradients(run.setup)
+        self.scale = LossScale(run.state, self.world.device) if run.setup.precision == "float16" else None
+        self.gradients = Gradients(run.setup, self.scale)
+        self.change_weights = self.replayed_change() or self.change
 
     def fit(self) -> None:
         """Train from the run's state to its end.
@@ -51,16 +57,17 @@ class Trainer:
                 with explain_out_of_memory([each.batch for each in update.share], count):
                     sums = self.accumulate(update.share, run.state.step)  # section 5.4: dropout, label smoothing
                     read = self.world.start_sum(sums)
-                    if self.config.clip_norm:  # by default not, as in the paper
-                        torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].float())
-                    step_if(sums.isfinite().all(), self.optimizer)  # section 5.3: Adam
+                    self.change_weights(sums)  # section 5.3: Adam
+                    if self.scale is not None:
+                        self.scale.update(sums.isfinite().all())
                 run.add(update.sentences, read)
                 run.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
             run.save(run.directory.place("step", run.state.step))
 
     def set_learning_rate(self, step: int) -> None:
+        rate = self.setup.schedule(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.setup.schedule(step)
+            group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
 
     def accumulate(self, share: Sequence[MicroBatch], step: int) -> Tensor:
         """Compute the gradient of an update, over all ranks, from this rank's share.
@@ -75,20 +82,37 @@ class Trainer:
         for each in share:
             key = np.random.SeedSequence((self.config.seed, step, each.number)).generate_state(1, np.uint64)[0]
             torch.manual_seed(int(key) >> 1)
-            loss = self.gradients.add(each.batch.to(self.world.device), each.weight)
-            losses += loss * (each.weight > 0)
-        self.gradients.sum_over_ranks()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+            losses += self.gradients.add(each.batch, each.weight) * (each.weight > 0)
+        norm = torch.nn.utils.get_total_norm(self.gradients.finish())
         return torch.cat([losses, norm.double()[None] if self.world.is_main else losses.new_zeros(1)])
+
+    def change(self, sums: Tensor) -> None:
+        """Update the weights, unless the loss or the gradient is not finite; `sums` are those of all ranks."""
+        if self.config.clip_norm:  # by default not, as in the paper
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].float())
+        step_if(sums.isfinite().all(), self.optimizer)
+
+    def replayed_change(self) -> Callable[[Tensor], None] | None:
+        """Return `change` as a CUDA graph, if micro-batches are replayed, and the optimizer can be."""
+        optimizer = self.optimizer
+        if self.gradients.replay is None or not (decides(optimizer) and "capturable" in optimizer.defaults):
+            return None
+        warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
+        for group in optimizer.param_groups:  # a graph would repeat a rate of the host
+            group.update(capturable=True, lr=torch.zeros((), device=self.world.device))
+        # Not finite, so that a capture makes no step, and with a norm that is not clipped.
+        return Replay(self.change, torch.tensor([math.nan, math.nan, 0.0]), self.world.device)
 
 
 def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the optimizer can leave it to.
-
-    torch's fused optimizers can; `GradScaler` asks them by the same attributes.
-    """
-    if getattr(optimizer, "_step_supports_amp_scaling", False):
+    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the optimizer leaves it to."""
+    if decides(optimizer):
         optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         optimizer.step()
     elif finite:
         optimizer.step()
+
+
+def decides(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the device decides about a step, as for torch's fused optimizers; `GradScaler` asks the same."""
+    return getattr(optimizer, "_step_supports_amp_scaling", False)

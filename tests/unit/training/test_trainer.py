@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_run import metrics, run
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands import train_setup
@@ -166,8 +167,9 @@ def _poison() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_poison")
-def test_updates_that_are_not_finite_are_skipped_and_counted(tiny_data: Path, tmp_path: Path) -> None:
-    run(tiny_data, tmp_path / "run", micro_batches=1, max_steps=9)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_updates_that_are_not_finite_are_skipped_and_counted(precision: str, tiny_data: Path, tmp_path: Path) -> None:
+    run(tiny_data, tmp_path / "run", micro_batches=1, max_steps=9, precision=precision)
     assert metrics(tmp_path / "run")[-1]["skipped"] == 3
     assert all(torch.isfinite(tensor).all() for tensor in weights(tmp_path / "run").values())
 
@@ -204,6 +206,38 @@ def test_losses_are_read_one_update_late(tiny_data: Path, tmp_path: Path, monkey
     monkeypatch.setattr(Run, "check_agreement", lambda _: None)
     run(tiny_data, tmp_path / "run", max_steps=5, log_every=3, save_every=5)
     assert " ".join(events).replace("made ", "+").replace("read ", "") == "+1 +2 1 +3 2 3 +4 +5 4 5"
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operations for which a host waits for its GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += any(name in str(function) for name in ("_local_scalar_dense", "nonzero", "masked_select"))
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_an_update_reads_nothing_from_its_device(
+    precision: str, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of bins, as on a GPU, and without dropout, whose masks a CPU makes in another way."""
+    waits = Waits()
+    for name in ("set_learning_rate", "accumulate", "change"):
+        part = getattr(Trainer, name)
+
+        def counted(*arguments: Any, part: Any = part) -> Any:
+            with waits:
+                return part(*arguments)
+
+        monkeypatch.setattr(Trainer, name, counted)
+    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
+    run(tiny_data, tmp_path / "run", max_steps=3, dropout=0.0, clip_norm=1.0, precision=precision, compile=False)
+    assert waits.count == 0
+    with waits:
+        assert torch.ones(2).sum().item() == len(torch.ones(2).nonzero())
+    assert waits.count == 2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

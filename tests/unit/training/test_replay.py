@@ -1,0 +1,103 @@
+"""Updates that are replayed, on a CPU: a stand-in for a CUDA graph runs the same function again on the same tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_run import run
+from torch import Tensor
+
+from nmt_cli import checkpoint
+from nmt_cli.commands import train_setup
+from nmt_cli.commands.verify_resume import contents
+from nmt_cli.training import gradients, replay
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class StandIn:
+    """A graph whose replay writes the result where that of the capture is."""
+
+    work: Callable[[], Any]
+    result: Any
+    replays: int = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        result = self.work()
+        if result is not None:
+            self.result.copy_(result)
+
+    def pool(self) -> None: ...
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
+    """All graphs that are captured."""
+    captured: list[StandIn] = []
+
+    def record(work: Callable[[], Any], pool: Any) -> tuple[StandIn, Any]:
+        work()
+        captured.append(StandIn(work, work()))
+        return captured[-1], captured[-1].result
+
+    monkeypatch.setattr(replay, "record", record)
+    return captured
+
+
+@pytest.fixture
+def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bins and replays on a CPU, without a compiler."""
+    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
+    monkeypatch.setattr(train_setup, "compile_stacks", lambda *_: None)
+    monkeypatch.setattr(gradients, "REPLAYING_DEVICES", {"cpu"})
+
+
+def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[StandIn]) -> None:
+    """Neither the sum nor the generator of dropout; another shape is captured anew."""
+    total = torch.zeros(())
+
+    def add(values: Tensor, weight: Tensor) -> Tensor:
+        total.add_(weight * (values.sum() + torch.rand(())))
+        return total * 2
+
+    add_by_graph = replay.Replay(add, torch.zeros(()), CPU)
+    torch.manual_seed(7)
+    first, second = torch.rand(2).tolist()
+    torch.manual_seed(7)
+    assert add_by_graph(torch.ones(3), torch.tensor(2.0)).item() == pytest.approx(2 * (6 + 2 * first))
+    assert add_by_graph(torch.ones(3) * 2, torch.tensor(1.0)).item() == pytest.approx(2 * (12 + 2 * first + second))
+    add_by_graph(torch.ones(4), torch.tensor(1.0))
+    assert [graph.replays for graph in graphs] == [2, 1]
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_replayed_updates_are_those_of_the_trainer(
+    precision: str, graphs: list[StandIn], tiny_data: Path, tmp_path: Path
+) -> None:
+    """Bit for bit with dropout, clipping, and a rate that float32 has; most updates are of known shapes."""
+    settings = {"dropout": 0.3, "clip_norm": 1.0, "precision": precision}
+    settings |= {"schedule": "constant", "learning_rate": 2.0**-7, "warmup_steps": 1}
+    run(tiny_data, tmp_path / "eager", cuda_graphs=False, **settings)
+    assert not graphs
+    run(tiny_data, tmp_path / "replayed", **settings)
+    *micro_batches, change = sorted(graphs, key=lambda graph: graph.result is None)
+    assert change.replays == 12
+    assert sum(graph.replays for graph in micro_batches) == 24 > 2 * len(micro_batches)
+    eager, replayed = (checkpoint.load_weights(checkpoint.locate(tmp_path / name)) for name in ("eager", "replayed"))
+    assert all(torch.equal(replayed[name], weight) for name, weight in eager.items())
+
+
+@pytest.mark.usefixtures("like_a_gpu", "graphs")
+def test_a_run_of_replays_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
+    run(tiny_data, tmp_path / "whole")
+    run(tiny_data, tmp_path / "parts", max_steps=4)
+    run(tiny_data, tmp_path / "parts")
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
