@@ -100,6 +100,20 @@ class Decodable(Protocol):
 
 
 @runtime_checkable
+class FixedShapes(Protocol):
+    """Optional for a `Decodable`: steps of constant shapes without host waits, for `decoding/fixed_search.py`."""
+
+    kept: dict[Any, Any] | None  # by the search, for the next batch; None if the device has no CUDA graphs
+
+    def start_fixed(self, source: Tensor, width: int, positions: int) -> Any:
+        """As `start`, for `width` hypotheses of each sentence and at most `positions` steps; `source` has padding.
+
+        Of the state's `tensors()` [A, ...], those of positions have the first `columns` that the search sets, `width`
+        for each position. `now` [1] is the number of positions so far.
+        """
+
+
+@runtime_checkable
 class Model(Protocol):
     """A model that can be trained; also a `torch.nn.Module`."""
 

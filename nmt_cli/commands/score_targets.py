@@ -36,7 +36,9 @@ class ScoreTargetsOptions(FileOptions, CheckpointOptions):
 
     target: Path = option(REQUIRED, "The translations to score, a line for each line of the input.")
     token_scores: bool = option(False, "Also write each token and its log-probability, token:-0.25.")
-    batch_tokens: int = option(_DEFAULTS.batch_tokens, "Tokens in a batch on either side, with padding.", minimum=1)
+    batch_tokens: int | None = option(
+        None, "Tokens in a batch on either side, with padding. [default: 4096, on a GPU 32768]", minimum=1
+    )
     read_ahead: int = option(_DEFAULTS.read_ahead, "Lines read and sorted by length at once.", minimum=1)
     max_source_length: int = option(
         _DEFAULTS.max_source_length, "Maximum tokens of a line on either side. Longer lines are truncated.", minimum=1

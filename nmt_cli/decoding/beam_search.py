@@ -60,14 +60,15 @@ def beam_search(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    search = Search(model, source, limits, options or SearchSettings(), constraint)
+    state, options = model.start(source), options or SearchSettings()
+    search = Search(model, state, limits, options, constraint, device=source.device)
     while len(search.places):
         search.length += 1
         search.step()
     return hypotheses(search.outputs, search.history[:, : search.length])
 
 
-class _Candidates(NamedTuple):
+class Candidates(NamedTuple):
     """Continuations of each active sentence's hypotheses by one token, best first: all [A, C]."""
 
     scores: Tensor  # sums of log-probabilities; -inf for a continuation that is not allowed
@@ -75,8 +76,8 @@ class _Candidates(NamedTuple):
     token_scores: Tensor
     rows: Tensor  # the hypothesis that is continued, of N
 
-    def changed(self, change: Callable[[Tensor], Tensor]) -> _Candidates:
-        return _Candidates(*map(change, self))
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Candidates:
+        return Candidates(*map(change, self))
 
 
 class Search:
@@ -88,28 +89,27 @@ class Search:
     def __init__(
         self,
         model: Decodable,
-        source: Tensor,
+        state: DecoderState,
         limits: Sequence[int],
         options: SearchSettings,
         constraint: Constraint | None = None,
+        *,
+        device: torch.device,
+        width: int = 1,
+        steps: int = 64,
     ) -> None:
-        B, device = len(source), source.device
-        self.model, self.options, self.constraint = model, options, constraint
-        self.state = self.start(source)
+        B = len(limits)
+        self.model, self.state, self.options, self.constraint = model, state, options, constraint
         self.length = 0
         self.now = torch.zeros(1, dtype=torch.long, device=device)  # the same on the device
         self.places = torch.arange(B, device=device)  # [A] of B
         self.limits = torch.tensor(limits, device=device)  # [A]
         self.penalties = length_penalty(self.limits + 1, options.alpha)  # [A], the greatest of each sentence
-        self.scores = torch.zeros((B, 1), device=device)  # [A, W], best first
-        self.last = torch.full((B, 1), BOS, device=device)  # [A, W], the newest tokens
+        self.scores = torch.tensor([0.0] + [-torch.inf] * (width - 1), device=device).repeat(B, 1)  # [A, W], best first
+        self.last = torch.full((B, width), BOS, device=device)  # [A, W], the newest tokens
         self.finished = torch.full((B, options.nbest, len(ENTRY)), -torch.inf, device=device)  # [A, nbest, 5]
         self.outputs = self.finished.clone()  # [B, nbest, 5], of the sentences that have left
-        self.history = torch.empty((B, 64, options.beam, 3), device=device)  # [B, at least L, K, token, row, score]
-
-    def start(self, source: Tensor) -> DecoderState:
-        """Return the first state of the decoder."""
-        return self.model.start(source)
+        self.history = torch.empty((B, steps, options.beam, 3), device=device)  # [B, at least L, K, token, row, score]
 
     def step(self) -> None:
         """Extend the live hypotheses by a token, whose place is `length`, from 1."""
@@ -125,7 +125,7 @@ class Search:
             live = self.leave(live, done)
         self._advance(live)
 
-    def leave(self, live: _Candidates, done: Tensor) -> _Candidates:
+    def leave(self, live: Candidates, done: Tensor) -> Candidates:
         """Drop the sentences that are `done` [A]. The last ones take their places, so that few caches move."""
         self.outputs[self.places] = self.finished
         active = (~done).nonzero().flatten()
@@ -135,7 +135,7 @@ class Search:
             setattr(self, name, getattr(self, name)[kept])
         return live.changed(lambda part: part[kept])
 
-    def _candidates(self) -> _Candidates:
+    def _candidates(self) -> Candidates:
         """The 2 K best continuations of each sentence. At most K of them end, one of each row."""
         log_probabilities, self.state = self.model.step(self.last.flatten(), self.state)  # [N, V]
         restrict(log_probabilities, self.length, self.options, self.constraint)
@@ -149,9 +149,9 @@ class Search:
             best.div(each, rounding_mode="floor") + (torch.arange(A, device=best.device) * self.scores.size(1))[:, None]
         )
         scores, tokens, values = (part.view(A, -1).gather(1, best) for part in (totals, tokens, values))
-        return _Candidates(scores, tokens, values, rows)
+        return Candidates(scores, tokens, values, rows)
 
-    def _finish(self, candidates: _Candidates, ends: Tensor) -> _Candidates:
+    def _finish(self, candidates: Candidates, ends: Tensor) -> Candidates:
         """Finish the hypotheses whose EOS is among the K best candidates; return those that end last, and impossible.
 
         The scores of the hypotheses that are finished become -inf.
@@ -195,7 +195,7 @@ class Search:
         best = outputs[..., 0].sort(dim=1, descending=True, stable=True).indices[:, : self.options.nbest]
         self.finished = outputs.gather(1, best[..., None].expand(-1, -1, len(ENTRY)))
 
-    def _advance(self, live: _Candidates) -> None:
+    def _advance(self, live: Candidates) -> None:
         """Make `live` the hypotheses of the sentences that are active."""
         if self.options.beam > 1 or len(live.rows) < len(self.last):  # otherwise each row continues itself
             self.state = self.state.select(live.rows)

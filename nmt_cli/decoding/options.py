@@ -74,7 +74,9 @@ class TranslateOptions:
 
     search: SearchOptions = group("search", SearchOptions)
     sampling: SamplingOptions = group("sampling", SamplingOptions)
-    batch_tokens: int = option(4096, "Source tokens in a batch, padding included.", minimum=1)
+    batch_tokens: int | None = option(
+        None, "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]", minimum=1
+    )
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
     max_source_length: int = option(1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1)
     max_length_offset: int | None = option(

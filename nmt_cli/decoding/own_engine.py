@@ -11,6 +11,7 @@ import torch
 
 from nmt_cli.checkpoint import load_model, locate
 from nmt_cli.data.batching import pad
+from nmt_cli.decoding import fixed_search
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import constraint_of
 from nmt_cli.decoding.engine import Loading, Request
@@ -67,6 +68,8 @@ class OwnEngine:
         if options.sampling.sample:
             numbers = [request.number for request in batch]
             return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
+        if constraint is None and fixed_search.takes(self.model, limits, search):
+            return fixed_search.fixed_search(self.model, source, limits, search)
         return beam_search(self.model, source, limits, search, constraint)
 
 
@@ -75,7 +78,8 @@ def load(loading: Loading) -> OwnEngine:
     device = loading.device
     bound_product_cache()
     folders = [locate(path) for path in loading.checkpoints]
-    dtype = "float32" if loading.dtype == "auto" else loading.dtype
+    low = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    dtype = ("bfloat16" if low else "float32") if loading.dtype == "auto" else loading.dtype
     try:
         models, tasks = zip(*(load_model(folder, device) for folder in folders), strict=True)
         decodables = [model.decodable(dtype) for model in models]

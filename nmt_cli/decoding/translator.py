@@ -23,8 +23,11 @@ from nmt_cli.errors import DataError, UsageError, check_iterable
 from nmt_cli.interfaces import UNK, Hypothesis
 from nmt_cli.task import Task
 
-LARGEST_BATCH = {"cpu": 128, "cuda": 512}
+LARGEST_BATCH = {"cpu": 128, "cuda": 1024}
 """Hypotheses in a batch: a CPU is as fast with 128 as with more. Bounds the log-probabilities [128, V] of a step."""
+
+BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
+"""Source tokens in a batch, if the options do not say how many."""
 
 DIVIDED = 16
 """Sentences from which on a CPU divides a window in at least two batches, for two workers, even if there are none."""
@@ -197,7 +200,7 @@ class Translator:
             [line.ids for line in inputs],
             [line.ids for line in outputs],
             self.engine.device,
-            self.options.batch_tokens,
+            self._batch_tokens,
             lambda positions: advance([inputs[i].line for i in positions]),
         )
         return [
@@ -211,6 +214,10 @@ class Translator:
             )
             for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True)
         ]
+
+    @property
+    def _batch_tokens(self) -> int:
+        return self.options.batch_tokens or BATCH_TOKENS[self.engine.device.type]
 
     def _encoded_target(self, line: str, place: str) -> Encoded:
         try:
@@ -240,7 +247,7 @@ class Translator:
         batch: list[Request] = []
         for request in sorted(requests, key=lambda request: -len(request.ids)):
             longest = len((batch or [request])[0].ids) + 1
-            full = (len(batch) + 1) * longest > self.options.batch_tokens or len(batch) == most
+            full = (len(batch) + 1) * longest > self._batch_tokens or len(batch) == most
             if batch and full:
                 yield batch
                 batch = []

@@ -65,7 +65,7 @@ class SinusoidalPositions(nn.Module):
         table = self.table
         if start + length > len(table):
             with torch.inference_mode(False):  # training may use a table that grew during translation
-                table = sinusoids(0, max(start + length, 2 * len(table), 256), self.d_model).to(table.device)
+                table = sinusoids(0, max(start + length, 2 * len(table), 256), self.d_model).to(table)
             self.table = table
         return table[start : start + length]
 

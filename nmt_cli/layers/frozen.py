@@ -22,18 +22,20 @@ from nmt_cli.layers.sublayer import ACTIVATIONS
 SMALL = 1 << 18
 """Elements of an int8 matrix up to which a product without packing is faster: it costs less per call."""
 
-Product = Callable[[Tensor], Tensor]  # [M, inputs] -> [M, outputs], both float32
+Product = Callable[[Tensor], Tensor]  # [M, inputs] -> [M, outputs], of the same type, float32 or bfloat16
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def frozen(model: Model, dtype: str) -> Model:
+def frozen(model: Model, dtype: str, activations: torch.dtype = torch.float32) -> Model:
     """Return a copy of `model` for decoding: in evaluation mode, with the weights that its products have now.
 
     A module with products has a method `frozen_parts(product)`. It returns what takes the place of the module's
-    attributes, by their names; `product` is `frozen_linear` with this `dtype`. All other parameters are shared.
+    attributes, by their names; `product` is `frozen_linear` with this `dtype`. All other parameters are shared,
+    or cast to the type of `activations`.
     """
     tensors = (*model.parameters(), *model.buffers())
-    copy = deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
+    types = {torch.float32: activations}
+    copy = deepcopy(model, {id(tensor): tensor.to(types.get(tensor.dtype)) for tensor in tensors}).eval()
     for module in list(copy.modules()):
         parts = getattr(module, "frozen_parts", None)
         # Short steps are mostly Python: attributes of the instance are found first, and a plain call has no hooks.
@@ -83,7 +85,7 @@ def _plain(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: 
     weight, bias = weight.to(dtype, copy=True), None if bias is None else bias.to(dtype)
 
     def product(x: Tensor) -> Tensor:
-        return _activated(F.linear(x.to(dtype), weight, bias).float(), activation)
+        return _activated(F.linear(x.to(dtype), weight, bias).to(x.dtype), activation)
 
     return product
 
@@ -94,7 +96,7 @@ def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation:
     linear, algorithm = torch.ops.mkldnn._linear_pointwise.default, "none" if activation == "gelu" else ""
     if dtype == torch.float32:
         return lambda x: linear(x, packed, bias, activation, [], algorithm)
-    return lambda x: linear(x.to(dtype), packed, bias, activation, [], algorithm).float()
+    return lambda x: linear(x.to(dtype), packed, bias, activation, [], algorithm).to(x.dtype)
 
 
 def _int8(weight: Tensor, bias: Tensor | None, activation: str) -> Product:

@@ -114,14 +114,18 @@ class Newest:
 class Step:
     """What all layers need in one step: `columns` [A, W, C] is 0 where a hypothesis sees a column, and -inf elsewhere.
 
-    The columns are those of the newest positions, the last W, and all that a cache had before.
+    Args:
+        columns: of the positions so far, the newest included.
+        position: of the newest tokens, [1].
+        newest: the W columns of the newest tokens.
+        alone: every hypothesis sees every column.
     """
 
-    def __init__(self, columns: Tensor, length: int, heads: int) -> None:
+    def __init__(
+        self, columns: Tensor, heads: int, position: Tensor, newest: slice | Tensor, alone: bool = False
+    ) -> None:
         A, W, C = columns.shape
-        self.columns = columns
-        self.position = torch.full((1,), length - 1, device=columns.device)
-        alone = W == 1 and length == C  # every hypothesis sees every column
+        self.columns, self.position, self.newest = columns, position, newest
         self.mask = columns[:1, :, :1] if alone else columns[:, None].expand(A, heads, W, C).flatten(0, 1)
 
     @cached_property
@@ -142,7 +146,7 @@ class Cached:
         A, W, C = self.step.columns.shape
         query, key = kernel.placed(query, self.step.position), kernel.placed(key, self.step.position)
         _, H, d_k = query.shape
-        self.cache[:, :, C - W : C] = _by_sentence(torch.cat([key, value], 2), A)
+        self.cache[:, :, self.step.newest] = _by_sentence(torch.cat([key, value], 2), A)
         if kernel.window == -1:
             keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
             return _softmax_attention(_by_sentence(query, A), keys, values, self.step.mask)
@@ -157,6 +161,10 @@ class Cached:
 def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     """Equation 1 for keys in any order: [A, H, W or S, width] and a mask [A * H, W, S] of 0 and -inf -> [N, H, d_v]."""
     A, H, W, d_k = query.shape
+    if query.device.type != "cpu":  # one kernel; on a CPU it is slower than products
+        return _rows(
+            F.scaled_dot_product_attention(query, key, value, mask.view(-1, min(H, len(mask)), *mask.shape[1:]))
+        )
     scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=d_k**-0.5)
     return _rows(torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view(A, H, W, -1))
 

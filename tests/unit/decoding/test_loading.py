@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import nmt_cli
+from nmt_cli.decoding import own_engine
+from nmt_cli.decoding.engine import Loading
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.models.transformer import Transformer
 
 LINES = ["abc", "hgfedcba", "", "a"]
 
@@ -21,6 +26,20 @@ def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpo
     for translator, members in ((alone, 1), (twice, 2)):
         assert [model.training for model in translator.engine.models] == [False] * members  # type: ignore[attr-defined]
     assert twice.translate(LINES) == alone.translate(LINES)
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_gpu_that_has_bfloat16_computes_in_it(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, supported: bool
+) -> None:
+    read, asked = own_engine.load_model, []
+    monkeypatch.setattr(own_engine, "load_model", lambda folder, device: read(folder, torch.device("cpu")))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported or including_emulation)
+    monkeypatch.setattr(Transformer, "decodable", lambda model, dtype: asked.append(dtype))
+    for device, dtype in itertools.product(("cuda", "cpu"), ("auto", "float32")):
+        said: Any = {"options": TranslateOptions(), "workers": None, "scores": True, "say": print}
+        own_engine.load(Loading(checkpoints=[tiny_checkpoint], device=torch.device(device), dtype=dtype, **said))
+    assert asked == ["bfloat16" if supported else "float32", "float32", "float32", "float32"]
 
 
 def test_a_run_stands_for_its_newest_checkpoint_and_says_so(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import nmt_cli
+from nmt_cli.decoding import fixed_search
 from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, request_of
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Translation
@@ -19,7 +20,7 @@ from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.interfaces import EOS, UNK
+from nmt_cli.interfaces import EOS, UNK, Hypothesis
 from nmt_cli.task import Task
 
 ALPHABET = "abcdefgh"
@@ -192,8 +193,20 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
 
 def test_a_gpu_has_large_batches(translator: Translator) -> None:
     gpu = with_parts(translator, device=torch.device("cuda"))
-    lines = [request_of(gpu.task, gpu.options, number, "a", "") for number in range(200)]
-    assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (70, 200)] == [[70], [128, 72]]
+    lines = [request_of(gpu.task, gpu.options, number, "a" * 30, "") for number in range(400)]
+    assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (200, 400)] == [[200], [256, 144]]
+
+
+def test_a_gpu_searches_without_waiting_unless_there_is_a_constraint(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = translator.engine.model  # type: ignore[attr-defined]
+    monkeypatch.setattr(model, "kept", {}, raising=False)
+    monkeypatch.setattr(model, "start_fixed", print, raising=False)
+    monkeypatch.setattr(fixed_search, "fixed_search", lambda *_: [[Hypothesis([7], -1.0, [])]])
+    assert translator.translate(["abc"]) != translator.translate(["abc"], no_repeat_ngram=9)
+    monkeypatch.setattr(model, "kept", None)
+    assert translator.translate(["abc"]) == translator.translate(["abc"], no_repeat_ngram=9)
 
 
 def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) -> None:

@@ -46,7 +46,7 @@ def test_it_is_full_attention_of_rotated_queries_and_keys() -> None:
     torch.testing.assert_close(padded, expected)
     cache = torch.empty(1, 2, 6, 8)
     for i in range(6):
-        cached = Cached(Step(torch.zeros(1, 1, i + 1), i + 1, heads=2), cache)
+        cached = Cached(Step(torch.zeros(1, 1, i + 1), 2, torch.tensor([i]), slice(i, i + 1), alone=True), cache)
         new = (each[i : i + 1] for each in (query, key, value))
         torch.testing.assert_close(cached.attend(kernel, *new), expected[i : i + 1])
 

@@ -1,0 +1,194 @@
+"""The search of a GPU on a CPU, against the ordinary one. Recorded operations stand in for CUDA graphs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from nmt_cli import registry
+from nmt_cli.decoding import fixed_search as module
+from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.fixed_search import FixedSearch, fixed_search, takes
+from nmt_cli.decoding.options import SearchSettings
+from nmt_cli.errors import CheckpointError
+from nmt_cli.interfaces import EOS, PAD, Hypothesis
+from nmt_cli.layers.attention import FullAttentionConfig
+from nmt_cli.models.transformer import Transformer, TransformerConfig
+from nmt_cli.models.transformer_inference import TransformerInference
+from nmt_cli.positions.rotary_attention import RotaryAttentionConfig
+
+V = 300
+WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal")
+
+
+class Graph(TorchDispatchMode):
+    """Operations with the numbers and the memory that they had: a replay knows nothing new, as a CUDA graph."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, ...]] = []
+        self.replays = 0
+        with self:
+            work()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert str(function).split(".")[1] not in WAITS
+        output = function(*args, **(kwargs or {}))
+        self.calls.append((function, args, kwargs or {}, output))
+        return output
+
+    def replay(self) -> None:
+        self.replays += 1
+        for function, args, kwargs, output in self.calls if self.replays > 1 else ():  # the first was the recording
+            for mine, new in zip(tree_leaves(output), tree_leaves(function(*args, **kwargs)), strict=True):
+                if isinstance(mine, Tensor) and mine.data_ptr() != new.data_ptr():
+                    mine.copy_(new)
+
+
+class Counted(TorchDispatchMode):
+    """Counts what a GPU would make the host wait for."""
+
+    waits = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.waits += str(function).split(".")[1] in WAITS
+        return function(*args, **(kwargs or {}))
+
+    def tolist(self, tensor: Tensor) -> Any:
+        self.waits += 1
+        return tensor.numpy().tolist()
+
+
+@pytest.fixture(autouse=True)
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    made: list[Graph] = []
+    monkeypatch.setattr(module, "captured", lambda work: made.append(Graph(work)) or made[-1])
+    return made
+
+
+def model(attention: Any = None, dtype: str = "float32", **fields: Any) -> Any:
+    """A model of opinions, whose outputs end early or late."""
+    registry.discover()
+    torch.manual_seed(0)
+    config = TransformerConfig(num_layers=2, d_model=32, d_ff=64, num_heads=4, **fields)
+    words = {"source_vocabulary_size": V, "target_vocabulary_size": V, "shared_vocabulary": True}
+    made = Transformer(config, attention=attention or FullAttentionConfig(), **words)
+    with torch.no_grad():
+        made.target_embedding.weight[EOS] *= 2
+        made.decoder[-1].around_feed_forward.norm.weight.normal_()
+    return TransformerInference(made.eval(), dtype, gpu=True)
+
+
+def sources(lengths: Sequence[int], seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randint(EOS + 1, V, (len(lengths), max(lengths)), generator=generator)
+    ends = torch.tensor(lengths)[:, None] - 1
+    places = torch.arange(rows.size(1))
+    return rows.masked_fill(places == ends, EOS).masked_fill(places > ends, PAD)
+
+
+def check(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in expected]
+    for mine, its in zip(chain(*found), chain(*expected), strict=True):
+        assert mine.score == pytest.approx(its.score, abs=1e-4)
+        assert mine.token_scores == pytest.approx(its.token_scores, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [SearchSettings(1), SearchSettings(4), SearchSettings(3, 1.0, 3, 2), SearchSettings(2, early_termination=False)],
+    ids=str,
+)
+@pytest.mark.parametrize("attention", [FullAttentionConfig(), RotaryAttentionConfig()], ids=["full", "rotary"])
+def test_it_finds_what_the_ordinary_search_finds(options: SearchSettings, attention: Any, graphs: list[Graph]) -> None:
+    """In batches of several buckets, some of which come again; limits are short, long, and none."""
+    decodable, numbers = model(attention, norm="pre" if options.beam == 4 else "post"), random.Random(1)
+    for seed, (count, longest) in enumerate([(20, 9), (3, 40), (20, 20), (20, 9), (1, 31), (8, 32)]):
+        source = sources([numbers.randint(2, longest) for _ in range(count)], seed)
+        limits = [numbers.choice([0, 6, 25, 45]) for _ in range(count)]
+        check(fixed_search(decodable, source, limits, options), beam_search(decodable, source, limits, options))
+    assert sum(graph.replays > 20 for graph in graphs) >= 2
+
+
+def test_sentences_that_are_done_leave_for_a_smaller_bucket() -> None:
+    decodable, limits = model(), [3] * 30 + [45, 44]
+    fixed_search(decodable, sources([5] * 32), limits, SearchSettings(early_termination=False))
+    steps = {len(search.limits): search.length for search in decodable.kept.values()}
+    assert steps == {32: 16, 8: 46}
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_host_waits_at_most_ten_times_in_fifty_steps(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    decodable, source, limits = model(), sources([9, 8, 7] * 8), [49, 20, 10] * 8
+    options = SearchSettings(beam, min_length=49 if beam == 1 else 0, early_termination=False)
+    for _ in range(3):  # graphs are made once
+        expected = fixed_search(decodable, source, limits, options)
+    with Counted() as counted:
+        monkeypatch.setattr(Tensor, "tolist", lambda tensor: counted.tolist(tensor))
+        assert fixed_search(decodable, source, limits, options) == expected
+    assert max(search.length for search in decodable.kept.values()) == 50
+    assert 5 < counted.waits <= 10
+
+
+def test_nan_is_an_error() -> None:
+    decodable = model()
+    decodable._output = lambda x: torch.full((len(x), V), torch.nan)
+    for limit in (5, 40):
+        with pytest.raises(CheckpointError, match="not numbers"):
+            fixed_search(decodable, sources([5, 4]), [limit, 2], SearchSettings())
+
+
+def test_where_it_is_used() -> None:
+    decodable, options = model(), SearchSettings()
+    assert takes(decodable, [100, 5], options)
+    assert not takes(decodable, [100, 5000], options)
+    decodable.kept = None
+    assert not takes(decodable, [5], options)
+
+
+def test_memory_that_runs_out_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    decodable = model()
+    fixed_search(decodable, sources([5]), [3], SearchSettings())
+    monkeypatch.setattr(FixedSearch, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("full")))
+    with pytest.raises(torch.OutOfMemoryError):
+        fixed_search(decodable, sources([5]), [3], SearchSettings())
+    assert decodable.kept == {}
+
+
+def test_bfloat16_is_the_type_of_everything_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Types(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: set[torch.dtype] = set()
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            output = function(*args, **(kwargs or {}))
+            if str(function).split(".")[1] in (
+                "mm",
+                "addmm",
+                "bmm",
+                "baddbmm",
+                "native_layer_norm",
+                "relu",
+                "_softmax",
+            ):
+                self.found.add(tree_leaves(output)[0].dtype)
+            return output
+
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    decodable, source = model(dtype="bfloat16", norm="pre"), sources([9, 4])
+    with torch.no_grad(), Types() as types:
+        state = decodable.start_fixed(source, 1, 8)
+        state.columns = 8
+        log_probabilities, _ = decodable.step(torch.tensor([5, 6]), state)
+    assert types.found == {torch.bfloat16}
+    assert log_probabilities.dtype == torch.float32
+    assert log_probabilities.exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
