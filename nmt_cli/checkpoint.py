@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__, registry
 from nmt_cli.config import restored, saved_settings
+from nmt_cli.distributed import own_part, whole
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.text import fingerprint, read_object, write_object
@@ -202,8 +203,8 @@ def vocabulary_of(described: Contents | Task) -> dict[str, Any]:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's parameters by name, shared ones once."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    """Return the model's parameters by name, shared ones once. All ranks of a divided model must call it."""
+    return {name: whole(parameter.detach(), parameter) for name, parameter in model.named_parameters()}
 
 
 def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], place: str) -> None:
@@ -213,7 +214,7 @@ def assign_weights(model: nn.Module, weights: Mapping[str, Tensor], place: str) 
     if different := sorted(parameters.keys() ^ weights.keys()):
         raise CheckpointError(f"{unfit}{different[0]} is in one of them only ({len(different)} differ)")
     for name, parameter in parameters.items():
-        found = weights[name]
+        found = own_part(weights[name], parameter)
         if not found.is_floating_point():
             raise CheckpointError(f"{place}: damaged: {name} is of type {found.dtype}, not of real numbers")
         if parameter.shape != found.shape:

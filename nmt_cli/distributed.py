@@ -1,4 +1,4 @@
-"""The ranks of a distributed run: a process each, started by torchrun."""
+"""The ranks of a distributed run: a process each, started by torchrun. They may divide parameters among them."""
 
 from __future__ import annotations
 
@@ -96,6 +96,45 @@ class World:
             if dist.is_initialized():
                 dist.all_gather_object(found, own, self.gloo)
         return found
+
+
+def divide(model: torch.nn.Module, world: World) -> None:
+    """Keep this rank's part of the parameters that modules of the model name in their attribute `divided`.
+
+    It is an equal part of the first dimension; in checkpoints they are whole. All ranks must make equally many passes.
+    A UsageError is raised if there are none, or if they cannot be divided equally.
+    """
+    found = [(module, name) for module in model.modules() for name in getattr(module, "divided", ())]
+    if not found or any(len(getattr(*each)) % world.size for each in found):
+        raise UsageError(f"--model-parallel: this model has no parameters to divide into {world.size} equal parts")
+    for module, name in found:
+        whole = getattr(module, name)
+        own = torch.nn.Parameter(whole.detach().chunk(world.size)[world.rank].clone(), whole.requires_grad)
+        vars(own)["sharers"] = world
+        setattr(module, name, own)
+
+
+def sharers_of(parameter: Tensor) -> World:
+    """Return the ranks that have a part of the parameter each; a world of one if each rank has all of it."""
+    return vars(parameter).get("sharers") or World(0, 1, parameter.device)
+
+
+def own_part(whole: Tensor, parameter: Tensor) -> Tensor:
+    """Return of `whole` the part that this rank has of `parameter`; of a tensor that is not divided, all."""
+    world = sharers_of(parameter)
+    divided = world.size > 1 and whole.numel() == world.size * parameter.numel()
+    return whole.chunk(world.size)[world.rank] if divided else whole
+
+
+def whole(own: Tensor, parameter: Tensor) -> Tensor:
+    """Return on rank 0, in the host's memory, the whole of what all ranks call this with; see `own_part`."""
+    world = sharers_of(parameter)
+    if world.size == 1 or own.shape != parameter.shape:
+        return own
+    parts = [torch.empty_like(own) for _ in range(world.size)] if world.is_main else None
+    with explain_lost_ranks():
+        dist.gather(own, parts)
+    return torch.cat([part.cpu() for part in parts]) if parts else own
 
 
 def _start_reduce(tensor: Tensor, operation: Any, group: dist.ProcessGroup | None = None) -> dist.Work | None:

@@ -17,7 +17,7 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, model_without_weights, open_data
 from nmt_cli.config import RunConfig
 from nmt_cli.device import choose_device
-from nmt_cli.distributed import World
+from nmt_cli.distributed import World, divide, sharers_of
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule
 from nmt_cli.streams import say
@@ -103,6 +103,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     figures["parameters"], figures["trained_parameters"] = count, learning = parameters_of(model)
     size = checkpoint_bytes(config, count, learning)
     figures |= {"checkpoint_bytes": size, "disk_bytes": size * checkpoints_on_disk(settings, steps)}
+    figures["bytes_per_process"] = bytes_per_process(config, model, options.processes)
     for note in notes:
         say(note)
     if isinstance(model, CountsFlops) and not settings.freeze:
@@ -127,8 +128,17 @@ def figures_of_data(setup: Setup) -> dict[str, Any]:
 
 
 def parameters_of(model: Any) -> tuple[int, int]:
-    """Return the number of parameters, and of those that are trained."""
-    return sum(p.numel() for p in model.parameters()), sum(p.numel() for p in trained(model))
+    """Return the number of parameters, and of those that are trained, in all processes."""
+    every, learning = ([p.numel() * sharers_of(p).size for p in each] for each in (model.parameters(), trained(model)))
+    return sum(every), sum(learning)
+
+
+def bytes_per_process(config: RunConfig, model: Any, processes: int) -> int:
+    """Return the size of the weights, their gradients and the optimizer's state in one of so many processes."""
+    if config.training.model_parallel:
+        divide(model, World(0, processes, torch.device("meta")))
+    count, learning = (sum(p.numel() for p in each) for each in (model.parameters(), trained(model)))
+    return checkpoint_bytes(config, count, learning) + 4 * learning
 
 
 def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
@@ -171,6 +181,7 @@ def show(figures: Mapping[str, Any], as_json: bool) -> None:
     if "peak_memory_bytes" in shown:
         of = "" if shown["device"].startswith("cuda") else " (of the whole process)"
         shown["peak_memory"] = f"{shown.pop('peak_memory_bytes') / 1e9:.2f} GB{of}"
+    shown["memory_of_a_process"] = f"{shown.pop('bytes_per_process') / 1e9:.2f} GB without activations"
     each, disk = (shown.pop(name) / 1e9 for name in ("checkpoint_bytes", "disk_bytes"))
     shown["disk_space"] = f"at most {disk:.2g} GB (a checkpoint: {each:.2g} GB)"
     console.print(figures_table("the training", shown))

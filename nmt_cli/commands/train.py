@@ -38,6 +38,8 @@ from nmt_cli.training.validation import LOSS
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     if options.vocab_size is not None and (options.data or not options.dry_run):
         raise UsageError("--vocab-size is for --dry-run without DATA")
+    if options.processes > 1 and not options.dry_run:
+        raise UsageError("--processes is for --dry-run; torchrun starts processes")
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
     if options.resume is not None:

@@ -17,7 +17,7 @@ from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import bfloat16_in_hardware
-from nmt_cli.distributed import World
+from nmt_cli.distributed import World, divide
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
@@ -52,6 +52,7 @@ class TrainOptions:
     list_presets: bool = option(False, "List the presets.")
     dry_run: bool = option(False, "Show the configuration, the size, the cost and, with DATA, the memory.")
     vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)
+    processes: int = option(1, "With --dry-run: processes, for the memory of one.", minimum=1)
     as_json: bool = option(False, "With --dry-run or --list-presets: print JSON.", names=("--json",))
     verify_resume: bool = option(False, "Check on DATA that a killed run resumes exactly.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
@@ -113,6 +114,8 @@ def build_setup(
     torch.manual_seed(settings.seed)
     try:
         model = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
+        if settings.model_parallel and world.size > 1:
+            divide(model, world)
         model.to(world.device)
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
@@ -120,6 +123,11 @@ def build_setup(
         checkpoint.assign_weights(model, origin.weights, origin.record["path"])
     freeze(model, settings.freeze)
     criterion = registry.build(config["criterion"])
+    searches = settings.validation_bleu or settings.best_by != LOSS or getattr(criterion, "refines", False)
+    if settings.model_parallel and searches:
+        raise UsageError(
+            "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
+        )
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
 
     precision = settings.precision

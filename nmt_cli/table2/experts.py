@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -53,6 +55,8 @@ class Experts(nn.Module):
         d_model, d_ff: d and f.
         dropout, activation: of the hidden units; the paper has none, and ReLU.
     """
+
+    divided = ("inner", "outer")  # see `divide`
 
     def __init__(
         self, d_model: int, d_ff: int, config: ExpertsConfig, dropout: float = 0.0, activation: str = "relu"
@@ -108,7 +112,7 @@ class Experts(nn.Module):
             if self.training:
                 importance = torch.zeros_like(scores).scatter(1, chosen, gates).sum(0)  # equation 6
                 self.balance = self.config.importance_loss * squared_variation(importance)  # equation 7
-                if self.config.experts_per_token < len(self.inner):  # else each expert has each token
+                if self.config.experts_per_token < self.config.experts:  # else each expert has each token
                     load = expected_load(clean, scores, deviation, self.config.experts_per_token)
                     self.balance = self.balance + self.config.load_loss * squared_variation(load)  # equation 11
         return chosen, gates
@@ -118,13 +122,13 @@ class Experts(nn.Module):
         experts = chosen.flatten()
         order = experts.argsort(stable=True)
         inverse = order.argsort()
-        rows = _permuted(x[:, None].expand(*chosen.shape, -1).flatten(0, 1), order, inverse)
-        ends = torch.searchsorted(experts[order], torch.arange(len(self.inner), device=x.device), right=True)
-        outputs = self._outputs(rows, ends.int())
-        return (_permuted(outputs, inverse, order).view(*chosen.shape, -1) * gates[:, :, None]).sum(1)
+        rows = permuted(x[:, None].expand(*chosen.shape, -1).flatten(0, 1), order, inverse)
+        ends = torch.searchsorted(experts[order], torch.arange(self.config.experts, device=x.device), right=True)
+        outputs = exchanged(rows, ends.int(), self.config.experts // len(self.inner), self._outputs)
+        return (permuted(outputs, inverse, order).view(*chosen.shape, -1) * gates[:, :, None]).sum(1)
 
     def _outputs(self, rows: Tensor, ends: Tensor) -> Tensor:
-        """E_i(x) of the rows [M, d], which are in the order of their experts; `ends` [n] int32: after each expert's."""
+        """E_i(x) of the rows [M, d] of this rank's experts, in their order; `ends`: where each expert's rows end."""
         hidden = self.dropout(self.activate(grouped_product(rows, self.inner, ends)))
         return grouped_product(hidden, self.outer, ends)
 
@@ -142,6 +146,27 @@ def grouped_product(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     parts = zip(rows.tensor_split(ends[:-1].tolist()), weights.unbind(), strict=True)  # no gradient is None, only zero
     products = [F.linear(part, weight) for part, weight in parts if len(part)]
     return torch.cat([rows.new_empty(0, weights.size(1), dtype=dtype), *products])
+
+
+def exchanged(rows: Tensor, ends: Tensor, ranks: int, outputs: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return what `outputs(rows, ends)` would, where each of `ranks` has an equal part of the groups.
+
+    Rows travel to their group's rank, and outputs back. All ranks must call it. The host waits for the numbers of rows.
+    """
+    if ranks == 1:
+        return outputs(rows, ends)
+    rows = rows.to(product_dtype(rows))  # less to send
+    sent = ends.diff(prepend=ends.new_zeros(1))  # [n]: the rows of each group
+    received = torch.empty_like(sent)  # [ranks * (n / ranks)]: for each rank, its rows of each group here
+    dist.all_to_all_single(received, sent)
+    there, here = (counts.view(ranks, -1).sum(1).tolist() for counts in (sent, received))
+    group = torch.arange(len(sent) // ranks, device=rows.device).repeat(ranks)
+    group = group.repeat_interleave(received, output_size=sum(here))
+    order = group.argsort(stable=True)  # in a group by rank, so that sums are the same in each run
+    inverse = order.argsort()
+    own_ends = received.view(ranks, -1).sum(0).cumsum(0).int()
+    arrived = permuted(exchange(rows, here, there), order, inverse)
+    return exchange(permuted(outputs(arrived, own_ends), inverse, order), there, here)
 
 
 def squared_variation(x: Tensor) -> Tensor:
@@ -164,19 +189,33 @@ def expected_load(clean: Tensor, noisy: Tensor, deviation: Tensor, k: int) -> Te
     return torch.special.ndtr((clean - kth_of_the_others) / deviation).sum(0)
 
 
-class _Permute(torch.autograd.Function):
-    """Rows in another order; unlike that of indexing, its gradient is the same to the last bit on a GPU, and fast."""
+class _Move(torch.autograd.Function):
+    """Rows in other places. Unlike that of indexing, the gradient is the same to the last bit on a GPU."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-        ctx.save_for_backward(inverse)
-        return rows[order]
+    def forward(ctx: Any, rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.back = back
+        return move(rows)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return gradients[0][ctx.saved_tensors[0]], None, None
+        return ctx.back(gradients[0]), None, None
 
 
-def _permuted(rows: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-    permuted: Tensor = _Permute.apply(rows, order, inverse)  # type: ignore[no-untyped-call]
-    return permuted
+_moved: Callable[..., Tensor] = _Move.apply
+
+
+def permuted(rows: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    return _moved(rows, lambda rows: rows[order], lambda rows: rows[inverse])
+
+
+def exchange(rows: Tensor, here: list[int], there: list[int]) -> Tensor:
+    """Send `there` rows to each rank, and return those received, `here` from each."""
+    # Torch's own function with a gradient imports the compiler, which takes seconds.
+    return _moved(rows, partial(_sent, here=here, there=there), partial(_sent, here=there, there=here))
+
+
+def _sent(rows: Tensor, here: list[int], there: list[int]) -> Tensor:
+    received = rows.new_empty(sum(here), rows.size(1))
+    dist.all_to_all_single(received, rows, here, there)
+    return received

@@ -128,8 +128,9 @@ preset(
 # The mixture of experts.
 preset(
     "moe_paper",
-    "mixture of 2,048 experts between LSTMs (Shazeer et al. 2017): 140 GB of weights, gradients and Adam's state",
+    "mixture of 2,048 experts between LSTMs (Shazeer et al. 2017), divided among processes: 19 GB each of 8",
     model="moe",
+    model_parallel=True,
     label_smoothing=0.0,
     warmup_steps=2000,
     batch_tokens=512_000,

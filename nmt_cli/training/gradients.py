@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nmt_cli.device import autocast
-from nmt_cli.distributed import explain_lost_ranks
+from nmt_cli.distributed import explain_lost_ranks, sharers_of
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
 from nmt_cli.training.freezing import trained
 from nmt_cli.training.loss_scale import LossScale
@@ -90,7 +90,11 @@ class Gradients:
         return torch.stack([total.detach().double(), nll.double()])
 
     def finish(self) -> list[Tensor]:
-        """Sum the gradients over the ranks, and return them; raise a TrainingError if another rank was lost."""
+        """Sum the gradients over the ranks, and return those that no lower rank returns.
+
+        Raises:
+            TrainingError: another rank was lost.
+        """
         if self.flat is not None and self.world.size > 1:
             with explain_lost_ranks():
                 dist.all_reduce(self.flat)
@@ -99,7 +103,7 @@ class Gradients:
             found = [self.flat]
         if self.scale is not None:
             torch._foreach_div_(found, self.scale.value)
-        return found
+        return found if self.world.is_main else [each.grad for each in self.loose if each.grad is not None]
 
 
 def can_replay(setup: Setup) -> bool:
@@ -109,4 +113,4 @@ def can_replay(setup: Setup) -> bool:
 
 def is_sharded(parameter: nn.Parameter) -> bool:
     """Return whether `parameter` belongs to this rank alone, so that its gradient here is complete."""
-    return getattr(parameter, "sharded", False)
+    return sharers_of(parameter).size > 1

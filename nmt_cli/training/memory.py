@@ -27,7 +27,8 @@ def choose_micro_batches(run: Run, gradients: Gradients) -> int:
     state, world = run.state, run.world
     recorded = state.micro_batches if state.ranks == world.size else 0
     count = wanted = recorded or run.setup.micro_batches
-    if world.device.type in TRIED_DEVICES:
+    # One rank that is out of memory would leave the others of a divided model waiting.
+    if world.device.type in TRIED_DEVICES and not run.config.model_parallel:
         count = fitting_micro_batches(run.setup, gradients, wanted)
     if count > wanted:
         run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {count} an update")

@@ -123,7 +123,7 @@ class Run:
     def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
         """Add the update of this step, and count the one before it: a device never waits for the host.
 
-        The function `sums` waits for the numbers of `Sums`.
+        The function `sums` waits for the numbers of `Sums`, with the square of the norm.
         """
         self.count()
         self.uncounted = self.state.step, sentences, sums
@@ -133,7 +133,8 @@ class Run:
         if self.uncounted is None:
             return
         (step, sentences, read), self.uncounted = self.uncounted, None
-        sums = Sums(*read())
+        loss, nll, square = read()
+        sums = Sums(loss, nll, math.sqrt(square))
         began, self.clock = self.clock, time.perf_counter()
         finite = all(map(math.isfinite, sums))
         scaled = self.setup.precision == "float16" and self.state.loss_scale > 1
@@ -248,7 +249,8 @@ class Run:
         ending = ending or self.finished
         if self.world.is_main:
             self.directory.wait()  # first: memory holds the copies of one checkpoint only
-            write = self.snapshot(place, best, copy=not ending)
+        write = self.snapshot(place, best, copy=self.world.is_main and not ending)  # parameters may be divided
+        if self.world.is_main:
             if ending:
                 write()
             else:

@@ -51,6 +51,7 @@ class TrainingConfig:
     log_every: int = option(100, "Steps between log lines.", minimum=1)
     compile: bool = option(True, "Compile the layers of a Transformer on a GPU.")
     cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.")
+    model_parallel: bool = option(False, "Divide what the model allows among the processes of torchrun.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")
     deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.")
     sustained_tflops: float | None = option(
@@ -76,7 +77,7 @@ class TrainingConfig:
 
 MAY_CHANGE = frozenset(
     "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every compile cuda_graphs "
-    "device deterministic sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
+    "model_parallel device deterministic sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 

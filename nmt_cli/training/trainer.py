@@ -75,7 +75,7 @@ class Trainer:
         Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the same masks.
 
         Returns:
-            The `Sums` [3] of this rank's micro-batches; only on rank 0 with the norm of the gradient.
+            The `Sums` [3] of this rank's micro-batches, with the square of the norm. It adds up over the ranks, too.
         """
         self.gradients.clear()
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)
@@ -83,13 +83,14 @@ class Trainer:
             key = np.random.SeedSequence((self.config.seed, step, each.number)).generate_state(1, np.uint64)[0]
             torch.manual_seed(int(key) >> 1)
             losses += self.gradients.add(each.batch, each.weight) * (each.weight > 0)
-        norm = torch.nn.utils.get_total_norm(self.gradients.finish())
-        return torch.cat([losses, norm.double()[None] if self.world.is_main else losses.new_zeros(1)])
+        counted = self.gradients.finish()
+        norm = torch.nn.utils.get_total_norm(counted).to(losses) if counted else losses.new_zeros(())
+        return torch.cat([losses, norm.square()[None]])  # float64 holds the exact square of a float32
 
     def change(self, sums: Tensor) -> None:
         """Update the weights, unless the loss or the gradient is not finite; `sums` are those of all ranks."""
         if self.config.clip_norm:  # by default not, as in the paper
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].float())
+            torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].sqrt().float())
         step_if(sums.isfinite().all(), self.optimizer)
 
     def replayed_change(self) -> Callable[[Tensor], None] | None:

@@ -43,15 +43,14 @@ def updates(
 def share(plan: BatchPlan, corpus: Corpus, world: World, sentences: Indices, count: int) -> list[MicroBatch]:
     """Return this rank's micro-batches of an update that has `count` of them.
 
-    In an update of fewer sentences than ranks, some have none. They get one of another rank, without weight, because
-    all ranks take part in the sum of the gradients.
+    All ranks get equally many, because they communicate in each: some one of another rank, without weight.
     """
     filled = [(number, indices) for number, indices in enumerate(plan.micro_batches(sentences, count)) if len(indices)]
-    own = [(number, indices) for number, indices in filled if number % world.size == world.rank]
-    weight = 1 / plan.target_tokens(sentences) if own else 0.0
+    weight = 1 / plan.target_tokens(sentences)
+    shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * (-len(filled) % world.size)
     return [
         MicroBatch(number, read_batch(plan, corpus, indices, world.device), weight)
-        for number, indices in own or filled[:1]
+        for number, indices, weight in shared[world.rank :: world.size]
     ]
 
 

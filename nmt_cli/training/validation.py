@@ -10,7 +10,7 @@ import torch
 from nmt_cli.data.batching import length_buckets, load_batch
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.device import autocast
-from nmt_cli.distributed import World
+from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Criterion
 from nmt_cli.task import Task
@@ -31,10 +31,12 @@ def validation_loss(
     shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS[world.device.type])
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     model.eval()
-    with torch.no_grad(), autocast(world.device, precision):
-        for indices in shares[world.rank :: world.size]:
+    repeated = shares[:1] * (-len(shares) % world.size)  # so that all ranks make as many passes
+    with torch.no_grad(), autocast(world.device, precision), explain_lost_ranks(computing=True):
+        for number, indices in list(enumerate(shares + repeated))[world.rank :: world.size]:
             loss = criterion(model, load_batch(corpus, indices, packed).to(world.device))
-            sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
+            if number < len(shares):
+                sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()
     total, nll, tokens = world.start_sum(sums)()
     return {

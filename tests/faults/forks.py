@@ -143,6 +143,20 @@ def sees_no_checkpoint() -> None:
     RunDirectory.newest = lambda self, note: None  # type: ignore[method-assign]
 
 
+def dies_in_a_save() -> None:
+    """Kill the process when divided parameters are brought together for the second checkpoint."""
+    import torch.distributed as dist
+
+    original, calls = dist.gather, iter(range(1, 1 << 60))
+
+    def gather(*arguments: Any) -> None:
+        if next(calls) == 18:  # there are 4 parameters with 2 moments each
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(*arguments)
+
+    dist.gather = gather
+
+
 def hangs() -> None:
     """Stop the process in the middle of a step."""
     at_backward(6, lambda: os.kill(os.getpid(), signal.SIGSTOP))

@@ -165,3 +165,35 @@ def test_torchrun_restarts_the_run(forks: Any, tiny_data: Path, tmp_path: Path) 
     assert done.stderr.count("nmt: ") <= 1  # torchrun may end the other rank before its message
     assert "resuming from" in done.stderr
     assert [line["step"] for line in figures(tmp_path / "run")] == list(range(1, 9))
+
+
+EXPERTS = (*LOGGED, "--model", "moe_transformer", "--experts", 4, "--micro-batches", 5, "--clip-norm", 0.5)
+
+
+def test_experts_are_divided_among_processes(forks: Any, ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
+    """The losses of one process, up to rounding; checkpoints are whole, so the number of processes may change."""
+    forks.train(tiny_data, tmp_path / "one", *EXPERTS, "--max-steps", 6).code(0)
+    for processes, last in ((2, 3), (4, 6)):
+        more = (*EXPERTS, "--model-parallel", "--max-steps", last)
+        for process in ranks(processes, tiny_data, tmp_path / "several", *more):
+            process.code(0)
+    for found, expected in zip(figures(tmp_path / "several"), figures(tmp_path / "one"), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+    several, one = (checkpoint.load_model(checkpoint.locate(tmp_path / run))[0] for run in ("several", "one"))
+    torch.testing.assert_close(several.state_dict(), one.state_dict(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("in_a_save", [0, pytest.param(1, marks=only_long)])
+def test_divided_experts_of_a_killed_run(ranks: Any, tiny_data: Path, tmp_path: Path, in_a_save: int) -> None:
+    """Killed in an update and in a save, the same command resumes it to the same weights, bit for bit."""
+    settings = (*EXPERTS, "--model-parallel", "--save-every", 1, "--max-steps", 6)
+    for process in ranks(2, tiny_data, tmp_path / "whole", *settings):
+        process.code(0)
+    for poison, poisoned in (("dies", 1 - in_a_save), ("dies_in_a_save", in_a_save)):
+        started = ranks(2, tiny_data, tmp_path / "killed", *settings, poison=poison, poisoned=poisoned)
+        assert [process.code() for process in started] == [-signal.SIGKILL if i == poisoned else 1 for i in range(2)]
+        assert 0 < checkpoint.read_contents(checkpoint.locate(tmp_path / "killed")).step < 6
+    for process in ranks(2, tiny_data, tmp_path / "killed", *settings):
+        process.code(0)
+    whole, killed = (checkpoint.load_training(checkpoint.locate(tmp_path / run)) for run in ("whole", "killed"))
+    assert all(torch.equal(whole.tensors[name], killed.tensors[name]) for name in whole.tensors)

@@ -103,3 +103,29 @@ def test_the_disk_space_of_a_dry_run_is_that_of_the_run(nmt: Nmt, tiny_data: Pat
     for folder in folders:
         size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
         assert size == pytest.approx(found["checkpoint_bytes"], rel=0.05)
+
+
+def test_the_memory_of_a_process(nmt: Nmt) -> None:
+    """Weights, gradients and Adam's moments are 16 bytes a parameter; 8,589,934,592 are of experts."""
+
+    def size(processes: int) -> tuple[int, Any]:
+        code, out, _ = nmt("train", "--dry-run", "--json", *flags, "--processes", processes)
+        return code, code or json.loads(out)["bytes_per_process"] / 16
+
+    flags = ("--preset", "moe_paper", "--vocab-size", 32_000)
+    (_, one), (_, eight) = size(1), size(8)
+    assert one - eight == 7 * 8_589_934_592 / 8
+    assert 16 * eight < 19e9
+    assert size(3)[0] == 2
+
+
+def test_what_cannot_be_divided(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
+    run = ("train", tiny_data, "--out", tmp_path / "run", *words(TINY), "--device=cpu", "--model-parallel")
+    for arguments, message in (
+        ((*run, "--model=moe_transformer", "--best-by=bleu"), "there can be no search"),
+        ((*run, "--dry-run"), "no parameters to divide"),
+        ((*run, "--processes=2"), "--processes is for --dry-run"),
+    ):
+        code, _, err = nmt(*arguments)
+        assert code == 2
+        assert message in err

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from nmt_cli.device import autocast
 from nmt_cli.errors import UsageError
-from nmt_cli.table2.experts import Experts, ExpertsConfig, expected_load, grouped_product, squared_variation
+from nmt_cli.table2.experts import Experts, ExpertsConfig, exchanged, expected_load, grouped_product, squared_variation
 
 N, D, FF, EXPERTS = 7, 5, 6, 4
 
@@ -133,6 +136,15 @@ def test_nothing_is_added_for_a_pass_in_evaluation_mode() -> None:
     assert layer.added_loss() == 0
 
 
+def test_the_host_waits_for_no_number_in_training() -> None:
+    """Fake tensors have no numbers: a function that reads one raises."""
+    with FakeTensorMode(), torch.autocast("cpu", torch.bfloat16):
+        layer, x = Experts(8, 16, ExpertsConfig(EXPERTS)), torch.randn(N, 8, requires_grad=True)
+        (layer(x).sum() + layer.added_loss()).backward()
+        with pytest.raises(DataDependentOutputException), torch.no_grad():
+            layer(x)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("ends", [[3, 3, 7], [0, 7, 7]])
 def test_products_of_groups_are_those_of_each_group(ends: list[int], precision: str) -> None:
@@ -148,10 +160,43 @@ def test_products_of_groups_are_those_of_each_group(ends: list[int], precision: 
         assert all(torch.equal(a, b) for a, b in zip((found, *gradients[0]), (expected, *gradients[1]), strict=True))
 
 
-def test_the_host_waits_for_no_number_in_training() -> None:
-    """Fake tensors have no numbers: a function that reads one raises."""
-    with FakeTensorMode(), torch.autocast("cpu", torch.bfloat16):
-        layer, x = Experts(8, 16, ExpertsConfig(EXPERTS)), torch.randn(N, 8, requires_grad=True)
-        (layer(x).sum() + layer.added_loss()).backward()
-        with pytest.raises(DataDependentOutputException), torch.no_grad():
-            layer(x)
+def of_groups(weights: Tensor, counts: Tensor) -> tuple[Tensor, ...]:
+    """A rank's rows, the outputs, and the gradients of rows and weights, where all ranks have all groups."""
+    rows = torch.arange(counts.sum() * 8.0).view(-1, 8).cos().requires_grad_()
+    outputs = grouped_product(rows, weights, counts.cumsum(0).int())
+    return rows, outputs, *torch.autograd.grad(outputs.square().sum(), (rows, weights))
+
+
+def rank_of_exchange(rank: int, size: int, store: Path, precision: str) -> None:
+    """Compares a rank's exchange with the products of all groups. A rank may have no rows, and a group none."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    whole = torch.arange(8 * 8 * 8.0).view(8, 8, 8).sin().requires_grad_()
+    counts = torch.tensor([[0, 3, 1, 0, 2, 0, 0, 5], [0] * 8, [0, 1, 0, 0, 0, 0, 1, 0], [0, 7, 0, 2, 0, 0, 2, 1]])
+    with autocast(whole.device, precision):
+        all_ranks = [of_groups(whole, each) for each in counts[:size]]
+        rows, expected, of_rows, _ = all_ranks[rank]
+        own = whole.detach().chunk(size)[rank].requires_grad_()
+        ends = counts[rank].cumsum(0).int()
+        found = exchanged(rows, ends, size, lambda rows, ends: grouped_product(rows, own, ends))
+        gradients = torch.autograd.grad(found.square().sum(), (rows, own))
+    assert found.dtype == expected.dtype
+    assert torch.equal(found, expected)
+    assert torch.equal(gradients[0], of_rows)
+    total = torch.stack([each[3] for each in all_ranks]).sum(0).chunk(size)[rank]
+    tolerance = {"float32": 1e-6, "bfloat16": 0.02}[precision]
+    torch.testing.assert_close(gradients[1], total, rtol=tolerance, atol=tolerance)
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("size", "precision"), [(2, "float32"), (4, "bfloat16")])
+def test_groups_of_several_ranks_are_those_of_one(size: int, precision: str, tmp_path: Path) -> None:
+    """The outputs and the gradients of rows are the same to the last bit; those of weights add up over the ranks."""
+    fork = multiprocessing.get_context("fork")  # importing torch takes seconds
+    arguments = [(rank, size, tmp_path / "store", precision) for rank in range(size)]
+    ranks = [fork.Process(target=rank_of_exchange, args=each) for each in arguments]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(60)
+        assert process.exitcode == 0

@@ -1,0 +1,26 @@
+"""The micro-batches of a rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.commands.train_setup import open_data
+from nmt_cli.data.batching import BatchPlan
+from nmt_cli.distributed import World
+from nmt_cli.training.updates import share
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 40])
+def test_all_ranks_compute_equally_many(tiny_data: Path, sentences: int) -> None:
+    """Each micro-batch has its weight on one rank. In what is divided, all ranks take part in each pass."""
+    _, corpus, _ = open_data([str(tiny_data)])
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
+    update = next(plan.epoch(0))[:sentences]
+    shares = [share(plan, corpus, World(rank, 3, torch.device("cpu")), update, 4) for rank in range(3)]
+    assert len({len(each) for each in shares}) == 1
+    weighted = [each for own in shares for each in own if each.weight]
+    assert len({each.number for each in weighted}) == len(weighted)
+    assert sum(each.batch.num_tokens * each.weight for each in weighted) == pytest.approx(1)
