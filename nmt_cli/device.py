@@ -59,8 +59,7 @@ class HostCopies:
     def start(self, *groups: Mapping[str, Tensor]) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
         """Return the copies, and a function that waits until a GPU has made them. The next call overwrites these.
 
-        They are made on the GPU's current stream, so before the next update. A stream of their own would save little,
-        and an update that is captured in a graph could not wait for it.
+        They are made on the current stream, before the next update: a CUDA graph could not wait for another stream.
         """
         copies = [
             {name: self._start_one((number, name), tensor) for name, tensor in group.items()}

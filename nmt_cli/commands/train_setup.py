@@ -84,8 +84,7 @@ def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, C
     (first, weight), (task, corpus, _) = parts[0], opened[0]
     for (path, _), (other, *_) in zip(parts, opened, strict=True):
         if difference := task.difference(other):
-            again = f"prepare {path} again with --subwords-from {first}"
-            raise UsageError(f"{path}: the {difference} is another than in {first}; {again}")
+            raise UsageError(f"{path}: another {difference} than {first}; prepare it with --subwords-from {first}")
     if len(parts) > 1 or weight > 1:
         corpus = JoinedCorpus([corpus for _, corpus, _ in opened], [weight for _, weight in parts])
     return task, corpus, next((valid for *_, valid in opened if valid is not None), None)

@@ -155,8 +155,7 @@ class JoinedCorpus(Corpus):
     def __init__(self, corpora: Sequence[Corpus], weights: Sequence[int]) -> None:
         self.split, self._corpora = corpora[0].split, corpora
         self.source_lengths, self.target_lengths = (
-            np.concatenate([getattr(corpus, name)[:].astype(np.int32) for corpus in corpora])
-            for name in ("source_lengths", "target_lengths")
+            np.concatenate([getattr(each, f"{side}_lengths")[:].astype(np.int32) for each in corpora]) for side in SIDES
         )
         self._begins = np.cumsum([0, *map(len, corpora)])
         self._sentences = int(self._begins[-1])
