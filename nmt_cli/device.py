@@ -20,6 +20,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 PINNED_DEVICES = {"cuda"}  # whose tensors `HostCopies` copies into pinned memory
 
+LOW_DEVICES = {"cuda"}  # where hidden states between sub-layers may have fewer bits than float32
+
 
 def choose_device(name: str) -> torch.device:
     """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`. `auto` is the rank's GPU if there is one.
@@ -88,6 +90,11 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
     """Return the type of a matrix product with `tensor`, which autocast may have lowered."""
     device = tensor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
+
+
+def lowered(x: Tensor) -> Tensor:
+    """Return hidden states in the type of products where that saves time: on a GPU, which waits for its memory."""
+    return x.to(product_dtype(x)) if x.device.type in LOW_DEVICES else x
 
 
 def bound_product_cache() -> None:

@@ -86,7 +86,7 @@ class Bins:
     Only the contents of the tensors depend on the sentences, not their shapes.
     """
 
-    sentences: Tensor  # [B, W] the number of each token's sentence in its bin, from 1 on, and 0 in the filler
+    sentences: Tensor  # [B, W] the number of each token's sentence, from 1 on, and 0 in the filler
     positions: Tensor  # [B * W] the position of each token in its sentence, and 0 in the filler
 
     def ids(self, bins: Tensor, filler: int) -> Tensor:

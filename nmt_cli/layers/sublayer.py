@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.device import lowered
 from nmt_cli.layers.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": F.gelu, "swish": F.silu}
@@ -65,7 +66,7 @@ class Residual(nn.Module):
         """`x` [N, d_model] and a function that keeps its shape -> [N, d_model]."""
         if self.pre_norm:
             return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+        return lowered(self.norm(x + self.dropout(sublayer(x))))
 
     def frozen_parts(self, product: Callable[..., Any]) -> dict[str, Any]:
         """See `frozen`."""

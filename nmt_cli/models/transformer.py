@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.device import lowered
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.attention import FullAttention, Kernel, Layout, MultiHeadAttention
@@ -247,7 +248,7 @@ class Transformer(nn.Module):
     def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows) -> Tensor:
         """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [N, d_model]."""
         places = F.embedding(rows.positions, positions(0, tokens.size(1)))
-        return self.dropout(embedding(rows.ids(tokens, PAD)) + places)
+        return lowered(self.dropout(embedding(rows.ids(tokens, PAD)) + places))
 
     def _initialise(self) -> None:
         """Initialise attention and feed-forward layers; the paper does not say how."""

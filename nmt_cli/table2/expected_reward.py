@@ -34,7 +34,7 @@ from nmt_cli.decoding.sampling import drawn
 from nmt_cli.decoding.scoring import log_probabilities_of
 from nmt_cli.device import autocast, product_dtype
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss
-from nmt_cli.packing import Packing, mapped
+from nmt_cli.packing import Packing
 from nmt_cli.registry import option, register
 
 NEVER = [PAD, BOS]  # ids that are not part of an output
@@ -139,16 +139,15 @@ def gleu(output: Counter[tuple[int, ...]], target: Counter[tuple[int, ...]]) -> 
 
 def with_targets(batch: Batch, targets: Tensor) -> Batch:
     """Return the batch with other targets [B, L], padded."""
-    lengths = (targets != PAD).sum(1).cpu().numpy()
-    target_out = targets[:, : lengths.max()]
+    target_out = targets[:, (targets != PAD).any(0)]
     target_in = F.pad(target_out, (1, -1), value=BOS)
-    packing = Packing.of_lengths(lengths, target_out.size(1))
+    packing = Packing.of(target_out != PAD)
     return replace(
         batch,
         target_in=target_in.masked_fill(target_in == EOS, PAD),
         target_out=target_out,
-        num_tokens=int(lengths.sum()),
-        target_packing=mapped(packing, lambda tensor: tensor.to(targets.device)),
+        num_tokens=len(packing.places),
+        target_packing=packing,
     )
 
 

@@ -73,17 +73,14 @@ def largest(setup: Setup, count: int) -> list[Batch]:
     plan = setup.plan
     sample = islice(plan.epoch(0), SAMPLED_UPDATES)
     found = [indices for update in sample for indices in plan.micro_batches(update, count)]
-
-    def rows(indices: Indices) -> int:
-        return max(int(plan.source_lengths[indices].sum()), plan.target_tokens(indices))
-
-    # Hidden states grow with the length, attention weights with its square; both with the width in bins.
+    # Hidden states grow with the length, attention weights with its square; in bins, with tokens and with the width.
     sizes: list[Callable[[Indices], int]] = [
         lambda indices: len(indices) * int(plan.padded_lengths(indices).sum()),
         lambda indices: len(indices) * int((plan.padded_lengths(indices) ** 2).sum()),
     ]
     if plan.packed:
-        sizes = [rows, lambda indices: rows(indices) * int(plan.padded_lengths(indices).max())]
+        sizes[0] = lambda indices: int(plan.source_lengths[indices].sum()) + plan.target_tokens(indices)
+        sizes[1] = lambda indices: int(plan.padded_lengths(indices).max())
     return [read_batch(plan, setup.corpus, max(found, key=size), setup.world.device) for size in sizes]
 
 
