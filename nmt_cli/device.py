@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 PINNED_DEVICES = {"cuda"}  # whose tensors `HostCopies` copies into pinned memory
 
-LOW_DEVICES = {"cuda"}  # where hidden states between sub-layers may have fewer bits than float32
+LOW_DEVICES = {"cuda"}  # which wait for their memory: hidden states are as short and as seldom moved as can be
 
 
 def choose_device(name: str) -> torch.device:
@@ -93,7 +93,7 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def lowered(x: Tensor) -> Tensor:
-    """Return hidden states in the type of products where that saves time: on a GPU, which waits for its memory."""
+    """Return hidden states in the type of products on `LOW_DEVICES`, and as they are on others."""
     return x.to(product_dtype(x)) if x.device.type in LOW_DEVICES else x
 
 

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 Structure = TypeVar("Structure")
@@ -38,14 +36,6 @@ class Packing:
         places = real.flatten().nonzero().squeeze(1)
         rows = _rounded(len(places), multiple or MULTIPLE)
         return cls(places, _filled(places % real.size(1), rows), (real.size(0), real.size(1)))
-
-    @classmethod
-    def of_lengths(cls, lengths: NDArray[Any], width: int) -> Packing:
-        """Return the packing of sentences of these lengths in a batch [B, width]."""
-        places = np.flatnonzero(np.arange(width) < lengths[:, None])
-        positions = np.zeros(_rounded(len(places), MULTIPLE), np.int64)
-        positions[: len(places)] = places % width
-        return cls(torch.from_numpy(places), torch.from_numpy(positions), (len(lengths), width))
 
     @property
     def full(self) -> bool:

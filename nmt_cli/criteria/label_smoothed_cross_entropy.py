@@ -48,11 +48,8 @@ class LabelSmoothedCrossEntropy:
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         hidden, weight, bias = decoder_rows(model, batch), model.output_weight, output_bias_of(model)
-        targets, packing, real = batch.target_out.flatten(), batch.target_packing, None
-        if isinstance(packing, Bins):
-            real = targets != PAD
-        else:
-            targets = targets[packing.places]
+        packing, ids = batch.target_packing, batch.target_out.flatten()
+        targets, real = (ids, ids != PAD) if isinstance(packing, Bins) else (ids[packing.places], None)
         total, nll = smoothed_cross_entropy(hidden, weight, targets, self.epsilon, self.to_gradient, bias, real)
         return Loss(total, nll, batch.num_tokens)
 

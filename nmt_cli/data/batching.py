@@ -215,6 +215,6 @@ def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], I
     packings = []
     for ids, lengths in ((source, source_lengths), (target, target_lengths)):
         ids[np.arange(len(ids)), lengths] = EOS
-        packings.append(Packing.of_lengths(lengths + 1, ids.shape[1]))
+        packings.append(Packing.of(torch.from_numpy(ids != PAD)))
     tokens = len(targets[0]) + len(target_lengths)
     return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens, *packings)

@@ -26,7 +26,9 @@ def binned(sources: Sentences, targets: Sentences) -> Batch:
     lengths = np.stack([sources[1], targets[1]]) + 1  # [2, sentences], with EOS
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
     starts = first_fit(lengths, width)
-    shape = rounded(int(starts.max()) // width + 1), width
+    bins = int(starts.max()) // width + 1
+    # Rounded up, by a sixteenth at most: for each shape, a GPU's launches are recorded anew.
+    shape = bins + -bins % (1 << max(0, bins.bit_length() - 5)), width
     source, in_source = _filled(sources, starts[0], shape)
     target, in_target = _filled(targets, starts[1], shape)
     target_in = target.flatten().roll(1)
@@ -47,11 +49,6 @@ def first_fit(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:
         starts[:, pair] = (chosen + 1) * width - room[:, chosen]
         room[:, chosen] -= source, target
     return starts
-
-
-def rounded(bins: int) -> int:
-    """Round a number of bins up, by a sixteenth at most: for each shape, a GPU's launches are recorded anew."""
-    return bins + -bins % (1 << max(0, bins.bit_length() - 5))
 
 
 def _filled(sentences: Sentences, starts: NDArray[Any], shape: tuple[int, int]) -> tuple[Tensor, Bins]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -25,11 +25,9 @@ from nmt_cli.packing import Bins, Packing, Rows
 
 def layout_of(queries: Rows, keys: Rows, causal: bool = False) -> Layout:
     """Return the layout of attention from the rows of `queries` to those of `keys`, which are packed alike."""
-    if isinstance(queries, Bins):
-        assert isinstance(keys, Bins)
-        return Binned.of(queries, keys, causal)
-    assert isinstance(keys, Packing)
-    return Padded.of(queries, keys, causal)
+    kind: Any = Binned if isinstance(queries, Bins) else Padded
+    layout: Layout = kind.of(queries, keys, causal)
+    return layout
 
 
 @dataclass(frozen=True)

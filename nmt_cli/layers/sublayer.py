@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.device import lowered
+from nmt_cli.device import LOW_DEVICES, lowered, product_dtype
 from nmt_cli.layers.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": F.gelu, "swish": F.silu}
@@ -36,7 +36,12 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, d_model] -> [N, d_model]."""
-        inner = self.activate(self.inner(x))
+        linear = self.inner
+        if self.training and self.activation == "relu" and linear.bias is not None and x.device.type in LOW_DEVICES:
+            low = (each.to(product_dtype(x)) for each in (x, linear.weight, linear.bias))
+            inner = _ProductWithReLU.apply(*low)  # type: ignore[no-untyped-call]
+        else:
+            inner = self.activate(linear(x))
         if self.factor is not None:
             inner = inner * self.factor(x)
         return self.outer(self.dropout(inner))
@@ -47,6 +52,22 @@ class FeedForward(nn.Module):
         factor = None if self.factor is None else product(self.factor.weight)
         outer = product(self.outer.weight, self.outer.bias)
         return {"inner": inner, "activate": lambda y: y, "factor": factor, "outer": outer}
+
+
+class _ProductWithReLU(torch.autograd.Function):
+    """max(0, x W^T + b), in one kernel of a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        output: Tensor = torch._addmm_activation(bias, x, weight.t())
+        ctx.save_for_backward(x, weight, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        x, weight, output = ctx.saved_tensors
+        gradient = gradients[0] * (output > 0)
+        return gradient @ weight, gradient.t() @ x, gradient.sum(0)
 
 
 class Residual(nn.Module):

@@ -52,7 +52,7 @@ class MoETransformer(Transformer):
         return False
 
     def stacks(self) -> list[nn.Module]:
-        """See `ComputesRows`. The numbers of tokens of experts are known to the host only: nothing is compiled."""
+        """See `ComputesRows`. Nothing: PyTorch does not compile grouped products in every precision."""
         return []
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:

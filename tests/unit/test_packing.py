@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -45,18 +44,8 @@ def test_types_are_kept(dtype: torch.dtype) -> None:
     assert packing.unpack(packing.pack(x)).dtype == dtype
 
 
-@given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12), more=st.integers(0, 3))
-def test_the_packing_of_lengths_is_that_of_a_mask(lengths: list[int], more: int) -> None:
-    width = max(lengths) + more
-    expected = Packing.of(torch.arange(width) < torch.tensor(lengths)[:, None])
-    ours = Packing.of_lengths(np.array(lengths), width)
-    assert torch.equal(ours.places, expected.places)
-    assert torch.equal(ours.positions, expected.positions)
-    assert ours.shape == expected.shape
-
-
 def test_ids_and_positions_of_rows() -> None:
-    packing = Packing.of_lengths(np.array([2, 3]), 4)
+    packing = Packing.of(torch.arange(4) < torch.tensor([[2], [3]]))
     ids = packing.ids(torch.tensor([[5, 6, 0, 0], [7, 8, 9, 0]]), filler=1)
     assert ids.tolist() == [5, 6, 7, 8, 9] + [1] * (MULTIPLE - 5)
     assert packing.positions.tolist() == [0, 1, 0, 1, 2] + [0] * (MULTIPLE - 5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -30,7 +29,7 @@ def one_bin(lengths: list[int], width: int) -> Bins:
 
 
 def padded(lengths: list[int]) -> Packing:
-    return Packing.of_lengths(np.array(lengths), max(lengths))
+    return Packing.of(torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from nmt_cli import device
 from nmt_cli.commands.train_setup import compile_stacks
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
 from nmt_cli.data.batching import collate
 from nmt_cli.data.bins import binned
 from nmt_cli.interfaces import Batch, joined
+from nmt_cli.layers import sublayer
 from nmt_cli.layers.restricted_attention import RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.positions.alibi_attention import AlibiAttentionConfig
@@ -47,6 +49,13 @@ def graphs(counter: CompileCounterWithBackend) -> int:
     return sum(len(module.graph.nodes) > 0 for module in counter.graphs)
 
 
+@pytest.fixture
+def _low(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU keeps hidden states between sub-layers as a GPU does."""
+    monkeypatch.setattr(device, "LOW_DEVICES", {"cpu"})
+    monkeypatch.setattr(sublayer, "LOW_DEVICES", {"cpu"})
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -69,16 +78,20 @@ def test_bins_are_padded_sentences(made: Callable[..., Transformer], fields: dic
         same(CRITERION(model, bins).nll, CRITERION(model, padded).nll)
 
 
-def test_each_stack_is_compiled_once(made: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_low")
+@pytest.mark.parametrize(("attention", "packed"), [(RotaryAttentionConfig(), True), (AlibiAttentionConfig(), False)])
+def test_each_stack_is_compiled_once(
+    made: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch, attention: Any, packed: bool
+) -> None:
     """As a whole, without a break, for any sentences, and for other shapes; and once more for validation."""
-    model, plain = (made(RotaryAttentionConfig(), d_model=32, num_layers=3) for _ in range(2))
+    model, plain = (made(attention, d_model=32, num_layers=3).train() for _ in range(2))
     counter = CompileCounterWithBackend("aot_eager")
     torch._dynamo.reset()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, fullgraph=True, backend=counter))
     compile_stacks(model.stacks(), lambda model, batch: CRITERION(model, batch))
     compiled = []
     for sentences, seed, longest in ((60, 0, 12), (60, 1, 12), (25, 2, 12), (150, 3, 12), (60, 4, 140), (70, 5, 280)):
-        _, given = batches(sentences, seed, longest)
+        given = batches(sentences, seed, longest)[packed]
         ours, expected = loss_and_gradients(model, given), loss_and_gradients(plain, given)
         same(ours, expected)
         compiled.append(graphs(counter))
@@ -86,9 +99,30 @@ def test_each_stack_is_compiled_once(made: Callable[..., Transformer], monkeypat
     model.eval()
     with torch.no_grad():
         for sentences in (40, 70, 20):
-            given = batches(sentences)[1]
+            given = batches(sentences)[packed]
             same(CRITERION(model, given).total, CRITERION(plain, given).total)
     assert graphs(counter) == 4
+
+
+@pytest.mark.usefixtures("_low")
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_hidden_states_of_a_gpu(made: Callable[..., Transformer], norm: str) -> None:
+    """They have the type of products, and only rounding differs."""
+    model, given = made(d_model=32, norm=norm), batches(60)[1]
+    model.train()
+    seen: list[torch.dtype] = []
+    for layer in (*model.encoder, *model.decoder):
+        layer.register_forward_hook(lambda layer, inputs, output: seen.append(output.dtype))
+    expected = loss_and_gradients(model.eval(), given)  # its feed-forward layers are plain
+    same(loss_and_gradients(model.train(), given), expected)
+    assert set(seen) == {torch.float32}
+    seen.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = loss_and_gradients(model, given)
+    assert set(seen) == {torch.bfloat16}
+    torch.testing.assert_close(ours[0], expected[0], rtol=0.01, atol=0)
+    for name, gradient in expected[1].items():
+        assert (ours[1][name] - gradient).norm() < 0.15 * gradient.norm(), name
 
 
 def test_which_attention_is_computed_in_bins(made: Callable[..., Transformer]) -> None:

@@ -122,7 +122,9 @@ def test_probabilities_of_padded_samples_are_those_of_the_full_pass() -> None:
 def test_samples_are_a_batch_like_any_other() -> None:
     """What the corpus would give for the same sentences."""
     expected, other = (
-        replace(batch_of(*pairs), target_packing=Packing.of_lengths(np.array(lengths), max(lengths)))
+        replace(
+            batch_of(*pairs), target_packing=Packing.of(torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+        )
         for pairs, lengths in (
             ([([4, 5], [4, 4, 5]), ([5], []), ([4], [5])], [4, 1, 2]),
             ([([4, 5], [5]), ([5], [5]), ([4], [4])], [2, 2, 2]),
