@@ -108,8 +108,8 @@ class FixedShapes(Protocol):
     def start_fixed(self, source: Tensor, width: int, positions: int) -> Any:
         """As `start`, for `width` hypotheses of each sentence and at most `positions` steps; `source` has padding.
 
-        Of the state's `tensors()` [A, ...], those of positions have the first `columns` that the search sets, `width`
-        for each position. `now` [1] is the number of positions so far.
+        The state has `tensors()` [A, ...], the number of positions `now` [1], and `columns`, `width` for each position
+        that a step may see, which the search sets.
         """
 
 

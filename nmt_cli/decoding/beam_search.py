@@ -21,10 +21,6 @@ from nmt_cli.decoding.topk import topk
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Decodable, DecoderState, Hypothesis
 
-ENTRY = ("rank", "score", "length", "row", "end")
-"""The numbers of an output, in the last dimension of `finished`: what outputs are ordered by, the score, the tokens
-without EOS, the hypothesis of W that ended, and EOS's own score."""
-
 CUT = torch.finfo(torch.float32).min
 """The rank of an output that was cut off. The rank of a finished one is its score, and that of none -inf."""
 
@@ -105,9 +101,10 @@ class Search:
         self.places = torch.arange(B, device=device)  # [A] of B
         self.limits = torch.tensor(limits, device=device)  # [A]
         self.penalties = length_penalty(self.limits + 1, options.alpha)  # [A], the greatest of each sentence
-        self.scores = torch.tensor([0.0] + [-torch.inf] * (width - 1), device=device).repeat(B, 1)  # [A, W], best first
+        self.scores = F.pad(torch.zeros((B, 1), device=device), (0, width - 1), value=-torch.inf)  # [A, W], best first
         self.last = torch.full((B, width), BOS, device=device)  # [A, W], the newest tokens
-        self.finished = torch.full((B, options.nbest, len(ENTRY)), -torch.inf, device=device)  # [A, nbest, 5]
+        # Of each output: the rank, the score, the tokens without EOS, the hypothesis of W that ended, and EOS's score.
+        self.finished = torch.full((B, options.nbest, 5), -torch.inf, device=device)  # [A, nbest, 5]
         self.outputs = self.finished.clone()  # [B, nbest, 5], of the sentences that have left
         self.history = torch.empty((B, steps, options.beam, 3), device=device)  # [B, at least L, K, token, row, score]
 
@@ -190,10 +187,10 @@ class Search:
     def _enter(self, ranks: Tensor, scores: Tensor, rows: Tensor, ends: Tensor) -> None:
         """Keep the best of the outputs so far and of these [A, any]; of equal ranks, the first to come leads."""
         lengths = (self.now - 1).expand_as(rows)
-        new = torch.stack([ranks, scores, lengths.float(), (rows % self.scores.size(1)).float(), ends], 2)
+        new = torch.stack([ranks, scores, lengths, rows % self.scores.size(1), ends], 2)
         outputs = torch.cat([self.finished, new], 1)
         best = outputs[..., 0].sort(dim=1, descending=True, stable=True).indices[:, : self.options.nbest]
-        self.finished = outputs.gather(1, best[..., None].expand(-1, -1, len(ENTRY)))
+        self.finished = outputs.gather(1, best[..., None].expand(-1, -1, 5))
 
     def _advance(self, live: Candidates) -> None:
         """Make `live` the hypotheses of the sentences that are active."""
@@ -203,7 +200,7 @@ class Search:
             self.constraint = self.constraint.advance(live.rows.flatten(), live.tokens.flatten())
         if self.length > self.history.size(1):
             self.history = F.pad(self.history, (0, 0, 0, 0, 0, self.length))
-        new = torch.stack([live.tokens.float(), (live.rows % self.scores.size(1)).float(), live.token_scores], 2)
+        new = torch.stack([live.tokens, live.rows % self.scores.size(1), live.token_scores], 2)
         self.history[self.places, self.now - 1, : new.size(1)] = new
         self.scores, self.last = live.scores, live.tokens
 
@@ -242,4 +239,4 @@ def restrict(log_probabilities: Tensor, length: int, options: SearchSettings, co
         constraint.restrict(log_probabilities)
     never = [PAD, BOS] if options.unknown else [PAD, BOS, UNK]
     for token in never if length > options.min_length else [*never, EOS]:
-        log_probabilities[:, token] = -torch.inf
+        log_probabilities[:, token].fill_(-torch.inf)

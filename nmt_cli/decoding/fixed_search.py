@@ -36,7 +36,10 @@ def takes(model: object, limits: Sequence[int], options: SearchSettings) -> bool
 @torch.inference_mode()
 def fixed_search(model: Any, source: Tensor, limits: Sequence[int], options: SearchSettings) -> list[list[Hypothesis]]:
     """As `beam_search`, without a constraint, by a model of `FixedShapes`."""
-    with _lock:
+    with (
+        _lock,
+        torch.cuda.device(source.get_device()),
+    ):  # graphs are of the current device; -1, the CPU, changes nothing
         try:
             return _search(model, source, limits, options)
         except torch.OutOfMemoryError:
@@ -69,16 +72,13 @@ class FixedSearch(Search):
         """Do a step: the first of its kind as it is, which prepares the libraries, and the next from a CUDA graph."""
         self.length, self.state.columns = length, -(-length // COLUMNS) * COLUMNS * self.options.beam
         key = self.state.columns, length > self.options.min_length
-        if key not in self._graphs:
-            self._graphs[key] = None
+        graphs = vars(self).setdefault("graphs", {})
+        if key not in graphs:
+            graphs[key] = None
             self._step_in_place()
             return
-        self._graphs[key] = self._graphs[key] or captured(self._step_in_place)
-        self._graphs[key].replay()
-
-    @functools.cached_property
-    def _graphs(self) -> dict[Any, Any]:
-        return {}
+        graphs[key] = graphs[key] or captured(self._step_in_place)
+        graphs[key].replay()
 
     def _tensors(self) -> list[Tensor]:
         own = [self.limits, self.penalties, self.scores, self.last, self.finished, self.history]
