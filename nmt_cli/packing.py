@@ -88,7 +88,9 @@ Rows: TypeAlias = Packing | Bins
 
 
 def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:
-    """Return a dataclass with its tensors changed, also those of packings in it."""
+    """Return a dataclass with its tensors changed, also those of packings in it, or a tensor that is changed."""
+    if isinstance(structure, Tensor):
+        return change(structure)  # type: ignore[return-value]
     values = {field.name: getattr(structure, field.name) for field in fields(structure)}  # type: ignore[arg-type]
     tensors = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
     packings = {name: mapped(value, change) for name, value in values.items() if isinstance(value, (Packing, Bins))}

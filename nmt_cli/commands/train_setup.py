@@ -169,13 +169,13 @@ def build_setup(
 def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:
     """Return `bfloat16`, `float16` or `float32`, by the device of the main rank: bfloat16 where it has its arithmetic.
 
-    On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`). On a GPU without
-    it float16, if that is faster than float32: from Volta on.
+    On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`). On other GPUs
+    float16 from Volta on; earlier ones are slower with it.
     """
     half = False
     if world.device.type == "cuda":
         low = torch.cuda.is_bf16_supported(including_emulation=False)
-        half = torch.cuda.get_device_capability(world.device) >= (7, 0)
+        half = torch.cuda.get_device_properties(world.device).major >= 7
     else:
         large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_IN_BFLOAT16
         low = bfloat16_in_hardware() and large and not deterministic

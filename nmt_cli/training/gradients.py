@@ -47,8 +47,8 @@ class Gradients:
     def __init__(self, setup: Setup, scale: LossScale | None = None) -> None:
         self.objective, self.world = Objective(setup.model, setup.criterion, setup.precision), setup.world
         self.parameters, self.scale = trained(setup.model), scale
-        # Layers that are spread over ranks exchange rows, whose numbers the host has to know.
-        graphs = can_replay(setup) and not any(map(is_sharded, self.parameters))
+        graphs = setup.settings.cuda_graphs and setup.plan.packed and self.world.device.type in REPLAYING_DEVICES
+        graphs = graphs and not any(map(is_sharded, self.parameters))  # the host needs to know what ranks exchange
         self.replay = Replay(self.compute, torch.zeros(()), self.world.device) if graphs else None
         fixed = graphs or self.world.size > 1
         self.fixed = [each for each in self.parameters if fixed and not is_sharded(each)]
@@ -79,8 +79,7 @@ class Gradients:
         if self.scale is not None:
             factor *= self.scale.value
         if self.replay is not None:  # a graph would repeat a number of the host
-            result: Tensor = self.replay(replace(batch, num_tokens=tokens), factor)  # type: ignore[arg-type]
-            return result
+            return self.replay(replace(batch, num_tokens=tokens), factor)  # type: ignore[arg-type, no-any-return]
         with explain_lost_ranks(computing=True):  # layers may be spread over the ranks
             return self.compute(batch.to(self.world.device), factor)
 
@@ -104,11 +103,6 @@ class Gradients:
         if self.scale is not None:
             torch._foreach_div_(found, self.scale.value)
         return found if self.world.is_main else [each.grad for each in self.loose if each.grad is not None]
-
-
-def can_replay(setup: Setup) -> bool:
-    """Return whether micro-batches have few shapes, and a device that can replay what it has computed."""
-    return setup.settings.cuda_graphs and setup.plan.packed and setup.world.device.type in REPLAYING_DEVICES
 
 
 def is_sharded(parameter: nn.Parameter) -> bool:

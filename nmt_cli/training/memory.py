@@ -100,7 +100,7 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
         if not is_out_of_memory(error):
             raise
         if gradients.replay is not None:
-            gradients.replay.forget()
+            gradients.replay.captured.clear()
         return False
     finally:
         gradients.clear()

@@ -137,11 +137,11 @@ class Run:
         sums = Sums(loss, nll, math.sqrt(square))
         began, self.clock = self.clock, time.perf_counter()
         finite = all(map(math.isfinite, sums))
-        scaled = self.setup.precision == "float16" and self.state.loss_scale > 1
         if self.setup.precision == "float16":
+            overflow = math.isfinite(sums.loss) and self.state.loss_scale > 1  # it lowers the scale, and that is all
             follow(self.state, finite)
         if not finite:
-            if not (scaled and math.isfinite(sums.loss)):  # else it has lowered the scale, and that is all
+            if not (self.setup.precision == "float16" and overflow):
                 self.skip(step, sentences, sums)
             return
         source, target = self.setup.plan.source_lengths[sentences], self.setup.plan.target_lengths[sentences]

@@ -32,7 +32,7 @@ class Trainer:
         self.optimizer, self.parameters = run.setup.optimizer, trained(run.setup.model)
         self.scale = LossScale(run.state, self.world.device) if run.setup.precision == "float16" else None
         self.gradients = Gradients(run.setup, self.scale)
-        self.change_weights = self.replayed_change() or self.change
+        self.change_weights = self.change if self.gradients.replay is None else self.replayed_change()
 
     def fit(self) -> None:
         """Train from the run's state to its end.
@@ -93,27 +93,24 @@ class Trainer:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].sqrt().float())
         step_if(sums.isfinite().all(), self.optimizer)
 
-    def replayed_change(self) -> Callable[[Tensor], None] | None:
-        """Return `change` as a CUDA graph, if micro-batches are replayed, and the optimizer can be."""
-        optimizer = self.optimizer
-        if self.gradients.replay is None or not (decides(optimizer) and "capturable" in optimizer.defaults):
-            return None
+    def replayed_change(self) -> Callable[[Tensor], None]:
+        """Return `change` as a CUDA graph, if the optimizer can be captured."""
+        if "capturable" not in self.optimizer.defaults:
+            return self.change
         warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
-        for group in optimizer.param_groups:  # a graph would repeat a rate of the host
+        for group in self.optimizer.param_groups:  # a graph would repeat a rate of the host
             group.update(capturable=True, lr=torch.zeros((), device=self.world.device))
         # Not finite, so that a capture makes no step, and with a norm that is not clipped.
         return Replay(self.change, torch.tensor([math.nan, math.nan, 0.0]), self.world.device)
 
 
 def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the optimizer leaves it to."""
-    if decides(optimizer):
+    """Make a step of `optimizer` if `finite`, a boolean of its device, which decides if the optimizer can leave it to.
+
+    torch's fused optimizers can; `GradScaler` asks them by the same attributes.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         optimizer.step()
     elif finite:
         optimizer.step()
-
-
-def decides(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether the device decides about a step, as for torch's fused optimizers; `GradScaler` asks the same."""
-    return getattr(optimizer, "_step_supports_amp_scaling", False)

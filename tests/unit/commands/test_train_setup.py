@@ -47,8 +47,8 @@ def test_a_run_keeps_its_precision(tmp_path: Path, recorded: str) -> None:
         assert configuration(TrainOptions(out=tmp_path), flags).training.precision == expected
 
 
-@pytest.mark.parametrize(("compute_capability", "expected"), [(7, "float32"), (8, "bfloat16")])
-def test_a_gpu_uses_bfloat16_where_it_is_not_emulated(
+@pytest.mark.parametrize(("compute_capability", "expected"), [(6, "float32"), (7, "float16"), (8, "bfloat16")])
+def test_a_gpu_uses_the_type_that_it_computes_fast(
     monkeypatch: pytest.MonkeyPatch, compute_capability: int, expected: str
 ) -> None:
     class Properties:
