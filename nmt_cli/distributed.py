@@ -170,7 +170,7 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
         device = _own_device(device_name)
         backend = "nccl" if device.type == "cuda" and on_gpus else "gloo"
         # NCCL ends a process that has waited too long, without a message: gloo, which finds a lost rank, is sooner.
-        patience = timeout if backend == "gloo" else 2 * timeout + timedelta(minutes=1)
+        patience = timeout if backend == "gloo" else 2 * timeout
         with explain_lost_ranks(CANNOT_START):
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
             gloo = None if backend == "gloo" else dist.new_group(backend="gloo", timeout=timeout)

@@ -132,6 +132,8 @@ def build_setup(
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(model, world, settings.deterministic)
+    if settings.model_parallel and precision == "float16":  # each rank would find overflows of its own
+        raise UsageError("--model-parallel cannot be used with --precision float16")
     rows = model if isinstance(model, ComputesRows) and world.device.type in PACKED_DEVICES else None
     packed = rows is not None and rows.takes_bins() and getattr(criterion, "takes_bins", False)
     if settings.compile and rows is not None and (stacks := rows.stacks()):
@@ -153,6 +155,7 @@ def build_setup(
         criterion=criterion,
         precision=precision,
         optimizer=registry.build(config["optimizer"], parameters=trained(model)),
+        scaler=torch.amp.GradScaler(world.device.type, enabled=precision == "float16"),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
@@ -172,10 +175,9 @@ def choose_precision(model: Any, world: World, deterministic: bool = False) -> s
     On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`). On other GPUs
     float16 from Volta on; earlier ones are slower with it.
     """
-    half = False
+    half = world.device.type == "cuda" and torch.cuda.get_device_properties(world.device).major >= 7
     if world.device.type == "cuda":
         low = torch.cuda.is_bf16_supported(including_emulation=False)
-        half = torch.cuda.get_device_properties(world.device).major >= 7
     else:
         large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_IN_BFLOAT16
         low = bfloat16_in_hardware() and large and not deterministic

@@ -7,17 +7,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt_cli.device import autocast
 from nmt_cli.distributed import explain_lost_ranks, sharers_of
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
 from nmt_cli.training.freezing import trained
-from nmt_cli.training.loss_scale import LossScale
 from nmt_cli.training.replay import Replay
 from nmt_cli.training.setup import Setup
 
-REPLAYING_DEVICES = {"cuda"}
+GRAPHS = {"cuda"}  # devices that have them
 
 
 class Objective:
@@ -38,21 +37,16 @@ class Objective:
 
 
 class Gradients:
-    """Adds up gradients in the parameters, and sums them over the ranks.
+    """Adds up gradients in the parameters, and sums them over the ranks."""
 
-    Args:
-        scale: the factor of the loss in float16.
-    """
-
-    def __init__(self, setup: Setup, scale: LossScale | None = None) -> None:
+    def __init__(self, setup: Setup) -> None:
         self.objective, self.world = Objective(setup.model, setup.criterion, setup.precision), setup.world
-        self.parameters, self.scale = trained(setup.model), scale
-        graphs = setup.settings.cuda_graphs and setup.plan.packed and self.world.device.type in REPLAYING_DEVICES
-        graphs = graphs and not any(map(is_sharded, self.parameters))  # the host needs to know what ranks exchange
+        self.setup, self.parameters = setup, trained(setup.model)
+        divided = [each for each in self.parameters if sharers_of(each).size > 1]  # the host knows what ranks exchange
+        graphs = setup.settings.cuda_graphs and setup.plan.packed and not divided and self.world.device.type in GRAPHS
         self.replay = Replay(self.compute, torch.zeros(()), self.world.device) if graphs else None
-        fixed = graphs or self.world.size > 1
-        self.fixed = [each for each in self.parameters if fixed and not is_sharded(each)]
-        self.loose = [each for each in self.parameters if not fixed or is_sharded(each)]
+        self.loose = divided if graphs or self.world.size > 1 else self.parameters
+        self.fixed = [] if self.loose is self.parameters else [p for p in self.parameters if sharers_of(p).size == 1]
         self.flat: Tensor | None = None  # the gradients of `fixed` in one tensor, which are views of it
 
     def clear(self) -> None:
@@ -76,8 +70,6 @@ class Gradients:
             TrainingError: another rank was lost.
         """
         factor, tokens = (torch.full((), value, device=self.world.device) for value in (weight, batch.num_tokens))
-        if self.scale is not None:
-            factor *= self.scale.value
         if self.replay is not None:  # a graph would repeat a number of the host
             return self.replay(replace(batch, num_tokens=tokens), factor)  # type: ignore[arg-type, no-any-return]
         with explain_lost_ranks(computing=True):  # layers may be spread over the ranks
@@ -85,7 +77,7 @@ class Gradients:
 
     def compute(self, batch: Batch, factor: Tensor) -> Tensor:
         total, nll = self.objective(batch)
-        (total * factor).backward()  # type: ignore[no-untyped-call]
+        self.setup.scaler.scale(total * factor).backward()  # type: ignore[no-untyped-call]
         return torch.stack([total.detach().double(), nll.double()])
 
     def finish(self) -> list[Tensor]:
@@ -97,14 +89,8 @@ class Gradients:
         if self.flat is not None and self.world.size > 1:
             with explain_lost_ranks():
                 dist.all_reduce(self.flat)
+        self.setup.scaler.unscale_(self.setup.optimizer)
         found = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if self.flat is not None and self.flat.is_cuda and not self.loose:  # one tensor needs fewer launches
             found = [self.flat]
-        if self.scale is not None:
-            torch._foreach_div_(found, self.scale.value)
         return found if self.world.is_main else [each.grad for each in self.loose if each.grad is not None]
-
-
-def is_sharded(parameter: nn.Parameter) -> bool:
-    """Return whether `parameter` belongs to this rank alone, so that its gradient here is complete."""
-    return sharers_of(parameter).size > 1

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.device import is_out_of_memory
-from nmt_cli.errors import TrainingError
 from nmt_cli.packing import mapped
 
 
@@ -33,20 +31,17 @@ class Replay:
         values = tensors_of(inputs)
         shapes = tuple(value.shape for value in values)
         if shapes not in self.captured:
-            self.captured[shapes] = self.capture(inputs)
+            copies = [mapped(each, lambda tensor: tensor.to(self.device, copy=True)) for each in inputs]
+            copies[-1].copy_(self.neutral)
+            pool = next((graph.pool() for _, graph, _ in self.captured.values()), None)  # none runs beside another
+            # Else the first replay would draw other dropout than in a resumed run, which captures at another update.
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                graph, result = record(lambda: self.function(*copies), pool)
+            self.captured[shapes] = tensors_of(copies), graph, result
         places, graph, result = self.captured[shapes]
         torch._foreach_copy_(places, values, non_blocking=True)
         graph.replay()  # it begins with the generator's seed as it is now, so `torch.manual_seed` decides on dropout
         return result
-
-    def capture(self, inputs: tuple[Any, ...]) -> tuple[list[Tensor], Any, Any]:
-        copies = [mapped(each, lambda tensor: tensor.to(self.device, copy=True)) for each in inputs]
-        copies[-1].copy_(self.neutral)
-        # All graphs share memory, as none runs beside another.
-        pool = next((graph.pool() for _, graph, _ in self.captured.values()), None)
-        # Else the first replay would draw other dropout than in a resumed run, which may capture at another update.
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            return tensors_of(copies), *record(lambda: self.function(*copies), pool)
 
 
 def tensors_of(inputs: Sequence[Any]) -> list[Tensor]:
@@ -57,11 +52,7 @@ def tensors_of(inputs: Sequence[Any]) -> list[Tensor]:
 
 
 def record(work: Callable[[], Any], pool: Any) -> tuple[Any, Any]:
-    """Return a CUDA graph of `work`, with memory of `pool`, and the result, which a replay computes anew.
-
-    Raises:
-        TrainingError: `work` cannot be captured.
-    """
+    """Return a CUDA graph of `work`, with memory of `pool`, and the result, which a replay computes anew."""
     graph = torch.cuda.CUDAGraph()
     # The threads that make batches and write checkpoints may use the GPU meanwhile.
     capturing = torch.cuda.graph(graph, pool, capture_error_mode="thread_local")
@@ -69,11 +60,5 @@ def record(work: Callable[[], Any], pool: Any) -> tuple[Any, Any]:
     with torch.cuda.stream(capturing.capture_stream):
         torch.cuda.synchronize()
         _ = work(), work()
-    try:
-        with capturing:
-            result = work()
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise
-        raise TrainingError(f"an update cannot be a CUDA graph: {error}; give --no-cuda-graphs") from error
-    return graph, result
+    with capturing:
+        return graph, work()

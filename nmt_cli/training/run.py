@@ -24,7 +24,6 @@ from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import HostCopies
 from nmt_cli.errors import Interrupted, TrainingError
 from nmt_cli.training import optimizer_state
-from nmt_cli.training.loss_scale import follow
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
@@ -70,6 +69,7 @@ class Run:
             saved = checkpoint.load_training(folder)
             optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
             self.state = RunState.from_json(saved.values["state"], str(folder))
+            self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
             # Its fingerprint stays, though a newer version has more settings.
             self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
@@ -136,13 +136,10 @@ class Run:
         loss, nll, square = read()
         sums = Sums(loss, nll, math.sqrt(square))
         began, self.clock = self.clock, time.perf_counter()
-        finite = all(map(math.isfinite, sums))
-        if self.setup.precision == "float16":
-            overflow = math.isfinite(sums.loss) and self.state.loss_scale > 1  # it lowers the scale, and that is all
-            follow(self.state, finite)
-        if not finite:
-            if not (self.setup.precision == "float16" and overflow):
-                self.skip(step, sentences, sums)
+        if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
+            scaler = self.setup.scaler
+            if not (scaler.is_enabled() and math.isfinite(sums.loss) and scaler.get_scale() >= 1):
+                self.skip(step, sentences, sums)  # else it has lowered the scale, and that is all
             return
         source, target = self.setup.plan.source_lengths[sentences], self.setup.plan.target_lengths[sentences]
         totals = replace(
@@ -267,7 +264,8 @@ class Run:
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)
-        training = checkpoint.SavedTraining({"state": asdict(self.state), "optimizer": scalars}, moments)
+        values = {"state": asdict(self.state), "optimizer": scalars, "scaler": self.setup.scaler.state_dict()}
+        training = checkpoint.SavedTraining(values, moments)
         contents = checkpoint.Contents(**self.contents, step=step)
 
         def write() -> None:

@@ -24,8 +24,9 @@ class Setup:
     world: World
     model: Any
     criterion: Criterion
-    precision: str  # of matrix products: float32 or bfloat16
+    precision: str  # of matrix products: float32, bfloat16 or float16
     optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler  # of the loss in float16, else without an effect
     schedule: Schedule
     task: Task
     corpus: Corpus

@@ -46,8 +46,6 @@ class RunState:
     micro_batches: int = _count()  # in an update, as chosen for this number of ranks
     ranks: int = _count()  # 0 before the choice
     skipped: int = _count()  # updates left out because they were not finite
-    loss_scale: float = _count(65536.0)  # in float16
-    loss_scale_age: int = _count()  # updates since it last changed
     gradient_norm: float = _count(0.0)  # of the last update
     epochs: int = _count()  # completed
     best: float | None = None  # of the validations, by --best-by

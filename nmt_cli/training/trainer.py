@@ -12,7 +12,6 @@ from torch import Tensor
 
 from nmt_cli.training.freezing import trained
 from nmt_cli.training.gradients import Gradients
-from nmt_cli.training.loss_scale import LossScale
 from nmt_cli.training.memory import choose_micro_batches, explain_out_of_memory
 from nmt_cli.training.replay import Replay
 from nmt_cli.training.run import Run
@@ -30,9 +29,9 @@ class Trainer:
     def __init__(self, run: Run) -> None:
         self.run, self.setup, self.config, self.world = run, run.setup, run.config, run.world
         self.optimizer, self.parameters = run.setup.optimizer, trained(run.setup.model)
-        self.scale = LossScale(run.state, self.world.device) if run.setup.precision == "float16" else None
-        self.gradients = Gradients(run.setup, self.scale)
-        self.change_weights = self.change if self.gradients.replay is None else self.replayed_change()
+        self.gradients = Gradients(run.setup)
+        captured = self.gradients.replay is not None and "capturable" in self.optimizer.defaults
+        self.change_weights = self.replayed_change() if captured else self.change
 
     def fit(self) -> None:
         """Train from the run's state to its end.
@@ -58,8 +57,7 @@ class Trainer:
                     sums = self.accumulate(update.share, run.state.step)  # section 5.4: dropout, label smoothing
                     read = self.world.start_sum(sums)
                     self.change_weights(sums)  # section 5.3: Adam
-                    if self.scale is not None:
-                        self.scale.update(sums.isfinite().all())
+                    self.setup.scaler.update()
                 run.add(update.sentences, read)
                 run.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
             run.save(run.directory.place("step", run.state.step))
@@ -94,9 +92,7 @@ class Trainer:
         step_if(sums.isfinite().all(), self.optimizer)
 
     def replayed_change(self) -> Callable[[Tensor], None]:
-        """Return `change` as a CUDA graph, if the optimizer can be captured."""
-        if "capturable" not in self.optimizer.defaults:
-            return self.change
+        """Return `change` as a CUDA graph."""
         warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
         for group in self.optimizer.param_groups:  # a graph would repeat a rate of the host
             group.update(capturable=True, lr=torch.zeros((), device=self.world.device))

@@ -56,7 +56,7 @@ def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bins and replays on a CPU, without a compiler."""
     monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
     monkeypatch.setattr(train_setup, "compile_stacks", lambda *_: None)
-    monkeypatch.setattr(gradients, "REPLAYING_DEVICES", {"cpu"})
+    monkeypatch.setattr(gradients, "GRAPHS", {"cpu"})
 
 
 def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[StandIn]) -> None:

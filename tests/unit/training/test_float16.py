@@ -15,8 +15,6 @@ from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Batch, Loss
-from nmt_cli.training.loss_scale import LossScale, follow
-from nmt_cli.training.state import RunState
 
 FLOAT16 = {"precision": "float16", "dropout": 0.3}
 
@@ -40,9 +38,10 @@ def steep(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Steep]]:
     object.__setattr__(component, "build", LabelSmoothedCrossEntropy)
 
 
-def saved_state(out: Path) -> dict[str, Any]:
-    state: dict[str, Any] = checkpoint.load_training(checkpoint.locate(out)).values["state"]
-    return state
+def saved(out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The run's state and the scaler's, at its last checkpoint."""
+    values = checkpoint.load_training(checkpoint.locate(out)).values
+    return values["state"], values["scaler"]
 
 
 @pytest.mark.usefixtures("steep")
@@ -51,13 +50,13 @@ def test_overflows_lower_the_scale_and_a_run_resumes_bit_for_bit(tiny_data: Path
     settings = FLOAT16 | {"non_finite_budget": 0, "save_every": 2, "log_every": 2}
     run(tiny_data, tmp_path / "whole", **settings)
     run(tiny_data, tmp_path / "parts", **settings | {"max_steps": 2})
-    first = saved_state(tmp_path / "parts")
-    assert first["loss_scale"] == 65536 / 4
+    first, scaler = saved(tmp_path / "parts")
+    assert scaler["scale"] == 65536 / 4
     run(tiny_data, tmp_path / "parts", **settings)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
-    last = saved_state(tmp_path / "whole")
-    overflows = 16 - torch.tensor(last["loss_scale"]).log2().item()
-    assert 2 < overflows == 12 - last["loss_scale_age"] < 12
+    last, scaler = saved(tmp_path / "whole")
+    overflows = 16 - torch.tensor(scaler["scale"]).log2().item()
+    assert 2 < overflows == 12 - scaler["_growth_tracker"] < 12
     assert last["skipped"] == first["total"]["loss"] == 0 < last["total"]["loss"]
 
 
@@ -75,12 +74,3 @@ def test_a_gradient_that_no_scale_can_help_stops_the_run(
     monkeypatch.setattr(steep, "power", 100)
     with pytest.raises(TrainingError, match=r"step 18: loss [\d.]+ and gradient norm (inf|nan) are not finite"):
         run(tiny_data, tmp_path / "run", **FLOAT16, non_finite_budget=1, max_steps=30)
-
-
-def test_the_scale_is_doubled_after_2000_updates() -> None:
-    state = RunState(loss_scale_age=1998)
-    scale = LossScale(state)
-    for finite in (True, True, False):
-        scale.update(torch.tensor(finite))
-        follow(state, finite)
-    assert (state.loss_scale, state.loss_scale_age) == (scale.value, scale.age) == (65536, 0)
