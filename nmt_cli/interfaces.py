@@ -28,10 +28,7 @@ SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")  # their symbols, in the ord
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as ids, padded on the right with `PAD`. Masks are derived from the padding.
-
-    If the packings are `Bins`, there are several sentences in a row, and S and T are equal.
-    """
+    """Sentence pairs as ids, padded on the right with `PAD`, or in `Bins`. Masks are derived from the padding."""
 
     source: Tensor  # [B, S], each row ends in EOS
     target_in: Tensor  # [B, T], BOS and the target

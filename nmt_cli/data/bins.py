@@ -42,12 +42,15 @@ def first_fit(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:
 
     The longest first, each goes to the first bin with room for both.
     """
-    room, starts = np.full(lengths.shape, width), np.empty(lengths.shape, np.int64)
-    for pair in np.lexsort((lengths.min(0), lengths.max(0)))[::-1].tolist():
-        source, target = lengths[:, pair]
-        chosen = ((room[0] >= source) & (room[1] >= target)).argmax()
-        starts[:, pair] = (chosen + 1) * width - room[:, chosen]
-        room[:, chosen] -= source, target
+    most = 2 * int(lengths.max(0).sum()) // width + 1  # no two bins would fit into one
+    (source_room, target_room), starts = np.full((2, most), width), np.empty(lengths.shape, np.int64)
+    order = np.lexsort((lengths.min(0), lengths.max(0)))[::-1]
+    for pair, source, target in zip(order.tolist(), *lengths[:, order].tolist(), strict=True):
+        chosen = ((source_room >= source) & (target_room >= target)).argmax()
+        starts[0, pair] = (chosen + 1) * width - source_room[chosen]
+        starts[1, pair] = (chosen + 1) * width - target_room[chosen]
+        source_room[chosen] -= source
+        target_room[chosen] -= target
     return starts
 
 
