@@ -59,6 +59,7 @@ class SinusoidalPositions(nn.Module):
         self.d_model = d_model
         self.table: Tensor
         self.register_buffer("table", torch.empty(0, d_model), persistent=False)
+        self.former: list[Tensor] = []  # tables that were too short: CUDA graphs of shorter sentences still read them
 
     def forward(self, start: int, length: int) -> Tensor:
         """[length, d_model] for positions `start` to `start + length - 1`."""
@@ -66,6 +67,7 @@ class SinusoidalPositions(nn.Module):
         if start + length > len(table):
             with torch.inference_mode(False):  # training may use a table that grew during translation
                 table = sinusoids(0, max(start + length, 2 * len(table), 256), self.d_model).to(table)
+            self.former.append(self.table)
             self.table = table
         return table[start : start + length]
 
