@@ -160,9 +160,9 @@ def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) 
     """Equation 1 for keys in any order: [A, H, W or S, width] and a mask [A * H, W, S] of 0 and -inf -> [N, H, d_v]."""
     A, H, W, d_k = query.shape
     if query.device.type != "cpu":  # one kernel; on a CPU it is slower than products
-        return _rows(
-            F.scaled_dot_product_attention(query, key, value, mask.view(-1, min(H, len(mask)), *mask.shape[1:]))
-        )
+        # A single 0 hides nothing; kernels with a mask need one whose last dimension is not expanded.
+        seen = None if mask.numel() == 1 else mask.view(-1, min(H, len(mask)), *mask.shape[1:])
+        return _rows(F.scaled_dot_product_attention(query, key, value, seen))
     scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=d_k**-0.5)
     return _rows(torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view(A, H, W, -1))
 
