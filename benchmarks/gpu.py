@@ -1,349 +1,283 @@
-"""Everything there is to measure of training on a GPU, in one call and about half an hour.
+"""Everything there is to measure of training and decoding on a GPU, in four calls of at most eight minutes each.
 
-    python -m benchmarks.gpu [--part NAME ...] [--minutes 28] [--out DIRECTORY]
+    python -m benchmarks.gpu --part A     # GPU tests, matrix products, attention, updates and their kernels
+    python -m benchmarks.gpu --part B     # agreement with padded batches and float32, resume, an eighth of the batch
+    python -m benchmarks.gpu --part C     # other ways to make updates
+    python -m benchmarks.gpu --part D     # decoding, checkpoints, start
+    python -m benchmarks.gpu --without-gpu    # what can be known of training without one
 
-Each part is measured on its own: one that fails is reported and costs the others nothing. The report is written after
-each part. With `--device cpu --tiny` the parts run in seconds, to try them.
+A part has sections. One that fails is reported and costs the others nothing. Each figure is written at once, to
+gpu-PART.json and gpu-PART.md in the directory --out. With `--device cpu --tiny` a part runs in seconds, to try it.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import nmt_cli
 from benchmarks import kernels, report
+from benchmarks.gpu_runs import Bench, NotAvailable, Run
 from benchmarks.peers.serve import Size
-from benchmarks.synthetic import (
-    ENDLESS,
-    NOTHING_ELSE,
-    SIZES,
-    Pair,
-    flag_words,
-    flops_of_token,
-    model_flags,
-    random_pairs,
-    write_corpus,
-)
+from benchmarks.predict import GPUS, predicted
+from benchmarks.probe import kernel_times
+from benchmarks.synthetic import ALPHA, SIZES, flops_of_token, line, model_flags, random_sources, save_model
 from benchmarks.workers import ROOT
-from nmt_cli.training.run_directory import METRICS
 
+Row = dict[str, Any]  # of a table: strings and numbers by the names of columns
 MODELS = {"base": SIZES["base"], "big": Size(6, 1024, 4096, 16, 37_000)}
 TINY = Size(1, 16, 32, 2, 60)
-PROFILED = 3
-"""Steps of which the launches are counted; they are slower."""
-PADDED = ("--micro-batches", "8", "--attention-dropout", "1e-9")
-"""Attention that drops weights is computed on padded sentences."""
+PADDED = {"NMT_BENCHMARK_PADDED": "yes"}
+"""Of the environment: padded sentences in place of bins."""
+WAYS: dict[str, tuple[Sequence[str], dict[str, str]]] = {
+    "default": ((), {}),
+    "not compiled": (("--no-compile",), {}),
+    "padded": ((), PADDED),
+    "padded, float32": (("--precision", "float32"), PADDED),
+}
 METHOD = """
 Random sentences of about 25 words, a vocabulary of 37,000. `nmt train` runs in a process of its own. A step is timed
 from its start to the next one's. The first ones, in which code is compiled, are left out. The utilisation is the share
-of this GPU's fastest product, measured in the part `products`, that the model's products without padding take.
+that the model's products without padding have of this GPU's fastest product, and of its data sheet.
 """
 
 
-class NotAvailable(Exception):
-    """A part needs what is not there."""
+class Findings:
+    """The rows that were found, by section; each is written at once."""
 
+    def __init__(self, folder: Path, name: str, versions: Sequence[str]) -> None:
+        self.folder, self.name, self.versions = folder, name, versions
+        self.found: list[tuple[str, Row]] = []
 
-@dataclass
-class Bench:
-    """What the parts share."""
+    def add(self, section: str, row: Row) -> None:
+        """Print and write a row."""
+        print(f"{section}: {', '.join(f'{name} {shown(value)}' for name, value in row.items())}", flush=True)
+        self.found.append((section, row))
+        self.write()
 
-    device: torch.device
-    tiny: bool
-    folder: Path
-    ends: float  # the time at which everything must be done, of the monotonic clock
-    models: dict[str, Size]
-    tokens: int  # of an update
-    steps: int
-    peak: float = 0.0  # of the products, in operations a second; 0 until it is measured
-    pairs: list[Pair] = field(default_factory=list)
-
-    def data(self) -> Path:
-        """Return prepared data with enough sentences for the longest run; all models have one vocabulary."""
-        path = self.folder / "data"
-        vocabulary = next(iter(self.models.values())).vocabulary
-        if not path.exists():
-            count = 12 * self.steps if self.tiny else self.steps * self.tokens // 20
-            self.pairs = random_pairs(count, vocabulary, mean=6 if self.tiny else 25)
-            write_corpus(path, self.pairs, vocabulary)
+    def write(self) -> Path:
+        """Write all rows; return the path of the report."""
+        texts = []
+        for section, found in groupby(self.found, lambda each: each[0]):
+            texts.append(f"### {section}")
+            for head, rows in groupby((row for _, row in found), list):
+                texts.append(report.table(head, ([shown(value) for value in row.values()] for row in rows)))
+        path = report.write(self.folder, self.name, METHOD, texts, self.versions)
+        content = json.dumps({"versions": self.versions, "found": self.found}, indent=1)
+        path.with_suffix(".json").write_text(content, encoding="utf-8")
         return path
 
-    def train(
-        self,
-        name: str,
-        size: Size,
-        *flags: str,
-        steps: int = 0,
-        tokens: int = 0,
-        log_every: int = ENDLESS,
-        settings: Mapping[str, str] | None = None,
-    ) -> Run:
-        """Run `nmt train` for some steps; return what was recorded.
 
-        Args:
-            name: of the run; a name that was used is a run that is resumed.
-            log_every: a log line waits for the GPU, so more of them slow the steps down.
-            settings: environment variables.
-
-        Raises:
-            NotAvailable: the run failed; the message is the end of what it said.
-        """
-        steps, tokens, record = steps or self.steps, tokens or self.tokens, self.folder / f"{name}.json"
-        warm = steps // 2 if self.tiny else min(20, steps // 2)
-        chosen = {
-            **model_flags(size),
-            **NOTHING_ELSE,
-            "batch_tokens": tokens,
-            "max_steps": steps,
-            "log_every": log_every,
-            "device": self.device.type,
-            "import": "benchmarks.probe",
-            "schedule": "probed",
-            "record": record,
-            "warm_after": warm,
-            "profiled": PROFILED if steps > warm + PROFILED else 0,
-        }
-        out = self.folder / name
-        began = time.time()
-        self.execute("train", self.data(), "--out", out, *flag_words(chosen), *flags, **(settings or {}))
-        lines = [json.loads(line) for line in (out / METRICS).read_text(encoding="utf-8").splitlines()]
-        return Run(json.loads(record.read_text(encoding="utf-8")), lines, began, warm)
-
-    def execute(self, *words: object, **settings: str) -> str:
-        """Run `nmt`; return what it wrote to standard output. Raises NotAvailable if it fails."""
-        command = [sys.executable, "-m", "nmt_cli", *map(str, words)]
-        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": paths, **settings}
-        left = max(1.0, self.ends - time.monotonic())
-        try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=left)
-        except subprocess.TimeoutExpired as error:
-            raise NotAvailable("there was no time left") from error
-        if done.returncode:
-            raise NotAvailable(" ".join(done.stderr.strip().splitlines()[-3:]))
-        return done.stdout
+def shown(value: Any) -> str:
+    """Return a value as the cell of a table."""
+    return report.digits(value) if isinstance(value, (int, float)) else str(value)
 
 
-@dataclass(frozen=True)
-class Run:
-    """What was recorded of a run."""
-
-    record: dict[str, Any]  # `benchmarks.probe`'s
-    metrics: list[dict[str, Any]]  # a log line each
-    began: float
-    warm_after: int
-
-    @property
-    def seconds(self) -> list[float]:
-        """The time of each step after the first ones and the profiled ones."""
-        times = [after - before for before, after in itertools.pairwise(self.record["starts"])]
-        return times[self.warm_after + PROFILED + 1 :] or times[-1:]
-
-    @property
-    def until_first_step(self) -> float:
-        """Seconds from the start of the process to the end of the first step."""
-        return float(self.record["starts"][1] - self.began)
-
-    @property
-    def rate(self) -> float:
-        """Target tokens a second, at the median step."""
-        last = self.metrics[-1]
-        return float(last["target_tokens"] / last["step"] / statistics.median(self.seconds))
+def gpu_tests(bench: Bench) -> Iterator[Row]:
+    """The tests that need a GPU."""
+    files = [path for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")) if "needs a GPU" in path.read_text()]
+    said = bench.execute("pytest", "-q", "-k", "gpu", "-o", "addopts=--import-mode=importlib", *files)
+    yield {"tests": said.strip().splitlines()[-1]}
 
 
-def products(bench: Bench) -> Iterator[str]:
+def products(bench: Bench) -> Iterator[Row]:
     """The fastest matrix products, at the models' shapes."""
-    rows = [*kernels.products(bench.models, bench.tokens, bench.device)]
-    bench.peak = max(max(rates) for _, rates in rows)
-    yield report.table(
-        ["TFLOP/s in bfloat16", "forward", "input's gradient", "weight's gradient"],
-        [[shape, *(report.digits(rate / 1e12) for rate in rates)] for shape, rates in rows],
-    )
+    for shape, rates in kernels.products(bench.models, bench.tokens, bench.device):
+        names = ("forward", "input's gradient", "weight's gradient")
+        yield {"TFLOP/s in bfloat16": shape, **{name: rate / 1e12 for name, rate in zip(names, rates, strict=True)}}
 
 
-def attention(bench: Bench) -> Iterator[str]:
-    """The kernels of self-attention on a packed batch, forwards and backwards."""
+def attention(bench: Bench) -> Iterator[Row]:
+    """The kernels of self-attention over a batch, forwards and backwards."""
     bench.data()
     lengths = [len(target) + 1 for _, target in bench.pairs]
     for name, size in bench.models.items():
-        rows = kernels.attention(size, lengths, bench.tokens, bench.device)
-        yield report.table(
-            [f"{name}: kernel", "ms"],
-            [[kernel, found if isinstance(found, str) else report.digits(1e3 * found)] for kernel, found in rows],
-        )
+        for kernel, found in kernels.attention(size, lengths, bench.tokens, bench.device):
+            yield {"kernel": f"{name}: {kernel}", "ms": found if isinstance(found, str) else 1e3 * found}
 
 
-def steps(bench: Bench) -> Iterator[str]:
-    """Updates of each model: one packed micro-batch, compiled or not, and padded groups for the paper's GPUs."""
-    rows = []
-    ways: dict[str, Sequence[str]] = {"default": (), "not compiled": ("--no-compile",), "padded": PADDED}
+def steps(bench: Bench) -> Iterator[Row]:
+    """Updates of each model, and the kernels that take most of their time."""
+    runs = {name: bench.train(f"steps-{name}", size) for name, size in bench.models.items()}
+    for name, run in runs.items():
+        yield figures_of(name, run, bench.models[name], bench)
+    for name, run in runs.items():
+        for kernel, launches, milliseconds in run.record.get("kernels", []):
+            yield {f"{name}: kernel": kernel, "launches a step": launches, "ms a step": milliseconds}
+
+
+def variants(bench: Bench) -> Iterator[Row]:
+    """Updates that are made in other ways than by default."""
     for name, size in bench.models.items():
-        for about, flags in ways.items():
-            label = f"{name}, {about}"
+        for about, (flags, settings) in WAYS.items():
             try:
-                run = bench.train(f"steps {label}".replace(" ", "-"), size, *flags)
+                run = bench.train(f"{name}-{about}".replace(" ", "-"), size, *flags, settings=settings)
             except NotAvailable as error:
-                rows.append([label, f"not available: {error}", *[""] * 7])
+                yield {"": f"{name}, {about}", "not available": str(error)}
                 continue
-            rows.append([label, *figures_of(run, size, bench)])
-    yield report.table(
-        [
-            "",
-            "step, ms",
-            "slowest, ms",
-            "target tokens/s",
-            "utilisation",
-            "launches a step",
-            "graphs, warm",
-            "graphs, later",
-            "GB",
-        ],
-        rows,
-    )
+            yield figures_of(f"{name}, {about}", run, size, bench)
 
 
-def figures_of(run: Run, size: Size, bench: Bench) -> list[str]:
-    """Return the figures of a run as the cells of a row."""
-    record = run.record
-    speed = run.rate * flops_of_token(size, bench.pairs)
-    later = record["graphs"] - record.get("graphs_when_warm", record["graphs"])
-    return [
-        report.digits(1e3 * statistics.median(run.seconds)),
-        report.digits(1e3 * max(run.seconds)),
-        report.digits(run.rate),
-        f"{speed / bench.peak:.1%}" if bench.peak else "",
-        report.digits(record["launches"]) if "launches" in record else "",
-        str(record.get("graphs_when_warm", "")),
-        str(later),
-        f"{record['memory'] / 1e9:.2f}" if "memory" in record else "",
-    ]
+def figures_of(label: str, run: Run, size: Size, bench: Bench) -> Row:
+    """Return the figures of a run."""
+    record, speed = run.record, run.rate * flops_of_token(size, bench.pairs)
+    sheet = [gpu.sheet for gpu in GPUS if bench.device.type == "cuda" and gpu.name in torch.cuda.get_device_name()]
+    return {
+        "": label,
+        "step, ms": 1e3 * run.median,
+        "slowest, ms": 1e3 * max(run.seconds),
+        "target tokens/s": run.rate,
+        "of the peak": f"{speed / bench.peak():.1%}",
+        "of the data sheet": f"{speed / sheet[0]:.1%}" if sheet else "unknown",
+        "launches": record.get("launches", "unknown"),
+        "graphs, warm": record["graphs_when_warm"],
+        "graphs, later": record["graphs"] - record["graphs_when_warm"],
+        "GB": record.get("memory", 0) / 1e9,
+    }
 
 
-def agreement(bench: Bench) -> Iterator[str]:
+def agreement(bench: Bench) -> Iterator[Row]:
     """Loss and gradient norm of packed batches, against padded ones, also in float32; no dropout."""
     size = next(iter(bench.models.values()))
-    ways: dict[str, Sequence[str]] = {
-        "packed": (),
-        "packed, not compiled": ("--no-compile",),
-        "padded": PADDED,
-        "padded, float32": (*PADDED, "--precision", "float32"),
-    }
-    runs = {
-        about: bench.train(
-            f"agreement {about}".replace(" ", "-"), size, "--dropout", "0", *flags, steps=4, log_every=1
-        ).metrics
-        for about, flags in ways.items()
-    }
-    rows = [
-        [str(step + 1), *(f"{run[step]['loss']:.6f} / {run[step]['gradient_norm']:.6f}" for run in runs.values())]
-        for step in range(4)
-    ]
-    yield report.table(["step", *(f"loss / gradient norm, {about}" for about in runs)], rows)
+    for about, (flags, settings) in WAYS.items():
+        name = f"agreement-{about}".replace(" ", "-")
+        run = bench.train(name, size, "--dropout", "0", *flags, steps=4, log_every=1, settings=settings)
+        each = (f"{found['loss']:.6f} / {found['gradient_norm']:.6f}" for found in run.metrics)
+        yield {"loss / gradient norm": about, **{f"step {step + 1}": figures for step, figures in enumerate(each)}}
 
 
-def resume(bench: Bench) -> Iterator[str]:
+def resume(bench: Bench) -> Iterator[Row]:
     """A run that is killed and resumed is bit for bit an uninterrupted one."""
-    size = next(iter(bench.models.values()))
-    flags = {**model_flags(size), "batch_tokens": bench.tokens, "device": bench.device.type}
-    checking = ("--verify-resume", "--deterministic")
-    yield bench.execute("train", bench.data(), *checking, *flag_words(flags)).strip()
+    flags = {**model_flags(next(iter(bench.models.values()))), "batch_tokens": bench.tokens}
+    checking = ("--verify-resume", "--deterministic", "--device", bench.device.type)
+    yield {"resume": bench.nmt("train", bench.data(), *checking, flags=flags).strip()}
 
 
-def start(bench: Bench) -> Iterator[str]:
+def eighth(bench: Bench) -> Iterator[Row]:
+    """The speed with an eighth of the batch: what each of eight GPUs would have of the paper's."""
+    for name, size in bench.models.items():
+        runs = (bench.train(f"{name}-of-{n}", size, tokens=bench.tokens // n, steps=bench.steps // 2) for n in (1, 8))
+        whole, part = (run.rate for run in runs)
+        yield {
+            "": name,
+            "tokens/s": whole,
+            "an eighth": part,
+            "bound on the efficiency of 8 GPUs": f"{part / whole:.1%}",
+        }
+
+
+def decoding(bench: Bench) -> Iterator[Row]:
+    """Sentences a second of the first model, with beam 4 and greedily; every output has 30 tokens."""
+    name, size = next(iter(bench.models.items()))
+    path = save_model(bench.folder / "model", size)
+    lines = [line(ids) for ids in random_sources(24 if bench.tiny else 3000, 5, 60, size.vocabulary)]
+    for beam, dtype, tokens in (
+        (4, "float32", 4096),
+        (4, "bfloat16", 4096),
+        (4, "bfloat16", 32_768),
+        (1, "bfloat16", 32_768),
+    ):
+        limits: Any = {"min_length": 29, "max_length": 29, "alpha": ALPHA}
+        translator = nmt_cli.load(path, bench.device, dtype, beam=beam, batch_tokens=tokens, **limits)
+        translator.translate(lines[: len(lines) // 8])
+        began = time.perf_counter()
+        translator.translate(lines)
+        rate = len(lines) / (time.perf_counter() - began)
+        yield {
+            "": f"{name}, {dtype}, beam {beam}",
+            "tokens of a batch": tokens,
+            "sentences/s": rate,
+            "tokens/s": 30 * rate,
+        }
+    with torch.profiler.profile() as profile:
+        translator.translate(lines[: len(lines) // 8])
+    for kernel, launches, milliseconds in kernel_times(profile):
+        yield {f"{name}, greedy: kernel": kernel, "launches": launches, "ms": milliseconds}
+
+
+def save(bench: Bench) -> Iterator[Row]:
+    """What a checkpoint costs the training: the steps around it against the median."""
+    for name, size in bench.models.items():
+        run = bench.train(f"save-{name}", size, "--save-every", str(max(2, bench.steps // 5)), steps=bench.steps // 2)
+        largest = max(path.stat().st_size for path in (bench.folder / f"save-{name}").rglob("*.safetensors"))
+        extra = max(run.seconds) - run.median
+        yield {"": name, "GB of the largest file": largest / 1e9, "ms, the slowest step above the median": 1e3 * extra}
+
+
+def start(bench: Bench) -> Iterator[Row]:
     """Seconds until the first step has ended, with nothing compiled yet and then with what is kept."""
     size = next(iter(bench.models.values()))
-    rows = []
     for about in ("cold", "warm"):
         cache = {name: str(bench.folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
         run = bench.train(f"start-{about}", size, steps=3, settings=cache)
-        rows.append([about, f"{run.until_first_step:.1f}"])
-    yield report.table(["start", "s to the end of the first step"], rows)
+        yield {"start": about, "s to the end of the first step": run.until_first_step}
 
 
-def save(bench: Bench) -> Iterator[str]:
-    """What a checkpoint costs the training: the steps around it against the median."""
-    rows = []
-    for name, size in bench.models.items():
-        run = bench.train(f"save-{name}", size, "--save-every", str(max(2, bench.steps // 5)), steps=bench.steps // 2)
-        extra = max(run.seconds) - statistics.median(run.seconds)
-        files = (bench.folder / f"save-{name}").rglob("*.safetensors")
-        rows.append([name, f"{max(path.stat().st_size for path in files) / 1e9:.2f}", report.digits(1e3 * extra)])
-    yield report.table(["", "GB of the largest file", "ms, the slowest step above the median"], rows)
-
-
-def eighth(bench: Bench) -> Iterator[str]:
-    """The speed with an eighth of the batch: what each of eight GPUs would have of the paper's."""
-    rows = []
-    for name, size in bench.models.items():
-        whole, part = (
-            bench.train(f"{name}-of-{parts}", size, tokens=bench.tokens // parts, steps=bench.steps // 2).rate
-            for parts in (1, 8)
-        )
-        rows.append([name, report.digits(whole), report.digits(part), f"{part / whole:.1%}"])
-    yield report.table(["", "tokens/s, whole batch", "an eighth", "bound on the efficiency of 8 GPUs"], rows)
-
-
-PARTS: dict[str, Callable[[Bench], Iterator[str]]] = {
-    part.__name__: part for part in (products, attention, steps, agreement, resume, eighth, save, start)
+Section = Callable[[Bench], Iterator[Row]]
+PARTS: dict[str, tuple[Section, ...]] = {
+    "A": (gpu_tests, products, attention, steps),
+    "B": (agreement, resume, eighth),
+    "C": (variants,),
+    "D": (decoding, save, start),
 }
 
 
-def measured(part: Callable[[Bench], Iterator[str]], bench: Bench) -> Iterator[str]:
-    """Yield the section of a part, whatever happens in it."""
+def measured(section: Section, bench: Bench) -> Iterator[Row]:
+    """Yield the rows of a section, whatever happens in it."""
     began = time.monotonic()
-    yield f"### {part.__name__}\n\n{(part.__doc__ or '').splitlines()[0]}"
     try:
-        yield from part(bench)
+        yield from section(bench)
     except NotAvailable as error:
-        yield f"Not available: {error}"
-    except Exception as error:  # a part must not cost the others their time on the machine
-        yield f"Failed: {type(error).__name__}: {error}"
-    yield f"Took {time.monotonic() - began:.0f} s."
+        yield {"not available": str(error)}
+    except Exception as error:  # a section must not cost the others their time on the machine
+        yield {"failed": f"{type(error).__name__}: {error}"}
+    yield {"took, s": time.monotonic() - began}
 
 
 def main() -> None:
     parser = report.parser("gpu", __doc__)
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), dest="parts")
-    parser.add_argument("--minutes", type=float, default=28.0, help="default: 28")
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--part", choices=PARTS)
+    chosen.add_argument("--without-gpu", action="store_true", help="predict the speed of training")
+    parser.add_argument("--minutes", type=float, default=8.0, help="default: 8")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a tiny model and few steps")
     parser.add_argument("--tokens", type=report.positive, default=25_000, metavar="N", help="of an update")
-    parser.add_argument("--steps", type=report.positive, default=200, metavar="N")
+    parser.add_argument("--steps", type=report.positive, default=60, metavar="N")
     options = parser.parse_args()
-    versions = []
-    if options.device == "cuda":
-        if not torch.cuda.is_available():
-            raise SystemExit("error: there is no GPU; to try the parts: --device cpu --tiny")
-        versions = [f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"]
+    models, tokens = ({"tiny": TINY}, 256) if options.tiny else (MODELS, options.tokens)
+    if options.without_gpu:
+        findings = Findings(options.out, "gpu-predicted", ["predicted, not measured"])
+        for row in predicted(models, tokens):
+            findings.add("predicted", row)
+        print(findings.write())
+        return
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("error: there is no GPU; to try the parts: --device cpu --tiny; or --without-gpu")
+    versions = [f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"] if options.device == "cuda" else []
+    findings = Findings(options.out, f"gpu-{options.part}", versions)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(
             device=torch.device(options.device),
             tiny=options.tiny,
             folder=Path(folder),
             ends=time.monotonic() + 60 * options.minutes,
-            models={"tiny": TINY} if options.tiny else MODELS,
-            tokens=256 if options.tiny else options.tokens,
+            models=models,
+            tokens=tokens,
             steps=8 if options.tiny else options.steps,
+            earlier=options.out / "gpu-A.json",
         )
-        texts = []
-        for name in options.parts:
-            for text in measured(PARTS[name], bench):
-                print(text, flush=True)
-                texts.append(text)
-                path = report.write(options.out, "gpu", METHOD, texts, versions)
-    print(path)
+        for section in PARTS[options.part]:
+            for row in measured(section, bench):
+                findings.add(section.__name__, row)
+    print(findings.write())
 
 
 if __name__ == "__main__":

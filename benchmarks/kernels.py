@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.peers.serve import Size
+from nmt_cli.data.bins import binned
+from nmt_cli.packing import Bins
 
 ROWS_OF_LOGITS = 4096
 WARM_UP, REPEATS = 3, 10
@@ -35,6 +38,12 @@ def synchronise(device: torch.device) -> None:
     """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def large_product(size: int, device: torch.device) -> float:
+    """Return the operations a second of a product of two square matrices in bfloat16."""
+    left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    return 2.0 * size**3 / seconds_of(partial(torch.mm, left, right), device)
 
 
 def products(models: Mapping[str, Size], tokens: int, device: torch.device) -> Iterator[tuple[str, list[float]]]:
@@ -64,8 +73,8 @@ def attention(
     ends = [end for end in itertools.accumulate(lengths) if end <= tokens]
     taken = list(lengths[: len(ends)])
     kernels: dict[str, Callable[..., Callable[[], Tensor]]] = {
+        "bins": bins,
         "variable length": variable_length,
-        "FlexAttention, document mask": flex,
         "scaled_dot_product_attention, padded": padded,
     }
     for name, kernel in kernels.items():
@@ -105,20 +114,14 @@ def variable_length(size: Size, lengths: Sequence[int], device: torch.device) ->
     return forwards_and_backwards(lambda q, k, v: attend(q, k, v, *ends, **causal), query, key, value)
 
 
-def flex(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
-    """Return compiled FlexAttention over packed sentences with a document mask: [1, heads, tokens, width of a head]."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    document = torch.repeat_interleave(torch.arange(len(lengths), device=device), torch.tensor(lengths, device=device))
-
-    def visible(_: Tensor, __: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (document[query] == document[key]) & (key <= query)
-
-    total = sum(lengths)
-    mask = create_block_mask(visible, None, None, total, total, device=device)
-    compiled = torch.compile(flex_attention)
-    inputs = [heads(size, 1, size.heads, total, device=device) for _ in range(3)]
-    return forwards_and_backwards(lambda q, k, v: compiled(q, k, v, block_mask=mask), *inputs)
+def bins(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
+    """Return attention as in training: whole sentences in rows of equal width, which a mask keeps apart."""
+    batch = binned(*[(np.zeros(sum(lengths) - len(lengths), np.uint32), np.array(lengths) - 1)] * 2)
+    assert isinstance(batch.source_packing, Bins)
+    of = batch.source_packing.sentences.to(device)
+    allowed = ((of[:, None, :, None] == of[:, None, None]) | (of[:, None, :, None] == 0)).tril()
+    inputs = [heads(size, len(of), size.heads, of.size(1), device=device) for _ in range(3)]
+    return forwards_and_backwards(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, allowed), *inputs)
 
 
 def padded(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:

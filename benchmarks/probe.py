@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from nmt_cli.models.transformer import Transformer
 from nmt_cli.registry import option, register
+
+if os.environ.get("NMT_BENCHMARK_PADDED"):  # padded sentences in place of bins, to compare with
+    Transformer.takes_bins = lambda _: False  # type: ignore[method-assign, assignment]
 
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
 
@@ -57,8 +62,10 @@ class Probed:
                 self.profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
                 self.profile.start()
         if steps == self.config.warm_after + self.config.profiled and self.profile:
-            counts = {event.key: event.count for event in self.stop_profile().key_averages()}
+            running = self.stop_profile()
+            counts = {event.key: event.count for event in running.key_averages()}
             self.found["launches"] = sum(counts.get(name, 0) for name in LAUNCHES) / self.config.profiled
+            self.found["kernels"] = kernel_times(running, self.config.profiled)
 
     def stop_profile(self) -> Any:
         """Stop and return the profile; the process crashes if it ends with one that runs."""
@@ -74,6 +81,13 @@ class Probed:
         if torch.cuda.is_available():
             self.found["memory"] = torch.cuda.max_memory_allocated()
         Path(self.config.record).write_text(json.dumps(self.found), encoding="utf-8")
+
+
+def kernel_times(profile: Any, steps: int = 1, count: int = 30) -> list[tuple[str, float, float]]:
+    """Return the kernels that take most time on the GPU: name, launches and milliseconds, each of a step."""
+    kernels = [each for each in profile.key_averages() if each.device_type.name == "CUDA"]
+    kernels.sort(key=lambda each: -each.self_device_time_total)
+    return [(each.key, each.count / steps, each.self_device_time_total / 1e3 / steps) for each in kernels[:count]]
 
 
 def compiled_graphs() -> int:

@@ -7,7 +7,9 @@ import importlib
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,22 +20,53 @@ from benchmarks.gpu import Bench, measured
 from nmt_cli import registry
 
 
-def bench(folder: Path, seconds: float = 300.0) -> Bench:
-    return Bench(torch.device("cpu"), True, folder, time.monotonic() + seconds, {"tiny": gpu.TINY}, 256, 6)
+def bench(folder: Path) -> Bench:
+    earlier = folder / "gpu-A.json"
+    return Bench(torch.device("cpu"), True, folder, time.monotonic() + 300, {"tiny": gpu.TINY}, 256, 6, earlier)
 
 
-def test_steps_and_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def found(section: Any, folder: Path) -> list[dict[str, Any]]:
+    """The rows of a section, of which none says that it failed."""
+    rows = list(measured(section, bench(folder)))
+    assert not [row for row in rows if "failed" in row or "not available" in row]
+    return rows
+
+
+def test_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function: function)
-    shared = bench(tmp_path)
-    products = "\n".join(measured(gpu.products, shared))
-    assert "| tiny 256 x 16 x 48 |" in products
-    assert shared.peak > 0
-    attention = "\n".join(measured(gpu.attention, shared))
-    assert "| scaled_dot_product_attention, padded |" in attention
-    assert "| variable length | not available" in attention  # needs a GPU
-    steps = "\n".join(measured(gpu.steps, shared))
-    assert "Failed" not in products + attention + steps
-    assert "| tiny, default | " in steps
+    assert found(gpu.products, tmp_path)[0]["TFLOP/s in bfloat16"] == "tiny 256 x 16 x 48"
+    kernels = {row["kernel"]: row["ms"] for row in found(gpu.attention, tmp_path)[:-1]}
+    assert kernels["tiny: bins"] > 0
+    assert kernels["tiny: scaled_dot_product_attention, padded"] > 0
+    assert kernels["tiny: variable length"].startswith("not available")  # needs a GPU
+
+
+@pytest.mark.parametrize("section", [gpu.steps, gpu.decoding])
+def test_a_section_yields_figures(section: Any, tmp_path: Path) -> None:
+    assert found(section, tmp_path)
+
+
+def test_the_utilisation_uses_the_products_of_part_a(tmp_path: Path) -> None:
+    findings = gpu.Findings(tmp_path, "gpu-A", [])
+    findings.add("products", {"TFLOP/s in bfloat16": "base", "forward": 500.0, "weight's gradient": 700.0})
+    findings.add("products", {"took, s": 1000.0})
+    assert bench(tmp_path).peak() == 700e12
+    (tmp_path / "gpu-A.json").unlink()
+    assert 0 < bench(tmp_path).peak() < 700e12
+
+
+def test_a_failure_is_a_row_and_every_row_is_written_at_once(tmp_path: Path) -> None:
+    def failing(_: Bench) -> Iterator[dict[str, Any]]:
+        yield {"": "first", "ms": 1234.5}
+        raise ZeroDivisionError("the figures")
+
+    findings = gpu.Findings(tmp_path, "gpu-B", [])
+    rows = measured(failing, bench(tmp_path))
+    findings.add("steps", next(rows))
+    assert "| first | 1,234 |" in (tmp_path / "gpu-B.md").read_text()
+    findings.add("steps", next(rows))
+    written = json.loads((tmp_path / "gpu-B.json").read_text())["found"]
+    assert written == [["steps", {"": "first", "ms": 1234.5}], ["steps", {"failed": "ZeroDivisionError: the figures"}]]
 
 
 @pytest.mark.parametrize("steps", [2, 6])

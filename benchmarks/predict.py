@@ -1,0 +1,235 @@
+"""The speed of training on GPUs that are not here, from counts: launches, bytes and products of the code as it is.
+
+torch's compiler decides what it would put into one kernel of an H100, and other operations are recorded one by one. A
+kernel takes as long as its bytes or its products need, and a pause until the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+from benchmarks.fake_gpu import FakeGpu, Launch, Recorded, Training, fake_gpu
+from benchmarks.peers.serve import Size
+from benchmarks.synthetic import flops_of_token, model_flags
+
+
+class Gpu(NamedTuple):
+    """What is assumed of a GPU."""
+
+    name: str
+    bandwidth: float  # bytes/s that a fused kernel reaches: 83 % of the data sheet's 3.35, 4.8 and 2.04 TB/s
+    products: float  # FLOP/s of a layer's products in bfloat16, 85 % of `peak`
+    attention: float  # FLOP/s of attention with a mask on rows of 128: our estimate
+    peak: float  # FLOP/s of the fastest product: 798 was measured on an H100, the others are in proportion
+    sheet: float  # FLOP/s of the data sheet, without sparsity
+
+
+GPUS = [
+    Gpu("H100", 2.8e12, 680e12, 100e12, 798e12, 989e12),
+    Gpu("H200", 4.0e12, 680e12, 100e12, 798e12, 989e12),
+    Gpu("A100", 1.7e12, 215e12, 60e12, 252e12, 312e12),
+]
+PAUSE = 1.5e-6  # s between two kernels that wait in a queue
+HOST = 15e-6  # s of Python a launch: Dynamo's guards, autograd and the launch itself; counted with stubs for kernels
+OF_OPTIMIZER = ("_fused_adam", "_foreach", "linalg_vector_norm", "stack")
+UPDATES = 3
+NO_KERNEL = ("NopKernelSchedulerNode", "MultiOutput", "ExternKernelOut")
+
+
+class GraphCounted(BaseException):
+    """The compiler has decided what the kernels are; their code is not needed."""
+
+
+@contextlib.contextmanager
+def counting_compiler(gpu: FakeGpu) -> Iterator[None]:
+    """Let `torch.compile` count the kernels that it would make for the GPU; a graph break is an error."""
+    import torch._functorch.config
+    import torch._inductor.config
+    import torch.compiler.config
+    from torch._inductor import compile_fx, graph, scheduler
+    from torch._inductor.fx_passes import joint_graph, post_grad
+
+    counted: list[list[Launch]] = []
+
+    def stop(lowered: Any) -> None:
+        lowered._update_scheduler()
+        counted.append([launch for node in lowered.scheduler.nodes for launch in launches_of(node)])
+        raise GraphCounted
+
+    def inner(module: Any, inputs: Any, **arguments: Any) -> Any:
+        runs = copy.deepcopy(module)
+        with contextlib.suppress(GraphCounted):
+            compile_fx.compile_fx_inner(module, inputs, **arguments)
+        launches = counted.pop() if counted else []
+
+        def run(values: Any) -> Any:
+            if gpu.recorded is not None:
+                gpu.recorded.launches += launches
+            gpu.in_graph = True
+            try:
+                return runs(*values)
+            finally:
+                gpu.in_graph = False
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def backend(module: Any, inputs: Any, **_: Any) -> Any:
+        return compile_fx.compile_fx(module, inputs, inner_compile=inner)
+
+    def on_cpu(real: Callable[..., Any]) -> Callable[..., Any]:
+        """Make patterns of tensors that are on the CPU: those of a GPU would be real here."""
+
+        def lazy_init(*_: Any) -> Any:
+            with mock.patch.object(torch.cuda, "is_available", return_value=False):
+                return real(torch.device("cpu"))
+
+        return lazy_init
+
+    patched = functools.partial(torch.compile, backend=backend, fullgraph=True)
+    with contextlib.ExitStack() as patches:
+        for module, name, value in (
+            (torch, "compile", patched),
+            (graph.GraphLowering, "compile_to_module", stop),
+            (scheduler, "has_triton", lambda *_: True),
+            (joint_graph, "lazy_init", on_cpu(joint_graph.lazy_init)),
+            (post_grad, "lazy_init", on_cpu(post_grad.lazy_init)),
+            (torch._inductor.config, "joint_graph_constant_folding", False),
+            (torch.compiler.config, "force_disable_caches", True),
+            (torch._functorch.config, "enable_autograd_cache", False),
+        ):
+            patches.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+def launches_of(node: Any) -> Iterator[Launch]:
+    """Yield the launch of a node of the compiler's schedule; products are recorded when the graph runs."""
+    from torch._inductor.utils import get_fused_kernel_name
+
+    kernel = getattr(node, "node", None)
+    kind = type(node if kernel is None else kernel).__name__
+    operation = getattr(getattr(kernel, "op_overload", None), "overloadpacket", None)
+    if type(node).__name__ not in NO_KERNEL and kind not in NO_KERNEL and operation not in flop_registry:
+        name = get_fused_kernel_name(node.get_nodes(), "original_aten")
+        yield Launch(f"compiled {name or kind}", node.get_read_write_buffers_sizes())
+
+
+def seconds(launch: Launch, gpu: Gpu) -> float:
+    """Return the time of a launch."""
+    rate = gpu.attention if part_of(launch) == "attention" else gpu.products
+    return max(launch.moved / gpu.bandwidth, launch.flops / rate) + PAUSE
+
+
+def part_of(launch: Launch) -> str:
+    """Return the part of a step that a launch belongs to."""
+    if "attention" in launch.name or "attn" in launch.name:
+        return "attention"
+    if launch.flops:
+        return "products"
+    return "optimizer" if launch.name.startswith(OF_OPTIMIZER) else "element by element"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counts of an update."""
+
+    recorded: Recorded
+    graphs: tuple[int, int]  # compiled for the first two updates, and later
+    useful: float  # operations of the model's products for real tokens
+    tokens: int  # real target tokens
+    weights: int  # bytes of the gradient
+
+    def step(self, gpu: Gpu) -> float:
+        """The seconds of the update on a GPU that never waits for the host."""
+        return sum(seconds(launch, gpu) for launch in self.recorded.launches)
+
+
+def counted(size: Size, tokens: int, **flags: Any) -> Counted:
+    """Count an update of a model with the vocabulary of `size`."""
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    graphs: Counter[str] = counters["stats"]
+    before = graphs["unique_graphs"]
+    with fake_gpu() as gpu, counting_compiler(gpu), tempfile.TemporaryDirectory() as folder:
+        flags = {**model_flags(size), "batch_tokens": tokens, **flags}
+        training = Training(gpu, Path(folder) / "data", size.vocabulary, UPDATES * tokens // 20, **flags)
+        compiled = []
+        for _ in range(UPDATES):
+            recorded = training.update()
+            compiled.append(graphs["unique_graphs"] - before)
+        tokens = training.tokens
+        weights = sum(each.numel() * each.element_size() for each in training.trainer.parameters)
+    useful = tokens * flops_of_token(size, training.pairs)
+    return Counted(recorded, (compiled[1], compiled[-1] - compiled[1]), useful, tokens, weights)
+
+
+def speeds(name: str, counts: Counted) -> Iterator[dict[str, Any]]:
+    """Yield a row for each GPU: the time of a step and of its parts, in ms, and the utilisation."""
+    for gpu in GPUS:
+        parts = dict.fromkeys(("products", "attention", "element by element", "optimizer"), 0.0)
+        for launch in counts.recorded.launches:
+            parts[part_of(launch)] += 1e3 * seconds(launch, gpu)
+        step = counts.step(gpu)
+        yield {
+            "predicted": f"{name}, {gpu.name}",
+            "step, ms": 1e3 * step,
+            **parts,
+            "target tokens/s": counts.tokens / step,
+            "of the peak": f"{counts.useful / step / gpu.peak:.0%}",
+            "of the data sheet": f"{counts.useful / step / gpu.sheet:.0%}",
+        }
+
+
+def work(name: str, counts: Counted) -> dict[str, Any]:
+    """Return a row of what was counted."""
+    launches = counts.recorded.launches
+    return {
+        "counted": name,
+        "launches": len(launches),
+        "by the host": len(launches) - counts.recorded.replayed + counts.recorded.graphs,
+        "GB moved": sum(launch.moved for launch in counts.recorded.launches) / 1e9,
+        "TFLOP of products": sum(launch.flops for launch in counts.recorded.launches) / 1e12,
+        "waits of the host": len(counts.recorded.waits),
+        "graphs": counts.graphs[0],
+        "recompiled later": counts.graphs[1],
+        "host, ms": 1e3 * HOST * (len(launches) - counts.recorded.replayed + counts.recorded.graphs),
+    }
+
+
+def longest(counts: Counted, gpu: Gpu, count: int = 12) -> Iterator[dict[str, Any]]:
+    """Yield the kinds of launches that take most of a step."""
+    groups: dict[Any, list[Launch]] = {}
+    for launch in counts.recorded.launches:
+        groups.setdefault((launch.name[:60], round(launch.flops / 1e9), launch.moved >> 20), []).append(launch)
+    times = {kind: sum(seconds(launch, gpu) for launch in alike) for kind, alike in groups.items()}
+    for kind in sorted(groups, key=times.__getitem__, reverse=True)[:count]:
+        name, gflop, moved = kind
+        yield {
+            f"longest, {gpu.name}": name,
+            "launches": len(groups[kind]),
+            "GFLOP each": gflop,
+            "MiB each": moved,
+            "ms": 1e3 * times[kind],
+        }
+
+
+def predicted(models: Mapping[str, Size], tokens: int) -> Iterator[dict[str, Any]]:
+    """Yield rows of what is counted and predicted of each model, for updates of about so many tokens."""
+    for name, size in models.items():
+        counts = counted(size, tokens)
+        yield work(name, counts)
+        yield from speeds(name, counts)
+        yield from longest(counts, GPUS[0])
