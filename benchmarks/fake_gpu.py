@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -233,12 +233,15 @@ class Training:
 
     Args:
         folder: for the data; it does not exist.
+        ranks: that share an update; only the work of one is recorded.
         flags: settings of `nmt train`.
     """
 
-    def __init__(self, gpu: FakeGpu, folder: Path, vocabulary: int, sentences: int, **flags: Any) -> None:
+    def __init__(
+        self, gpu: FakeGpu, folder: Path, vocabulary: int, sentences: int, ranks: int = 1, **flags: Any
+    ) -> None:
         registry.discover()
-        self.gpu = gpu
+        self.gpu, self.ranks = gpu, ranks
         self.pairs = random_pairs(sentences, vocabulary)
         write_corpus(folder, self.pairs, vocabulary)
         task, self.corpus, _ = train_setup.open_data([str(folder)])
@@ -258,8 +261,9 @@ class Training:
         """Make the next update; return what was recorded."""
         self.step += 1
         sentences = next(self.following)[2]
-        self.tokens = self.setup.plan.target_tokens(sentences)
-        micro_batches = share(self.setup.plan, self.corpus, self.world, sentences, self.setup.micro_batches)
+        world, count = replace(self.world, size=self.ranks), max(self.ranks, self.setup.micro_batches)
+        micro_batches = share(self.setup.plan, self.corpus, world, sentences, count)
+        self.tokens = sum(each.batch.num_tokens for each in micro_batches)
         recorded = self.gpu.recorded = Recorded()
         try:
             with self.gpu, mock.patch.object(replay, "record", self.gpu.graph):

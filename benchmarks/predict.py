@@ -43,6 +43,8 @@ GPUS = [
 ]
 PAUSE = 1.5e-6  # s between two kernels that wait in a queue
 HOST = 15e-6  # s of Python a launch: Dynamo's guards, autograd and the launch itself; counted with stubs for kernels
+NVLINK, NETWORK = 360e9, 25e9  # bytes/s of an all-reduce in a machine of 8 GPUs, and between machines
+LATENCY = 50e-6  # s of an all-reduce
 OF_OPTIMIZER = ("_fused_adam", "_foreach", "linalg_vector_norm", "stack")
 UPDATES = 3
 NO_KERNEL = ("NopKernelSchedulerNode", "MultiOutput", "ExternKernelOut")
@@ -156,8 +158,8 @@ class Counted:
         return sum(seconds(launch, gpu) for launch in self.recorded.launches)
 
 
-def counted(size: Size, tokens: int, **flags: Any) -> Counted:
-    """Count an update of a model with the vocabulary of `size`."""
+def counted(size: Size, tokens: int, ranks: int = 1, **flags: Any) -> Counted:
+    """Count one rank's share of an update, for a model with the vocabulary of `size`."""
     from torch._dynamo.utils import counters
 
     torch.compiler.reset()
@@ -165,7 +167,7 @@ def counted(size: Size, tokens: int, **flags: Any) -> Counted:
     before = graphs["unique_graphs"]
     with fake_gpu() as gpu, counting_compiler(gpu), tempfile.TemporaryDirectory() as folder:
         flags = {**model_flags(size), "batch_tokens": tokens, **flags}
-        training = Training(gpu, Path(folder) / "data", size.vocabulary, UPDATES * tokens // 20, **flags)
+        training = Training(gpu, Path(folder) / "data", size.vocabulary, UPDATES * tokens // 20, ranks, **flags)
         compiled = []
         for _ in range(UPDATES):
             recorded = training.update()
@@ -226,10 +228,30 @@ def longest(counts: Counted, gpu: Gpu, count: int = 12) -> Iterator[dict[str, An
         }
 
 
+def scaling(name: str, whole: Counted, eighth: Counted, gpu: Gpu) -> Iterator[dict[str, Any]]:
+    """Yield a row for each number of GPUs that share an update: max(host, device(tokens / n)) + exposed(n)."""
+    a_token = (whole.step(gpu) - eighth.step(gpu)) / (whole.tokens - eighth.tokens)
+    for count in (1, 8, 16, 64):
+        device = whole.step(gpu) - a_token * whole.tokens * (1 - 1 / count)
+        wire = NVLINK if count <= 8 else NETWORK
+        exposed = 0.0 if count == 1 else LATENCY + 2 * (count - 1) / count * whole.weights / wire  # nothing hides it
+        step = max(1e-3 * work(name, eighth)["host, ms"], device) + exposed
+        yield {
+            f"scaling, {gpu.name}": name,
+            "GPUs": count,
+            "device, ms": 1e3 * device,
+            "exposed, ms": 1e3 * exposed,
+            "step, ms": 1e3 * step,
+            "efficiency": f"{whole.step(gpu) / count / step:.0%}",
+        }
+
+
 def predicted(models: Mapping[str, Size], tokens: int) -> Iterator[dict[str, Any]]:
-    """Yield rows of what is counted and predicted of each model, for updates of about so many tokens."""
+    """Yield rows of what is counted and predicted of each model and update, on one GPU, and on one of eight."""
     for name, size in models.items():
-        counts = counted(size, tokens)
-        yield work(name, counts)
-        yield from speeds(name, counts)
-        yield from longest(counts, GPUS[0])
+        whole, eighth = counted(size, tokens), counted(size, tokens, ranks=8)
+        for label, counts in ((name, whole), (f"{name}, an eighth", eighth)):
+            yield work(label, counts)
+            yield from speeds(label, counts)
+        yield from longest(whole, GPUS[0])
+        yield from scaling(name, whole, eighth, GPUS[0])
