@@ -90,6 +90,10 @@ WAITING = ("_local_scalar_dense", "nonzero", "bincount", "unique", "masked_selec
 PICKING = ("embedding.", "index.", "index_select", "gather")
 
 
+FLOPS = {**flop_registry, torch.ops.aten._addmm_activation: flop_registry[torch.ops.aten.addmm]}
+"""The operations of matrix products, by operator."""
+
+
 class Launch(NamedTuple):
     """An operation on the GPU."""
 
@@ -149,7 +153,7 @@ class FakeGpu(FakeTensorMode):  # type: ignore[no-untyped-call]
     def record(self, recorded: Recorded, func: Any, args: Any, kwargs: Any, output: Any) -> None:
         """Record an operation that computes or copies."""
         name = str(func).removeprefix("aten.")
-        formula = flop_registry.get(func.overloadpacket)
+        formula = FLOPS.get(func.overloadpacket)
         if func.is_view or name.startswith(WITHOUT_KERNEL) or (self.in_graph and formula is None):
             return
         read, written = _tensors((args, kwargs)), _tensors(output)

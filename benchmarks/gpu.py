@@ -23,10 +23,9 @@ from typing import Any
 import torch
 
 import nmt_cli
-from benchmarks import kernels, report
+from benchmarks import kernels, predict, report
 from benchmarks.gpu_runs import Bench, NotAvailable, Run
 from benchmarks.peers.serve import Size
-from benchmarks.predict import GPUS, predicted
 from benchmarks.probe import kernel_times
 from benchmarks.synthetic import ALPHA, SIZES, flops_of_token, line, model_flags, random_sources, save_model
 from benchmarks.workers import ROOT
@@ -52,8 +51,8 @@ that the model's products without padding have of this GPU's fastest product, an
 class Findings:
     """The rows that were found, by section; each is written at once."""
 
-    def __init__(self, folder: Path, name: str, versions: Sequence[str]) -> None:
-        self.folder, self.name, self.versions = folder, name, versions
+    def __init__(self, folder: Path, name: str, versions: Sequence[str], method: str = METHOD) -> None:
+        self.folder, self.name, self.versions, self.method = folder, name, versions, method
         self.found: list[tuple[str, Row]] = []
 
     def add(self, section: str, row: Row) -> None:
@@ -69,7 +68,7 @@ class Findings:
             texts.append(f"### {section}")
             for head, rows in groupby((row for _, row in found), list):
                 texts.append(report.table(head, ([shown(value) for value in row.values()] for row in rows)))
-        path = report.write(self.folder, self.name, METHOD, texts, self.versions)
+        path = report.write(self.folder, self.name, self.method, texts, self.versions)
         content = json.dumps({"versions": self.versions, "found": self.found}, indent=1)
         path.with_suffix(".json").write_text(content, encoding="utf-8")
         return path
@@ -128,7 +127,9 @@ def variants(bench: Bench) -> Iterator[Row]:
 def figures_of(label: str, run: Run, size: Size, bench: Bench) -> Row:
     """Return the figures of a run."""
     record, speed = run.record, run.rate * flops_of_token(size, bench.pairs)
-    sheet = [gpu.sheet for gpu in GPUS if bench.device.type == "cuda" and gpu.name in torch.cuda.get_device_name()]
+    sheet = [
+        gpu.sheet for gpu in predict.GPUS if bench.device.type == "cuda" and gpu.name in torch.cuda.get_device_name()
+    ]
     return {
         "": label,
         "step, ms": 1e3 * run.median,
@@ -254,8 +255,8 @@ def main() -> None:
     options = parser.parse_args()
     models, tokens = ({"tiny": TINY}, 256) if options.tiny else (MODELS, options.tokens)
     if options.without_gpu:
-        findings = Findings(options.out, "gpu-predicted", ["predicted, not measured"])
-        for row in predicted(models, tokens):
+        findings = Findings(options.out, "gpu-predicted", ["predicted, not measured"], predict.__doc__ or "")
+        for row in predict.predicted(models, tokens):
             findings.add("predicted", row)
         print(findings.write())
         return

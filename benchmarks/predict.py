@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
-from benchmarks.fake_gpu import FakeGpu, Launch, Recorded, Training, fake_gpu
+from benchmarks.fake_gpu import FLOPS, FakeGpu, Launch, Recorded, Training, fake_gpu
 from benchmarks.peers.serve import Size
 from benchmarks.synthetic import flops_of_token, model_flags
 
@@ -43,10 +42,12 @@ GPUS = [
 ]
 PAUSE = 1.5e-6  # s between two kernels that wait in a queue
 HOST = 15e-6  # s of Python a launch: Dynamo's guards, autograd and the launch itself; counted with stubs for kernels
-NVLINK, NETWORK = 360e9, 25e9  # bytes/s of an all-reduce in a machine of 8 GPUs, and between machines
-LATENCY = 50e-6  # s of an all-reduce
 OF_OPTIMIZER = ("_fused_adam", "_foreach", "linalg_vector_norm", "stack")
 UPDATES = 3
+REDUCED = {8: 370e9, 16: 300e9, 64: 300e9}
+"""Bytes/s of a sum over so many GPUs: NVLink, then a link of 400 Gbit/s for each GPU."""
+SLOW_LINK = 25e9  # bytes/s of a machine that has one link of 200 Gbit/s
+LATENCY = 50e-6  # s of a sum
 NO_KERNEL = ("NopKernelSchedulerNode", "MultiOutput", "ExternKernelOut")
 
 
@@ -123,7 +124,7 @@ def launches_of(node: Any) -> Iterator[Launch]:
     kernel = getattr(node, "node", None)
     kind = type(node if kernel is None else kernel).__name__
     operation = getattr(getattr(kernel, "op_overload", None), "overloadpacket", None)
-    if type(node).__name__ not in NO_KERNEL and kind not in NO_KERNEL and operation not in flop_registry:
+    if type(node).__name__ not in NO_KERNEL and kind not in NO_KERNEL and operation not in FLOPS:
         name = get_fused_kernel_name(node.get_nodes(), "original_aten")
         yield Launch(f"compiled {name or kind}", node.get_read_write_buffers_sizes())
 
@@ -152,6 +153,11 @@ class Counted:
     useful: float  # operations of the model's products for real tokens
     tokens: int  # real target tokens
     weights: int  # bytes of the gradient
+
+    @property
+    def by_host(self) -> int:
+        """Launches by the host: CUDA graphs, and what is in none."""
+        return len(self.recorded.launches) - self.recorded.replayed + self.recorded.graphs
 
     def step(self, gpu: Gpu) -> float:
         """The seconds of the update on a GPU that never waits for the host."""
@@ -201,13 +207,13 @@ def work(name: str, counts: Counted) -> dict[str, Any]:
     return {
         "counted": name,
         "launches": len(launches),
-        "by the host": len(launches) - counts.recorded.replayed + counts.recorded.graphs,
+        "by the host": counts.by_host,
         "GB moved": sum(launch.moved for launch in counts.recorded.launches) / 1e9,
         "TFLOP of products": sum(launch.flops for launch in counts.recorded.launches) / 1e12,
         "waits of the host": len(counts.recorded.waits),
         "graphs": counts.graphs[0],
         "recompiled later": counts.graphs[1],
-        "host, ms": 1e3 * HOST * (len(launches) - counts.recorded.replayed + counts.recorded.graphs),
+        "host, ms": 1e3 * HOST * counts.by_host,
     }
 
 
@@ -229,29 +235,38 @@ def longest(counts: Counted, gpu: Gpu, count: int = 12) -> Iterator[dict[str, An
 
 
 def scaling(name: str, whole: Counted, eighth: Counted, gpu: Gpu) -> Iterator[dict[str, Any]]:
-    """Yield a row for each number of GPUs that share an update: max(host, device(tokens / n)) + exposed(n)."""
-    a_token = (whole.step(gpu) - eighth.step(gpu)) / (whole.tokens - eighth.tokens)
-    for count in (1, 8, 16, 64):
-        device = whole.step(gpu) - a_token * whole.tokens * (1 - 1 / count)
-        wire = NVLINK if count <= 8 else NETWORK
-        exposed = 0.0 if count == 1 else LATENCY + 2 * (count - 1) / count * whole.weights / wire  # nothing hides it
-        step = max(1e-3 * work(name, eighth)["host, ms"], device) + exposed
+    """Yield rows of t(n) = max(host, device(tokens / n)) + sum(n), for the same update on n GPUs.
+
+    The gradients are summed after the backward pass, in one piece, so nothing of the sum is hidden.
+    """
+    slope = (whole.step(gpu) - eighth.step(gpu)) / (whole.tokens - eighth.tokens)
+    for n in (1, *REDUCED):
+        device = whole.step(gpu) + slope * (whole.tokens / n - whole.tokens)
+        fast, slow = (
+            LATENCY + 2 * (n - 1) / n * whole.weights / rate if n > 1 else 0.0
+            for rate in (REDUCED.get(n, 1), SLOW_LINK)
+        )
+        step = max(HOST * whole.by_host, device) + fast
         yield {
-            f"scaling, {gpu.name}": name,
-            "GPUs": count,
+            f"predicted, {gpu.name}s": f"{name}, {n}",
             "device, ms": 1e3 * device,
-            "exposed, ms": 1e3 * exposed,
+            "host, ms": 1e3 * HOST * whole.by_host,
+            "sum, ms": 1e3 * fast,
             "step, ms": 1e3 * step,
-            "efficiency": f"{whole.step(gpu) / count / step:.0%}",
+            "efficiency": f"{whole.step(gpu) / step / n:.0%}",
+            "sum over 25 GB/s, ms": 1e3 * slow if n > 8 else "",
         }
 
 
 def predicted(models: Mapping[str, Size], tokens: int) -> Iterator[dict[str, Any]]:
-    """Yield rows of what is counted and predicted of each model and update, on one GPU, and on one of eight."""
-    for name, size in models.items():
-        whole, eighth = counted(size, tokens), counted(size, tokens, ranks=8)
-        for label, counts in ((name, whole), (f"{name}, an eighth", eighth)):
-            yield work(label, counts)
-            yield from speeds(label, counts)
-        yield from longest(whole, GPUS[0])
+    """Yield rows of what is counted and predicted of each model, for updates of about so many tokens."""
+    counts = {name: (counted(size, tokens), counted(size, tokens, ranks=8)) for name, size in models.items()}
+    for name, (whole, eighth) in counts.items():
+        yield work(name, whole)
+        yield work(f"{name}, an eighth", eighth)
+    for name, (whole, _) in counts.items():
+        yield from speeds(name, whole)
+    for name, (whole, eighth) in counts.items():
         yield from scaling(name, whole, eighth, GPUS[0])
+    for whole, _ in counts.values():
+        yield from longest(whole, GPUS[0])
