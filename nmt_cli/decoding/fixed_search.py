@@ -23,6 +23,7 @@ from nmt_cli.interfaces import EOS, FixedShapes, Hypothesis
 
 ASKED = 8  # steps from one question to the next
 COLUMNS = 32  # source columns, and positions that a step sees, are multiples of this
+KEPT = 16  # sets of tensors of a model
 MOST = 8192  # hypotheses of all steps of a sentence, whose caches are allocated at its start
 
 _lock = threading.Lock()  # threads share a translator
@@ -36,13 +37,11 @@ def takes(model: object, limits: Sequence[int], options: SearchSettings) -> bool
 @torch.inference_mode()
 def fixed_search(model: Any, source: Tensor, limits: Sequence[int], options: SearchSettings) -> list[list[Hypothesis]]:
     """As `beam_search`, without a constraint, by a model of `FixedShapes`."""
-    with (
-        _lock,
-        torch.cuda.device(source.get_device()),
-    ):  # graphs are of the current device; -1, the CPU, changes nothing
+    device = torch.cuda.device(source.get_device())  # graphs are of the current one; -1, the CPU, changes nothing
+    with _lock, device:
         try:
             return _search(model, source, limits, options)
-        except torch.OutOfMemoryError:
+        except RuntimeError:  # such as no memory, whose type depends on the library that asked for it
             model.kept.clear()
             raise
 
@@ -105,6 +104,8 @@ def _search(model: Any, source: Tensor, limits: Sequence[int], options: SearchSe
 
     def moved(other: FixedSearch, active: Sequence[int]) -> FixedSearch:
         key = options, _bucket(len(active)), source.size(1), positions
+        if key not in model.kept and len(model.kept) == KEPT:
+            del model.kept[next(iter(model.kept))]  # the oldest
         search: FixedSearch = model.kept.get(key) or model.kept.setdefault(key, made(key[1]))
         search.load(other, active)
         return search

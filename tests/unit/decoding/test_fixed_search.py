@@ -154,6 +154,15 @@ def test_where_it_is_used() -> None:
     assert not takes(decodable, [5], options)
 
 
+def test_the_oldest_tensors_go_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 1)
+    decodable, limits = model(), [3] * 30 + [45, 44]
+    for options in (SearchSettings(2), SearchSettings(early_termination=False)):  # the second uses two buckets
+        source = sources([5] * 32)
+        check(fixed_search(decodable, source, limits, options), beam_search(decodable, source, limits, options))
+        assert len(decodable.kept) == 1
+
+
 def test_memory_that_runs_out_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     decodable = model()
     fixed_search(decodable, sources([5]), [3], SearchSettings())
