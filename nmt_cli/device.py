@@ -126,7 +126,9 @@ def prepare_cpu() -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` means that the device or the machine is out of memory."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+    # The last two are those of a graph's launch and of libraries, which do not ask PyTorch for memory.
+    signs = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(sign in str(error) for sign in signs)
 
 
 def in_halves(

@@ -79,6 +79,8 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     config = configuration(options, flags)
     settings: TrainingConfig = config.training
     device = choose_device(settings.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # CUDA graphs are captured on a stream of the current one
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
     if options.data:
         task, corpus, _ = open_data(options.data)

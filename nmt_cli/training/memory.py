@@ -92,6 +92,9 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
         gradients.clear()
         for batch in batches:
             gradients.add(batch, 1.0)
+        for batch in batches if gradients.replay is not None else []:
+            # So another shape runs before its capture, beside the memory of these graphs.
+            gradients.compute(batch.to(setup.world.device), torch.zeros((), device=setup.world.device))
         del moments
     except RuntimeError as error:
         if isinstance(error, torch._dynamo.exc.TorchDynamoException):

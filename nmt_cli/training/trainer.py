@@ -30,7 +30,9 @@ class Trainer:
         self.run, self.setup, self.config, self.world = run, run.setup, run.config, run.world
         self.optimizer, self.parameters = run.setup.optimizer, trained(run.setup.model)
         self.gradients = Gradients(run.setup)
-        captured = self.gradients.replay is not None and "capturable" in self.optimizer.defaults
+        # A capture cannot ask whether to make a step, as `step_if` does of optimizers that are not fused.
+        fused = getattr(self.optimizer, "_step_supports_amp_scaling", False) and "capturable" in self.optimizer.defaults
+        captured = self.gradients.replay is not None and fused
         self.change_weights = self.replayed_change() if captured else self.change
 
     def fit(self) -> None:

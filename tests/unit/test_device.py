@@ -96,3 +96,11 @@ def test_float32_products_of_training_are_float32() -> None:
     a, b = torch.randn(rows, inner, generator=random), torch.randn(inner, columns, generator=random)
     error = ((a @ b).double() - a.double() @ b.double()).abs().max()
     assert error < 1e-5 * inner**0.5
+
+
+@pytest.mark.parametrize(
+    "message", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"]
+)
+def test_memory_can_run_out_outside_pytorchs_allocator(message: str) -> None:
+    assert device.is_out_of_memory(RuntimeError(message))
+    assert not device.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))

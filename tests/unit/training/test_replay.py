@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt_cli import checkpoint
 from nmt_cli.commands import train_setup
 from nmt_cli.commands.verify_resume import contents
-from nmt_cli.training import gradients, replay
+from nmt_cli.training import gradients, memory, replay
 
 CPU = torch.device("cpu")
 
@@ -101,3 +101,36 @@ def test_a_run_of_replays_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -
     run(tiny_data, tmp_path / "parts", max_steps=4)
     run(tiny_data, tmp_path / "parts")
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_an_optimizer_that_is_not_fused_is_not_captured(
+    graphs: list[StandIn], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it makes a step is for the host to decide, which a capture cannot ask."""
+    monkeypatch.setattr(
+        torch.optim.Adam, "_step_supports_amp_scaling", property(lambda _: False, lambda *_: None), False
+    )
+    run(tiny_data, tmp_path / "run", max_steps=2)
+    assert graphs
+    assert all(graph.result is not None for graph in graphs)
+
+
+@pytest.mark.usefixtures("like_a_gpu", "graphs")
+def test_memory_is_tried_for_another_shape_beside_the_graphs(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest micro-batches are also computed without a graph, with no effect on the gradient."""
+    monkeypatch.setattr(memory, "TRIED_DEVICES", {"cpu"})
+    compute, alone = gradients.Gradients.compute, []
+
+    def recorded(self: gradients.Gradients, batch: Any, factor: Tensor) -> Tensor:
+        if not isinstance(batch.num_tokens, Tensor):
+            assert self.replay is not None
+            alone.append((len(self.replay.captured), factor.item()))
+        return compute(self, batch, factor)
+
+    monkeypatch.setattr(gradients.Gradients, "compute", recorded)
+    run(tiny_data, tmp_path / "run", max_steps=2)
+    assert len(alone) == 2
+    assert all(captured > 0 and factor == 0.0 for captured, factor in alone)
