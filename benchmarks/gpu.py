@@ -26,7 +26,6 @@ import nmt_cli
 from benchmarks import kernels, predict, report
 from benchmarks.gpu_runs import Bench, NotAvailable, Run
 from benchmarks.peers.serve import Size
-from benchmarks.probe import kernel_times
 from benchmarks.synthetic import ALPHA, SIZES, flops_of_token, line, model_flags, random_sources, save_model
 from benchmarks.workers import ROOT
 
@@ -199,7 +198,7 @@ def decoding(bench: Bench) -> Iterator[Row]:
         }
     with torch.profiler.profile() as profile:
         translator.translate(lines[: len(lines) // 8])
-    for kernel, launches, milliseconds in kernel_times(profile):
+    for kernel, launches, milliseconds in kernels.kernel_times(profile):
         yield {f"{name}, greedy: kernel": kernel, "launches": launches, "ms": milliseconds}
 
 

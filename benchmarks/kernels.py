@@ -134,3 +134,10 @@ def padded(size: Size, lengths: Sequence[int], device: torch.device) -> Callable
         for inputs in batches
     ]
     return lambda: [function() for function in each][-1]
+
+
+def kernel_times(profile: Any, steps: int = 1, count: int = 30) -> list[tuple[str, float, float]]:
+    """Return the kernels that take most time on the GPU: name, launches and milliseconds, each of a step."""
+    kernels = [each for each in profile.key_averages() if each.device_type.name == "CUDA"]
+    kernels.sort(key=lambda each: -each.self_device_time_total)
+    return [(each.key, each.count / steps, each.self_device_time_total / 1e3 / steps) for each in kernels[:count]]

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.kernels import kernel_times
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.registry import option, register
 
@@ -81,13 +82,6 @@ class Probed:
         if torch.cuda.is_available():
             self.found["memory"] = torch.cuda.max_memory_allocated()
         Path(self.config.record).write_text(json.dumps(self.found), encoding="utf-8")
-
-
-def kernel_times(profile: Any, steps: int = 1, count: int = 30) -> list[tuple[str, float, float]]:
-    """Return the kernels that take most time on the GPU: name, launches and milliseconds, each of a step."""
-    kernels = [each for each in profile.key_averages() if each.device_type.name == "CUDA"]
-    kernels.sort(key=lambda each: -each.self_device_time_total)
-    return [(each.key, each.count / steps, each.self_device_time_total / 1e3 / steps) for each in kernels[:count]]
 
 
 def compiled_graphs() -> int:
