@@ -8,6 +8,11 @@ A component and the frozen dataclass that configures it are in one file. The dat
 
     @register("optimizer", "adam", AdamConfig)
     def adam(config: AdamConfig, *, parameters): ...
+
+The dataclasses of components that need torch are in the `settings.py` of their directory, with the place of each
+builder, so that `nmt train --help` imports no torch:
+
+    register("model", "transformer", TransformerConfig)("nmt_cli.models.transformer:Transformer")
 """
 
 from __future__ import annotations
@@ -15,11 +20,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
+import importlib.util
 import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt_cli.errors import UsageError, nearest
@@ -31,7 +38,7 @@ HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of
 GROUPS = ("nmt.tasks", "nmt.components", "nmt.presets")  # the groups of entry points: modules of annexes and plug-ins
 REQUIRED = dataclasses.MISSING  # the default of an option that must be given
 
-Builder = TypeVar("Builder", bound=Callable[..., Any])
+Builder = TypeVar("Builder", bound=Callable[..., Any] | str)
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,9 @@ class Component:
     @property
     def about(self) -> str:
         """A line about the component: the beginning of its module's docstring."""
-        beginning = (sys.modules[self.module].__doc__ or "").partition("\n\n")[0]
-        return " ".join(beginning.split())
+        loaded = sys.modules.get(self.module)
+        text = _docstring(self.module) if loaded is None else loaded.__doc__ or ""
+        return " ".join(text.partition("\n\n")[0].split())
 
 
 _components: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
@@ -87,36 +95,59 @@ def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
 
 
 def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Builder]:
-    """Register the decorated class or function as the component `name`, configured by the dataclass `config`."""
+    """Register the decorated class or function as the component `name`, configured by the dataclass `config`.
+
+    In its stead, the returned function takes the place "module:name", which is imported when the component is built.
+    """
     if kind not in _components:
         raise UsageError(f"there is no kind of component called {kind!r}. {nearest(kind, KINDS)}")
 
     def add(builder: Builder) -> Builder:
+        build: Any = _at(builder) if isinstance(builder, str) else builder
         taken = _components[kind].get(name)
-        origin = (builder.__module__, builder.__qualname__)
+        origin = (build.__module__, build.__qualname__)
         if taken is not None and (taken.module, taken.build.__qualname__) != origin:  # a module may be loaded again
-            where = f"by {taken.module} and by {builder.__module__}"
+            where = f"by {taken.module} and by {build.__module__}"
             raise UsageError(f"{kind} {name!r} is registered twice: {where}. Rename one.")
-        _components[kind][name] = Component(kind, name, builder, config, builder.__module__)
+        _components[kind][name] = Component(kind, name, build, config, build.__module__)
         return builder
 
     return add
+
+
+def _at(place: str) -> Callable[..., Any]:
+    """Return the builder at `place` as a function that imports it when it is called."""
+
+    def build(config: Any, **runtime: Any) -> Any:
+        return pkgutil.resolve_name(place)(config, **runtime)
+
+    build.__module__, _, build.__qualname__ = place.partition(":")
+    return build
+
+
+def _docstring(module: str) -> str:
+    """Return the docstring of one of our modules, whose source begins with it, without importing the module."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text(encoding="utf-8").split('"""')[1]
 
 
 def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
     """Import the modules that register components and presets: the package's own, entry points, and `imports`.
 
     Args:
-        homes: the directories of the package to search. `nmt prepare` needs tasks only, and so no torch. Then only
-            the entry points of tasks are loaded, too.
+        homes: the directories of the package to search: `settings.py`, or all modules where there is none. `nmt
+            prepare` needs tasks only. Then only the entry points of tasks are loaded, too.
 
     Raises:
         UsageError: a module of `imports` or an entry point cannot be imported.
     """
     for home in homes:
         package = importlib.import_module(f"nmt_cli.{home}")
-        for found in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"nmt_cli.{home}.{found.name}")
+        inner = {found.name for found in pkgutil.iter_modules(package.__path__)}
+        for name in sorted(inner & {"settings"} or inner):
+            importlib.import_module(f"nmt_cli.{home}.{name}")
     groups = GROUPS if homes == HOMES else GROUPS[:1]
     plugins = [entry for group in groups for entry in importlib.metadata.entry_points(group=group)]
     modules = [(f"entry point {entry.name} = {entry.value}", entry.module) for entry in plugins]

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, model_without_weights, open_data
+from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands.train_setup import build_setup, configuration, model_without_weights, open_data
 from nmt_cli.config import RunConfig
 from nmt_cli.device import choose_device
 from nmt_cli.distributed import World, divide, sharers_of

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
@@ -19,10 +20,7 @@ from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
-from nmt_cli.presets import PRESETS
-from nmt_cli.registry import argument, option
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
@@ -35,27 +33,6 @@ from nmt_cli.training.validation import LOSS, check_measure, validation_loss
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """Train a model, or resume a run."""
-
-    data: tuple[str, ...] = argument("DATA[*WEIGHT]...", "Prepared data: one --out of `nmt prepare`, or several.", ())
-    out: Path | None = option(None, "Directory of the run. An earlier run is resumed.", metavar="RUN")
-    resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
-    init_from: Path | None = option(
-        None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
-    )
-    preset: str | None = option(None, "A named model (--list-presets).", choices=PRESETS, metavar="NAME")
-    config: Path | None = option(None, "Read settings from a TOML or JSON file.")
-    list_presets: bool = option(False, "List the presets.")
-    dry_run: bool = option(False, "Show the configuration, the size, the cost and, with DATA, the memory.")
-    vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)
-    processes: int = option(1, "With --dry-run: processes, for the memory of one.", minimum=1)
-    as_json: bool = option(False, "With --dry-run or --list-presets: print JSON.", names=("--json",))
-    verify_resume: bool = option(False, "Check on DATA that a killed run resumes exactly.")
-    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
 
 def configuration(options: TrainOptions, flags: Mapping[str, Any]) -> RunConfig:

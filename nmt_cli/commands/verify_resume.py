@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.commands.train_setup import TrainOptions, configuration
+from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands.train_setup import configuration
 from nmt_cli.errors import TrainingError, UsageError
 from nmt_cli.files.text import fingerprint
 from nmt_cli.streams import say

@@ -7,17 +7,16 @@ gradient takes their place right after the loss.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.device import product_dtype
 from nmt_cli.interfaces import PAD, Batch, ComputesRows, Loss, Model, output_bias_of
 from nmt_cli.packing import Bins
-from nmt_cli.registry import option, register
 
 ToGradient: TypeAlias = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
@@ -26,14 +25,6 @@ BLOCK = {"cpu": 1 << 19, "cuda": 1 << 30}
 """Logits in a block of a chunk, for the softmax; on a CPU they stay in its caches."""
 
 
-@dataclass(frozen=True)
-class LabelSmoothingConfig:
-    label_smoothing: float = option(
-        0.1, "epsilon_ls: share of the target distribution spread over the vocabulary.", minimum=0.0, maximum=0.99
-    )
-
-
-@register("criterion", "label_smoothed_cross_entropy", LabelSmoothingConfig)
 class LabelSmoothedCrossEntropy:
     """Cross-entropy with q = (1 - epsilon) * one-hot + epsilon / V over all V ids; KL(q || p) plus a constant."""
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.frozen import Product
-from nmt_cli.registry import register
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
@@ -108,12 +107,6 @@ def softmax_weights(query: Tensor, key: Tensor, mask: AttentionMask, bias: Tenso
     return scores.softmax(-1)
 
 
-@dataclass(frozen=True)
-class FullAttentionConfig:
-    """Full attention has no settings."""
-
-
-@register("attention", "full", FullAttentionConfig)
 class FullAttention(Kernel):
     """Scaled dot-product attention, equation 1: softmax(Q K^T / sqrt(d_k)) V."""
 

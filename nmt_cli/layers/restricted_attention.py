@@ -6,7 +6,6 @@ Letters as in `attention.py`; n is the length of the sequence.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,20 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
-from nmt_cli.registry import option, register
+from nmt_cli.layers.settings import RestrictedAttentionConfig
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
 
 
-@dataclass(frozen=True)
-class RestrictedAttentionConfig:
-    """The r of section 4."""
-
-    neighbourhood: int = option(128, "r: a query attends to r / 2 positions on each side.", minimum=2)
-
-
-@register("attention", "restricted", RestrictedAttentionConfig)
 class RestrictedAttention(Kernel):
     """Restricted self-attention, the last row of Table 1: O(r n d) instead of O(n^2 d).
 

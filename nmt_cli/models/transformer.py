@@ -7,7 +7,6 @@ tokens of a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,72 +14,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.device import lowered
-from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.attention import FullAttention, Kernel, Layout, MultiHeadAttention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
 from nmt_cli.layers.layout import Recorded, layout_of
-from nmt_cli.layers.sublayer import ACTIVATIONS, FeedForward, Residual
+from nmt_cli.layers.sublayer import FeedForward, Residual
+from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer_flops import training_flops
 from nmt_cli.models.transformer_inference import TransformerInference
 from nmt_cli.packing import Packing, Rows
-from nmt_cli.registry import build, option, register
+from nmt_cli.registry import build
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
 
 Layouts = Callable[..., Layout]  # as `layout_of`
-
-
-@dataclass(frozen=True)
-class TransformerConfig:
-    """Size and regularisation of a Transformer; the defaults are the base model of Table 3."""
-
-    num_layers: int = option(6, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
-    num_decoder_layers: int | None = option(
-        None, "Layers of the decoder. [default: as many as of the encoder]", minimum=1, maximum=1000
-    )
-    d_model: int = option(512, "Width of the model.", minimum=2)
-    d_ff: int = option(2048, "Width of the feed-forward layers.", minimum=1)
-    num_heads: int = option(8, "h: attention heads.", minimum=1)
-    d_k: int | None = option(None, "Width of a query and a key. [default: d_model / h]", minimum=1)
-    d_v: int | None = option(None, "Width of a value. [default: d_model / h]", minimum=1)
-    dropout: float = option(0.1, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99)
-    attention_dropout: float = option(0.0, "Dropout on attention weights (paper: 0).", minimum=0.0, maximum=0.99)
-    feed_forward_dropout: float = option(0.0, "Dropout in feed-forward layers (paper: 0).", minimum=0.0, maximum=0.99)
-    attention_biases: bool = option(False, "Add biases to the four projections of attention (paper: none).")
-    output_bias: bool = option(False, "Add a bias to the logits (paper: none).")
-    norm: str = option(
-        "post", "Layer normalisation after sub-layers, as in the paper, or before.", choices=("post", "pre")
-    )
-    positions: str = option(
-        "sinusoidal",
-        "Positional encoding of section 3.5, learned (row E), or none, for attention that encodes positions.",
-        choices=("sinusoidal", "learned", "none"),
-    )
-    max_positions: int = option(1024, "Rows of learned positional embeddings.", minimum=1)
-    activation: str = option("relu", "Activation of feed-forward layers (paper: ReLU).", choices=tuple(ACTIVATIONS))
-    gated_feed_forward: bool = option(False, "Multiply activations by another projection, without biases.")
-
-    @property
-    def decoder_layers(self) -> int:
-        """Layers of the decoder."""
-        return self.num_decoder_layers or self.num_layers
-
-    def head_widths(self) -> tuple[int, int]:
-        """d_k and d_v.
-
-        Raises:
-            UsageError: one of them defaults to d_model / h, and h does not divide d_model.
-        """
-        if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
-            raise UsageError(
-                f"--num-heads {self.num_heads} does not divide --d-model {self.d_model}: change one of them, or set "
-                "--d-k and --d-v"
-            )
-        width = self.d_model // self.num_heads
-        return self.d_k or width, self.d_v or width
 
 
 class EncoderLayer(nn.Module):
@@ -133,7 +82,6 @@ class Stack(nn.ModuleList):
         return x
 
 
-@register("model", "transformer", TransformerConfig)
 class Transformer(nn.Module):
     """The encoder-decoder of Figure 1.
 

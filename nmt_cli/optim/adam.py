@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from nmt_cli.errors import UsageError
 from nmt_cli.registry import option, register
+
+if TYPE_CHECKING:  # `nmt train --help` must not import torch
+    import torch
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,17 @@ class AdamConfig:
 @register("optimizer", "adam", AdamConfig)
 def adam(config: AdamConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Return PyTorch's fused Adam. The trainer sets the learning rate before every step."""
-    make = uncompiled(torch.optim.Adam)
+    from torch.optim import Adam
+
+    make = uncompiled(Adam)
     return make(parameters, lr=0.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
 
 
 def uncompiled(optimizer: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
     """Return the class without torch's decorators, which only tell the compiler to leave its methods out."""
+    from torch import no_grad
+
     # They import the compiler: 75 MB, and more than a second in torch 2.13.
     names = ("step", "add_param_group", "zero_grad", "state_dict", "load_state_dict")
     methods = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
-    return type(optimizer.__name__, (optimizer,), {**methods, "step": torch.no_grad()(methods["step"])})
+    return type(optimizer.__name__, (optimizer,), {**methods, "step": no_grad()(methods["step"])})

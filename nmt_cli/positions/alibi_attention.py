@@ -5,21 +5,12 @@ Letters as in `attention.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
-from nmt_cli.registry import register
 
 
-@dataclass(frozen=True)
-class AlibiAttentionConfig:
-    """Attention with linear biases has no settings."""
-
-
-@register("attention", "alibi", AlibiAttentionConfig)
 class AlibiAttention(Kernel):
     """softmax(Q K^T / sqrt(d_k) - m |i - j|) V, for query i and key j, with a slope m for each head.
 

@@ -5,7 +5,6 @@ Letters as in `attention.py`; k is the clipping distance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,20 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
-from nmt_cli.registry import option, register
+from nmt_cli.positions.settings import RelativeAttentionConfig
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
 
 
-@dataclass(frozen=True)
-class RelativeAttentionConfig:
-    """The k of section 3.2; the paper's base model has 16, its big model 8."""
-
-    clipping_distance: int = option(16, "Maximum relative distance k. Larger distances are clipped.", minimum=0)
-
-
-@register("attention", "relative", RelativeAttentionConfig)
 class RelativeAttention(Kernel):
     """Each relative position has a learned vector that is added to keys (equation 4), and one for values (equation 3).
 

@@ -5,22 +5,14 @@ Letters as in `attention.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.attention import FullAttention
-from nmt_cli.registry import register
+from nmt_cli.positions.settings import RotaryAttentionConfig
 
 
-@dataclass(frozen=True)
-class RotaryAttentionConfig:
-    """Rotary attention has no settings."""
-
-
-@register("attention", "rotary", RotaryAttentionConfig)
 class RotaryAttention(FullAttention):
     """Full attention of queries and keys that are rotated by their positions.
 

@@ -24,53 +24,20 @@ d inner width of a block; d_model = 2d.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.registry import option, register
 from nmt_cli.table2.convolution import CausalConvolution, Convolution
 from nmt_cli.table2.encoder_decoder import Decoded, EncoderDecoder, FixedState, elements
+from nmt_cli.table2.settings import ByteNetConfig
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
-
-
-@dataclass(frozen=True)
-class ByteNetConfig:
-    """Size and regularisation of a ByteNet; the defaults are from section 6, for characters."""
-
-    num_layers: int = option(30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
-    d_model: int = option(1600, "Width of the model.", minimum=2)
-    kernel: int = option(3, "k: inputs of a convolution, an odd number.", minimum=1)
-    max_dilation: int = option(16, "r: dilation doubles from block to block, from 1 to r, and again.", minimum=1)
-    length_ratio: float = option(
-        1.2, "a: a source of n tokens has a n + b columns for the target.", minimum=1.0, maximum=1000.0
-    )
-    length_offset: int = option(0, "b: see --length-ratio.", minimum=0)
-    dropout: float = option(0.0, "P_drop, on sub-layer outputs and on embeddings.", minimum=0.0, maximum=0.99)
-    tie_embeddings: bool = option(False, "One matrix for the embeddings and the softmax layer.")
-
-    def __post_init__(self) -> None:
-        if self.d_model % 2:
-            raise UsageError(f"--d-model {self.d_model} must be even: a block is half as wide inside")
-        if not self.kernel % 2:
-            raise UsageError(f"--kernel {self.kernel} must be odd: as many tokens before as after each one")
-
-    def dilations(self) -> list[int]:
-        """The dilation of each block (section 3.5)."""
-        doubled = self.max_dilation.bit_length()
-        return [1 << number % doubled for number in range(self.num_layers)]
-
-    def columns(self, length: Any) -> Any:
-        """|t^|, the columns for sources of this length, as a number, a tensor or an array (section 3.2, equation 2)."""
-        return (self.length_ratio * length + self.length_offset) // 1
 
 
 class Block(nn.Module):
@@ -106,7 +73,6 @@ class Block(nn.Module):
         return self.dropout(self.widen(self.convolved_norm(convolved).relu()))
 
 
-@register("model", "bytenet", ByteNetConfig)
 class ByteNet(EncoderDecoder):
     """Encoder and decoder (section 3)."""
 

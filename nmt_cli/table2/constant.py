@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from nmt_cli.registry import option, register
+from nmt_cli.table2.settings import ConstantConfig
 
 
-@dataclass(frozen=True)
-class ConstantConfig:
-    learning_rate: float = option(0.001, "The constant rate.", minimum=0.0)
-    warmup_steps: int = option(1, "Steps of linear warm-up.", minimum=1)
-
-
-@register("schedule", "constant", ConstantConfig)
 class Constant:
     """`learning_rate`, after a linear warm-up; by default the first step has it already."""
 

@@ -16,19 +16,15 @@ loss stops improving, because schedules are functions of the step.
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import LearnedPositions
-from nmt_cli.registry import option, register
 from nmt_cli.table2.additive_attention import Memory, softmax_over_source
 from nmt_cli.table2.convolution import CausalConvolution, Convolution
 from nmt_cli.table2.encoder_decoder import (
@@ -38,46 +34,8 @@ from nmt_cli.table2.encoder_decoder import (
     FixedState,
     elements,
 )
+from nmt_cli.table2.settings import ConvS2SConfig
 from nmt_cli.table2.weight_norm import folded, normalised
-
-
-@dataclass(frozen=True)
-class ConvS2SConfig:
-    """Size and regularisation of ConvS2S; the defaults are the model for WMT 2014 EN-DE (section 5.1)."""
-
-    d_model: int = option(512, "Width of the embeddings and of the decoder's output.", minimum=1)
-    convolutions: str = option(
-        "512x3*10,768x3*3,2048x1*2", "Encoder layers, CHANNELSxKERNEL*LAYERS,... in order.", metavar="LAYERS"
-    )
-    decoder_convolutions: str | None = option(
-        None, "Decoder layers in the same form. [default: as the encoder]", metavar="LAYERS"
-    )
-    dropout: float = option(0.2, "Dropout on embeddings, layer inputs and decoder output.", minimum=0.0, maximum=0.99)
-    max_positions: int = option(1024, "Rows of the position embeddings.", minimum=1)
-    tie_embeddings: bool = option(False, "One matrix for embeddings and output layer.")
-
-    def __post_init__(self) -> None:
-        self.widths()
-
-    def widths(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Channels and kernel width of each encoder layer, and of each decoder layer."""
-        encoder = _parsed(self.convolutions, "--convolutions")
-        if self.decoder_convolutions is None:
-            return encoder, encoder
-        return encoder, _parsed(self.decoder_convolutions, "--decoder-convolutions")
-
-
-def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
-    """Return (channels, kernel) of each layer of `text`, such as 512x3*10,2048x1, the value of `flag`."""
-    layers: list[tuple[int, int]] = []
-    for group in text.split(","):
-        match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,2})(?:\*([1-9]\d{0,2}))?", group.strip())
-        if not match:
-            raise UsageError(
-                f"{flag} takes CHANNELSxKERNEL or CHANNELSxKERNEL*LAYERS, such as 512x3*10,2048x1*2, not {text!r}"
-            )
-        layers += [(int(match[1]), int(match[2]))] * int(match[3] or 1)
-    return layers
 
 
 class Attention(nn.Module):
@@ -140,7 +98,6 @@ class DecoderLayer(Block):
         return _summed(h, self.residual(x)), weights, window
 
 
-@register("model", "convs2s", ConvS2SConfig)
 class ConvS2S(AttentiveEncoderDecoder):
     """The convolutional encoder and decoder of section 3, with weight normalisation (section 4.2).
 

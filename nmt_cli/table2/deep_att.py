@@ -20,7 +20,6 @@ Letters: B and A sentences, N hypotheses, S source length, T target length, d wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -29,38 +28,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.registry import option, register
 from nmt_cli.table2.additive_attention import AdditiveAttention, Memory
 from nmt_cli.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
 from nmt_cli.table2.recurrent import LSTM, unrolled
+from nmt_cli.table2.settings import DeepAttConfig
 
 INITIAL_DEVIATION = 0.07  # standard deviation of all weights that are not recurrent (section 4.3)
-
-
-@dataclass(frozen=True)
-class DeepAttConfig:
-    """Size and regularisation of Deep-Att; the defaults are the model of 37.7 BLEU (section 4.2)."""
-
-    num_layers: int = option(9, "n_e: layers of each of the encoder's two columns.", minimum=1, maximum=1000)
-    num_decoder_layers: int = option(7, "n_d: layers of the decoder.", minimum=1, maximum=1000)
-    d_model: int = option(512, "Width of the LSTM layers.", minimum=2)
-    d_embedding: int = option(256, "Width of the embeddings.", minimum=1)
-    dropout: float = option(0.1, "p_d, on the outputs of the LSTM layers.", minimum=0.0, maximum=0.99)
-    tie_embeddings: bool = option(False, "One matrix for embeddings and output layer. Needs equal widths.")
-
-    @property
-    def d_context(self) -> int:
-        """d_c: a quarter of the width of e, which is h and f of both columns (section 3.1, Interface)."""
-        return 10 * self.d_model // 4
-
-    def __post_init__(self) -> None:
-        if self.tie_embeddings and self.d_embedding != self.d_model:
-            raise UsageError(
-                f"--tie-embeddings: --d-embedding {self.d_embedding} and --d-model {self.d_model} must be the same"
-            )
 
 
 class FastForwardLSTM(LSTM):
@@ -76,7 +51,6 @@ class FastForwardLSTM(LSTM):
         return F.linear(x, torch.cat([cell_input, input_gate]))
 
 
-@register("model", "deep_att", DeepAttConfig)
 class DeepAtt(AttentiveEncoderDecoder):
     """The model of Figure 2."""
 

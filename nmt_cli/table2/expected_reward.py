@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,27 +29,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig, decoder_rows
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, decoder_rows
+from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.decoding.sampling import drawn
 from nmt_cli.decoding.scoring import log_probabilities_of
 from nmt_cli.device import autocast, product_dtype
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss
 from nmt_cli.packing import Packing
-from nmt_cli.registry import option, register
+from nmt_cli.table2.settings import ExpectedRewardConfig
 
 NEVER = [PAD, BOS]  # ids that are not part of an output
 
 
-@dataclass(frozen=True)
-class ExpectedRewardConfig:
-    """Settings of the expected reward (Wu et al. 2016, section 5)."""
-
-    samples: int = option(15, "m: samples of each sentence.", minimum=2)
-    likelihood_weight: float = option(0.017, "alpha: weight of the likelihood beside the reward.", minimum=0.0)
-    max_length_offset: int = option(50, "Maximum length of a sample: source tokens plus N.", minimum=0)
-
-
-@register("criterion", "expected_reward", ExpectedRewardConfig)
 class ExpectedReward:
     """The negative of O_Mixed, with the mean reward of the samples as the expectation.
 

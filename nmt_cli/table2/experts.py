@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,27 +24,10 @@ from nmt_cli.device import autocast, product_dtype
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.sublayer import ACTIVATIONS
-from nmt_cli.registry import option
+from nmt_cli.table2.settings import ExpertsConfig
 
 LEAST_DEVIATION = 1e-6
 """Of the noise. The load is divided by it, and its gradient, by the square, would not be finite at 1e-19."""
-
-
-@dataclass(frozen=True)
-class ExpertsConfig:
-    """The experts of a mixture."""
-
-    experts: int = option(8, "n: experts in each mixture.", minimum=2)
-    experts_per_token: int = option(2, "k: experts that a token is sent to.", minimum=2)
-    importance_loss: float = option(0.01, "Weight of the loss that balances the gates of experts.", minimum=0.0)
-    load_loss: float = option(0.01, "Weight of the loss that balances the tokens of experts.", minimum=0.0)
-
-    def __post_init__(self) -> None:
-        # With one expert, the gate is always 1 and cannot learn from the task.
-        if not 2 <= self.experts_per_token <= self.experts:
-            raise UsageError(
-                f"--experts-per-token {self.experts_per_token} must be at least 2 and at most --experts {self.experts}"
-            )
 
 
 class Experts(nn.Module):

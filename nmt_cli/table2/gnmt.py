@@ -17,7 +17,6 @@ Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,24 +24,12 @@ from torch import Tensor, nn
 
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.registry import option, register
 from nmt_cli.table2.additive_attention import AdditiveAttention, Memory
 from nmt_cli.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
 from nmt_cli.table2.recurrent import LSTM
+from nmt_cli.table2.settings import GNMTConfig
 
 
-@dataclass(frozen=True)
-class GNMTConfig:
-    """Size and regularisation; the defaults are the paper's model for English to German (sections 3 and 8.3)."""
-
-    num_layers: int = option(8, "Layers of the encoder, and of the decoder.", minimum=2, maximum=1000)
-    d_model: int = option(1024, "Width of embeddings, layers and attention.", minimum=1)
-    dropout: float = option(0.3, "Dropout on the inputs of layers and on the output.", minimum=0.0, maximum=0.99)
-    init_range: float = option(0.04, "Weights start uniform between -X and X.", minimum=0.0)
-    tie_embeddings: bool = option(False, "Share one matrix among embeddings and output layer.")
-
-
-@register("model", "gnmt", GNMTConfig)
 class GNMT(AttentiveEncoderDecoder):
     """The network of Figure 1."""
 

@@ -21,40 +21,20 @@ Letters: A or B sentences, W hypotheses of each, N = A * W, S source length, T t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.packing import Packing
-from nmt_cli.registry import option, register
 from nmt_cli.table2.additive_attention import Memory, SourceAttention
 from nmt_cli.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
-from nmt_cli.table2.experts import Experts, ExpertsConfig
+from nmt_cli.table2.experts import Experts
 from nmt_cli.table2.recurrent import LSTM, unrolled
-
-
-@dataclass(frozen=True)
-class MoEConfig(ExpertsConfig):
-    """Size and regularisation; the defaults are the paper's largest model (appendix E)."""
-
-    d_model: int = option(512, "Width of embeddings, layers and attention.", minimum=2)
-    d_hidden: int = option(2048, "Cells of an LSTM, projected to the width of the model.", minimum=2)
-    d_ff: int = option(2048, "Hidden units of an expert.", minimum=1)
-    experts: int = option(2048, "Experts in each of the two mixtures.", minimum=2)
-    experts_per_token: int = option(4, "Experts that a token is sent to.", minimum=2)
-    dropout: float = option(0.4, "Dropout on outputs of layers and on embeddings.", minimum=0.0, maximum=0.99)
-    tie_embeddings: bool = option(False, "Share one matrix among embeddings and output layer.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.d_hidden < self.d_model:
-            raise UsageError(f"--d-hidden {self.d_hidden} is below --d-model {self.d_model}; it is at least that")
+from nmt_cli.table2.settings import MoEConfig
 
 
 class Attention(SourceAttention):
@@ -73,7 +53,6 @@ class Attention(SourceAttention):
         return torch.tanh(self.w(query)) @ keys.mT
 
 
-@register("model", "moe", MoEConfig)
 class MoE(AttentiveEncoderDecoder):
     """The model of appendix E for one pair of languages."""
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import with_backward
 from nmt_cli.layers.layout import layout_of
-from nmt_cli.models.transformer import Layouts, Transformer, TransformerConfig
+from nmt_cli.models.transformer import Layouts, Transformer
 from nmt_cli.packing import Packing, Rows
-from nmt_cli.registry import register
-from nmt_cli.table2.experts import Experts, ExpertsConfig
+from nmt_cli.table2.experts import Experts
+from nmt_cli.table2.settings import MoETransformerConfig
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
 
 
-@dataclass(frozen=True)
-class MoETransformerConfig(ExpertsConfig, TransformerConfig):
-    """A Transformer's size and regularisation, and its experts."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gated_feed_forward:
-            raise UsageError("--gated-feed-forward cannot be used with experts")
-
-
-@register("model", "moe_transformer", MoETransformerConfig)
 class MoETransformer(Transformer):
     """The Transformer with `Experts` in place of each `FeedForward`."""
 

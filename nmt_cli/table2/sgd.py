@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from nmt_cli.optim.adam import uncompiled
-from nmt_cli.registry import option, register
+from nmt_cli.table2.settings import SGDConfig
 
 
-@dataclass(frozen=True)
-class SGDConfig:
-    """Settings of SGD; the defaults are from Gehring et al. 2017, section 4.2."""
-
-    momentum: float = option(0.99, "Momentum.", minimum=0.0, maximum=1.0)
-    nesterov: bool = option(True, "Use Nesterov momentum.")
-
-
-@register("optimizer", "sgd", SGDConfig)
 def sgd(config: SGDConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """Return PyTorch's fused SGD. The trainer sets the learning rate before every step."""
     nesterov = config.nesterov and config.momentum > 0  # PyTorch refuses it without momentum

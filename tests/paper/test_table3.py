@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.commands.dry_run import dry_run
-from nmt_cli.commands.train_setup import TrainOptions
+from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.config import resolve
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover

@@ -22,7 +22,7 @@ import nmt_cli
 from benchmarks.peers.training.serve import ADAM, DROPOUT, SMOOTHING, Setup, System, serve
 from benchmarks.synthetic import ENDLESS, NOTHING_ELSE, model_flags, write_corpus
 from nmt_cli.commands.train import run
-from nmt_cli.commands.train_setup import TrainOptions
+from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.registry import register
 from nmt_cli.training.run_directory import METRICS
 

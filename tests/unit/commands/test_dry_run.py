@@ -15,7 +15,8 @@ from tiny_run import SIZES, words
 
 from nmt_cli import registry
 from nmt_cli.commands.dry_run import opening_lines
-from nmt_cli.commands.train_setup import TrainOptions, build_setup, configuration, open_data
+from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands.train_setup import build_setup, configuration, open_data
 from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.length import Length

@@ -11,7 +11,8 @@ from torch import nn
 
 from nmt_cli import registry
 from nmt_cli.commands import train_setup
-from nmt_cli.commands.train_setup import SMALLEST_IN_BFLOAT16, TrainOptions, choose_precision, configuration
+from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands.train_setup import SMALLEST_IN_BFLOAT16, choose_precision, configuration
 from nmt_cli.distributed import World
 from nmt_cli.training.run_directory import CONFIG
 

@@ -110,7 +110,7 @@ def test_a_run_with_settings_of_an_earlier_version_is_resumed(tiny_data: Path, t
 def test_a_resumed_run_keeps_its_fingerprint(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By which `nmt average` knows its checkpoints, though a newer version, with more settings, gives another."""
     run(tiny_data, tmp_path / "run", max_steps=2)
-    monkeypatch.setattr("nmt_cli.commands.train.describe", lambda *parts: {**describe(*parts), "run": "another"})
+    monkeypatch.setattr("nmt_cli.commands.train_run.describe", lambda *parts: {**describe(*parts), "run": "another"})
     run(tiny_data, tmp_path / "run", max_steps=4)
     first, second = map(checkpoint.read_contents, checkpoint.checkpoints_of(tmp_path / "run"))
     assert first.run == second.run != "another"

@@ -1,0 +1,185 @@
+"""A training run: from its data and settings to its summary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
+from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands.train_setup import build_setup, configuration, describe, open_data, with_precision
+from nmt_cli.commands.verify_resume import verify_resume
+from nmt_cli.config import flag
+from nmt_cli.data.corpus import weighted
+from nmt_cli.device import prepare_cpu
+from nmt_cli.distributed import join_world
+from nmt_cli.errors import UsageError, counted, main_rank_reports
+from nmt_cli.training.costs import utilisation
+from nmt_cli.training.length import highest_rate
+from nmt_cli.training.origin import origin_of
+from nmt_cli.training.reporter import Reporter, duration
+from nmt_cli.training.run import Run
+from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
+from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.validation import LOSS
+
+
+def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
+    """Resume or start a run, or show or check it."""
+    if options.resume is not None:
+        with main_rank_reports():
+            options = with_settings_of_run(options, options.resume)
+    if options.dry_run:
+        show(dry_run(options, flags), options.as_json)
+    elif options.verify_resume:
+        print(verify_resume(options, flags))
+    else:
+        train(options, flags)
+
+
+def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
+    """Return the options that resume `run`: its data unless another path is given, its configuration, its imports."""
+    for name in ("out", "preset", "config", "init_from"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
+    recorded = read_config(run)
+    data = options.data or tuple(recorded["data"].get("paths", [recorded["data"]["path"]]))
+    missing = [path for path, _ in map(weighted, data) if not Path(path).is_dir()]
+    if missing and not options.data:
+        raise UsageError(f"{run}: its data, {missing[0]}, is missing; if it was moved: nmt train DATA --resume {run}")
+    imports = tuple(dict.fromkeys([*recorded["imports"], *options.imports]))
+    registry.discover(imports)
+    return replace(options, data=data, out=run, config=run / CONFIG, imports=imports)
+
+
+def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
+    """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by field name."""
+    data, out = options.data, options.out
+    if not data or out is None:
+        raise UsageError(f"{'--out RUN' if data else 'DATA'} is missing: nmt train DATA --out RUN")
+    with main_rank_reports():
+        config = configuration(options, flags)
+    settings: TrainingConfig = config.training
+    with join_world(settings.device, settings.timeout_minutes) as world:
+        if settings.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
+        if world.device.type == "cpu":
+            prepare_cpu()
+        task, corpus, valid = open_data(data, verify=world.is_first_of_machine)
+        directory = RunDirectory(out)
+        reporter = Reporter(quiet=not world.is_main)
+        try:
+            # First, so that an error leaves no directory behind.
+            origin = origin_of(out, options.init_from, config, task)
+            setup = build_setup(config, task, corpus, valid, world, origin)
+            if valid is None:
+                check_validation(settings, flags, " ".join(data))
+            check_shares(setup.micro_batches, world.size)
+            config = with_precision(config, setup.precision)
+            if world.is_main:
+                paths = [str(Path(text).resolve()) for text in data]  # a weight stays
+                recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": corpus.fingerprint}
+                about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
+                directory.claim({**config.to_json(), **about})
+            world.barrier()
+            run = Run(setup, directory, reporter, describe(config, task, corpus, origin))
+            if origin is not None and origin.weights is not None:
+                reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
+            train_run(run)
+        finally:
+            directory.release()
+
+
+def train_run(run: Run) -> None:
+    resumed = run.resume()
+    if run.finished and not run.state.pending:
+        limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
+        run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
+    elif not resumed:
+        adapts = run.contents["origin"] is not None
+        run.reporter.note(opening_lines(run.setup, adapts))
+        if adapts and run.setup.validate is not None:  # step 0 may be the best
+            run.state.pending = ["validate", "log"]
+    Trainer(run).fit()
+    figures = summary(run)
+    if run.world.is_main:
+        run.directory.write_summary(figures)
+    run.reporter.summarise(figures)
+    run.reporter.note(closing_lines(run))
+
+
+def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: str) -> None:
+    wanted = {
+        "--patience": settings.patience is not None,
+        "--best-by": settings.best_by != LOSS,
+        "--validation-bleu": settings.validation_bleu,
+        "--validate-every": {"validate_every", "training.validate_every"} & flags.keys(),  # a preset may have it
+    }
+    if any(wanted.values()):
+        given = " and ".join(name for name in wanted if wanted[name])
+        raise UsageError(f"{given}: {data} has no validation set; run nmt prepare with --valid PREFIX")
+
+
+def check_shares(micro_batches: int, processes: int) -> None:
+    if processes > micro_batches:
+        raise UsageError(
+            f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "
+            f"new run with --micro-batches {processes} (or a multiple of it)"
+        )
+
+
+def summary(run: Run) -> dict[str, Any]:
+    state, total = run.state, run.state.total
+    return {
+        "steps": state.step,
+        "parameters": parameters_of(run.setup.model)[0],
+        "target_tokens": total.target_tokens,
+        "training_hours": total.seconds / 3600,
+        "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
+        "peak_learning_rate": highest_rate(run.setup.schedule, state.step),
+        f"best_validation_{run.config.best_by}": state.best,
+        "best_step": state.best_step,
+        "skipped_updates": state.skipped,
+        "flops": total.flops or None,
+        "flops_as_table2": total.flops_as_table2,
+        "model_flop_utilisation": utilisation(total),
+        **run.setup.costs.describe(total),
+    }
+
+
+def ending(run: Run) -> str:
+    state = run.state
+    if run.out_of_patience:
+        return f"stopped at step {state.step:,}: no improvement in {counted(state.stale_validations, 'validation')}"
+    epochs = f" after {counted(state.epochs, 'epoch')}" if run.has_all_epochs else ""
+    return f"finished at step {state.step:,}{epochs}"
+
+
+def closing_lines(run: Run) -> str:
+    state, best = run.state, run.directory.path / "best"
+    lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
+    if state.best is not None:
+        lines.append(f"best validation {run.config.best_by} {state.best:.3f} at step {state.best_step:,} ({best})")
+    return "\n".join([*lines, f"next: nmt {next_command(run)}"])
+
+
+def next_command(run: Run) -> str:
+    """Return the command that averages the checkpoints of the last tenth of the run, or translates with the best one.
+
+    The mean with earlier ones is worse than the last; after --patience, the last ones are past the best.
+    """
+    state, path = run.state, run.directory.path
+    last = checkpoint.checkpoints_of(path)[-5:]
+    settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
+    if len(settled) > 1 and not run.out_of_patience:
+        return f"average {path} --last {len(settled)} --out {path / 'averaged'}"
+    return f"translate {path if state.best is None else path / 'best'}"
