@@ -133,11 +133,19 @@ def test_the_package_imports_its_names_when_they_are_used() -> None:
     assert [name for name in dir(nmt_cli) if not name.startswith("_")] == sorted(set(nmt_cli.__all__) - {"__version__"})
 
 
+SELECTED = {"model": "moe_transformer", "attention": "rotary", "criterion": "expected_reward", "optimizer": "sgd"}
+
+
 def test_help_needs_no_torch() -> None:
     lines = ["from nmt_cli.cli import main"]
     for arguments in (
         ["--help"],
-        *([name, "--help"] for name in ("translate", "score-targets", "score", "prepare", "serve", "attention")),
+        *(
+            [name, "--help"]
+            for name in ("translate", "score-targets", "score", "prepare", "serve", "attention", "train")
+        ),
+        ["train", "--help", *(word for kind, name in SELECTED.items() for word in (f"--{kind}", name))],
+        ["train", "--list-presets"],
     ):
         lines += ["try:", f"    main({arguments})", "except SystemExit as end:", "    assert not end.code"]
     assert "torch" not in loaded("\n".join(lines))
