@@ -24,7 +24,7 @@ class Moses:
 
         self._language, self._escape = language, escape
         self._normaliser = Normaliser(language)
-        self._tokeniser = Tokeniser(language)
+        self._tokeniser = Tokeniser(language, escape)
         self._detokeniser = sacremoses.MosesDetokenizer(lang=language)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -32,8 +32,7 @@ class Moses:
 
     def tokenise(self, line: str) -> str:
         """Return the normalised tokens of the line, separated by single spaces."""
-        normalised = self._normaliser.normalise(line)
-        return str(self._tokeniser.tokenize(normalised, return_str=True, escape=self._escape))
+        return self._tokeniser.tokenise(self._normaliser.normalise(line))
 
     def detokenise(self, tokens: str) -> str:
         """Return the text of tokens separated by spaces."""

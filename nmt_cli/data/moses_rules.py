@@ -7,7 +7,8 @@ looks first for the characters that its pattern cannot do without.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import pairwise
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -27,14 +28,6 @@ class Substitution:
     def sub(self, replacement: str, text: str) -> str:
         """Return what `re.Pattern.sub` does."""
         return self.pattern.sub(replacement, text) if self.needed in text else text
-
-
-class OneSpace:
-    """A pattern of runs of white space; those at the ends of the line, which sacremoses strips later, go at once."""
-
-    def sub(self, _: str, text: str) -> str:
-        """Return the words, one space between them."""
-        return " ".join(text.split())
 
 
 def needed_text(pattern: str) -> str:
@@ -57,36 +50,53 @@ class Normaliser:
         for substitution, replacement in self._rules:
             if (substitution.pattern.pattern, replacement) == (" +", " "):
                 substitution.needed = "  "  # one space becomes itself
+        self._concerned = re.compile("|".join(re.escape(rule.needed) for rule, _ in self._rules)).search
 
     def normalise(self, line: str) -> str:
         """Return the line with its punctuation normalised."""
-        for substitution, replacement in self._rules:
-            line = substitution.sub(replacement, line)
+        if self._concerned(line):
+            for substitution, replacement in self._rules:
+                line = substitution.sub(replacement, line)
         return line.strip()
 
 
 class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
     """`sacremoses.MosesTokenizer` of a language."""
 
-    def __init__(self, language: str) -> None:
+    def __init__(self, language: str, escape: bool) -> None:
         super().__init__(lang=language)
         for name in filter(str.isupper, dir(type(self))):
             setattr(self, name, _rules(getattr(self, name)))
-        self.DEDUPLICATE_SPACE = OneSpace(), " "
-        self._end = lru_cache(1 << 16)(self._uncached_end)
+        self._whole = partial(self.tokenize, return_str=True, escape=escape)
+        self._cached_word = lru_cache(1 << 16)(self._word)
 
-    def handles_nonbreaking_prefixes(self, text: str) -> str:
-        """Separate full stops from the tokens that they end, except for abbreviations."""
-        tokens = text.split()
-        for i, (token, after) in enumerate(zip(tokens, [*tokens[1:], ""], strict=False)):
-            if token[-1] == ".":
-                tokens[i] = self._end(token, after[:1])
-        return " ".join(tokens)
+    def tokenise(self, line: str) -> str:
+        """Return what `tokenize` returns, joined from the tokens of each word, most of which are cached."""
+        words = line.split()
+        # A full stop that ends a word belongs to it or not, by the first character of the next word.
+        keys = [f"{a} {b[0]}" if a[-1] == "." else a for a, b in pairwise(words)] + words[-1:]
+        tokens = list(map(self._cached_word, keys))
+        return " ".join(tokens) if all(tokens) else str(self._whole(line))
 
-    def _uncached_end(self, token: str, after: str) -> str:
-        """Return a token that ends with a full stop; `after` is the first character of the next one, if any."""
-        text = str(super().handles_nonbreaking_prefixes(f"{token} {after}"))
-        return text.removesuffix(f" {after}") if after else text
+    def _word(self, key: str) -> str:
+        """Return the tokens of a word, which the first character of the next may follow; "" if they depend on more.
+
+        An apostrophe or a comma at the edge of a word is treated by its neighbours, or otherwise at a line's ends.
+        """
+        if key.isalnum() and "MULTI" not in key and not self.PAD_NOT_ISALNUM[0].pattern.search(key):
+            return key  # MULTI marks several dots
+        word, _, after = key.partition(" ")
+        if word[0] in "'," or word[-1] == "'" or not key.isprintable():
+            return ""
+        return str(self._whole(key)).removesuffix(f" {self._whole(after)}" if after else "")
+
+    # Without a set of 100,000 characters, which sacremoses makes in each call.
+
+    def islower(self, text: str) -> bool:
+        return all(character in self.IsLower for character in text)
+
+    def isanyalpha(self, text: str) -> bool:
+        return any(character in self.IsAlpha for character in text)
 
 
 def _rules(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sacremoses
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nmt_cli.data.moses import Moses
@@ -84,6 +84,37 @@ def test_odd_lines_are_those_of_sacremoses(language: str, escape: bool) -> None:
 def test_any_line_is_that_of_sacremoses(line: str) -> None:
     assert_as_sacremoses("en", [line])
     assert_as_sacremoses("fr", [line])
+
+
+WORDS = (
+    "a",
+    "5",
+    "No.",
+    "B.c.",
+    "3.5.",
+    "5,",
+    ",5",
+    "it's",
+    "'tis",
+    "a'",
+    ".'",
+    ".",
+    "...",
+    "a...",
+    "(b).",
+    "DOTMULTI",
+    "\x02",
+    "\x02b",
+    "é",
+)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=6))
+@example(["a.", "\x02b"])
+@example(["5", ",5"])
+def test_any_line_of_difficult_words_is_that_of_sacremoses(words: list[str]) -> None:
+    for language in ("en", "fr", "cs"):
+        assert_as_sacremoses(language, [" ".join(words)])
 
 
 @pytest.mark.parametrize(("directory", "language"), [("en-de", "en"), ("en-de", "de"), ("en-fr", "fr")])
