@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli import registry
-from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.bins import binned
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import (

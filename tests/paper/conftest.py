@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from nmt_cli import registry
-from nmt_cli.layers.attention import FullAttentionConfig
-from nmt_cli.models.transformer import Transformer, TransformerConfig
+from nmt_cli.layers.settings import FullAttentionConfig
+from nmt_cli.models.settings import TransformerConfig
+from nmt_cli.models.transformer import Transformer
 
 VOCABULARY = 40
 

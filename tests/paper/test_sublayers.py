@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nmt_cli.layers.attention import MultiHeadAttention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.sublayer import FeedForward, Residual
-from nmt_cli.models.transformer import TransformerConfig
+from nmt_cli.models.settings import TransformerConfig
 
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 8, 9]])
 

@@ -20,10 +20,11 @@ from nmt_cli.decoding.fixed_search import FixedSearch, fixed_search, takes
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import EOS, PAD, Hypothesis
-from nmt_cli.layers.attention import FullAttentionConfig
-from nmt_cli.models.transformer import Transformer, TransformerConfig
+from nmt_cli.layers.settings import FullAttentionConfig
+from nmt_cli.models.settings import TransformerConfig
+from nmt_cli.models.transformer import Transformer
 from nmt_cli.models.transformer_inference import TransformerInference
-from nmt_cli.positions.rotary_attention import RotaryAttentionConfig
+from nmt_cli.positions.settings import RotaryAttentionConfig
 
 V = 300
 WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal")

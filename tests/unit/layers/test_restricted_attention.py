@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.layers.attention import AttentionMask
-from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.layers.restricted_attention import RestrictedAttention
+from nmt_cli.layers.settings import RestrictedAttentionConfig
 
 B, H, WIDTH = 3, 2, 4
 

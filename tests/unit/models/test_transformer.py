@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
+from nmt_cli.layers.restricted_attention import RestrictedAttention
+from nmt_cli.layers.settings import RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])

@@ -10,9 +10,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import packing, registry
-from nmt_cli.layers.attention import AttentionMask, FullAttention, FullAttentionConfig
-from nmt_cli.layers.restricted_attention import RestrictedAttention, RestrictedAttentionConfig
-from nmt_cli.models.transformer import Transformer, TransformerConfig
+from nmt_cli.layers.attention import AttentionMask, FullAttention
+from nmt_cli.layers.restricted_attention import RestrictedAttention
+from nmt_cli.layers.settings import FullAttentionConfig, RestrictedAttentionConfig
+from nmt_cli.models.settings import TransformerConfig
+from nmt_cli.models.transformer import Transformer
 
 
 def made(attention: object = None, **fields: Any) -> Transformer:

@@ -13,15 +13,15 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from nmt_cli import device
 from nmt_cli.commands.train_setup import compile_stacks
-from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, LabelSmoothingConfig
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.batching import collate
 from nmt_cli.data.bins import binned
 from nmt_cli.interfaces import Batch, joined
 from nmt_cli.layers import sublayer
-from nmt_cli.layers.restricted_attention import RestrictedAttentionConfig
+from nmt_cli.layers.settings import RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer
-from nmt_cli.positions.alibi_attention import AlibiAttentionConfig
-from nmt_cli.positions.rotary_attention import RotaryAttentionConfig
+from nmt_cli.positions.settings import AlibiAttentionConfig, RotaryAttentionConfig
 
 CRITERION = LabelSmoothedCrossEntropy(LabelSmoothingConfig())
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nmt_cli.layers.attention import AttentionMask
-from nmt_cli.positions.alibi_attention import AlibiAttention, AlibiAttentionConfig, slopes
+from nmt_cli.positions.alibi_attention import AlibiAttention, slopes
+from nmt_cli.positions.settings import AlibiAttentionConfig
 
 
 def test_published_slopes() -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.layers.attention import AttentionMask
-from nmt_cli.positions.relative_attention import RelativeAttention, RelativeAttentionConfig
+from nmt_cli.positions.relative_attention import RelativeAttention
+from nmt_cli.positions.settings import RelativeAttentionConfig
 
 B, H, N, D_K, D_V = 2, 3, 7, 4, 5
 

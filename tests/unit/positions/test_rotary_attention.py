@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.layout import Cached, Step, layout_of
 from nmt_cli.packing import Packing
-from nmt_cli.positions.rotary_attention import RotaryAttention, RotaryAttentionConfig, rotated
+from nmt_cli.positions.rotary_attention import RotaryAttention, rotated
+from nmt_cli.positions.settings import RotaryAttentionConfig
 
 # apply_rotary_pos_emb of transformers 5.23.0 (modeling_llama.py), for [1, 2, 3, 4, 5, 6] at positions 0, 3 and 100.
 REFERENCE = torch.tensor(

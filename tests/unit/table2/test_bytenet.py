@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD
 from nmt_cli.presets import PRESETS
-from nmt_cli.table2.bytenet import Block, ByteNet, ByteNetConfig
+from nmt_cli.table2.bytenet import Block, ByteNet
+from nmt_cli.table2.settings import ByteNetConfig
 
 DILATIONS = [1, 2, 4, 1]
 """Of the model that `made` makes."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nmt_cli.table2.constant import Constant, ConstantConfig
+from nmt_cli.table2.constant import Constant
+from nmt_cli.table2.settings import ConstantConfig
 
 
 @pytest.mark.parametrize("warmup", [1, 5])

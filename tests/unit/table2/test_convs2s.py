@@ -11,7 +11,8 @@ from table2_models import built
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
-from nmt_cli.table2.convs2s import ConvS2S, ConvS2SConfig
+from nmt_cli.table2.convs2s import ConvS2S
+from nmt_cli.table2.settings import ConvS2SConfig
 
 SOURCE, TARGET = [5, 9, 7, 8, 3], [2, 10, 11, 6]
 

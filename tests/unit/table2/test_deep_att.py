@@ -15,7 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS
-from nmt_cli.table2.deep_att import DeepAtt, DeepAttConfig
+from nmt_cli.table2.deep_att import DeepAtt
+from nmt_cli.table2.settings import DeepAttConfig
 
 SMALL = DeepAttConfig(num_layers=3, num_decoder_layers=3, d_model=6, d_embedding=4, dropout=0.0)
 SOURCE, TARGET = [5, 6, 7, 8, EOS], [BOS, 9, 10, 11]

@@ -17,7 +17,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from nmt_cli.device import autocast
 from nmt_cli.errors import UsageError
-from nmt_cli.table2.experts import Experts, ExpertsConfig, exchanged, expected_load, grouped_product, squared_variation
+from nmt_cli.table2.experts import Experts, exchanged, expected_load, grouped_product, squared_variation
+from nmt_cli.table2.settings import ExpertsConfig
 
 N, D, FF, EXPERTS = 7, 5, 6, 4
 

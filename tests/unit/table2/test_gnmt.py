@@ -9,8 +9,9 @@ import torch
 from table2_models import built
 from torch import Tensor
 
-from nmt_cli.table2.gnmt import GNMT, GNMTConfig
+from nmt_cli.table2.gnmt import GNMT
 from nmt_cli.table2.recurrent import LSTM
+from nmt_cli.table2.settings import GNMTConfig
 
 
 def made(**fields: Any) -> Any:

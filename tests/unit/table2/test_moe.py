@@ -12,7 +12,8 @@ from torch import Tensor
 
 from nmt_cli.errors import UsageError
 from nmt_cli.table2.experts import Experts
-from nmt_cli.table2.moe import MoE, MoEConfig
+from nmt_cli.table2.moe import MoE
+from nmt_cli.table2.settings import MoEConfig
 
 SMALL = {"d_model": 8, "d_hidden": 12, "d_ff": 10, "experts": 4, "experts_per_token": 2, "dropout": 0.0}
 SOURCE, TARGET = [5, 9, 7, 3], [2, 6, 4, 11, 8]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nmt_cli.table2.sgd import SGDConfig, sgd
+from nmt_cli.table2.settings import SGDConfig
+from nmt_cli.table2.sgd import sgd
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
