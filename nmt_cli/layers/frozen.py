@@ -7,6 +7,7 @@ rounds weights once, and activations on the fly: each row has its own scale, so 
 from __future__ import annotations
 
 import platform
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache, partial
@@ -19,8 +20,10 @@ from torch import Tensor, nn
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.sublayer import ACTIVATIONS
 
-SMALL = 1 << 18
-"""Elements of an int8 matrix up to which a product without packing is faster: it costs less per call."""
+SMALL = 1 << 18, 512
+"""Elements and inputs of an int8 matrix up to which a product without packing is faster: it costs less per call."""
+WIDE, FEW = 4096, 32
+"""Outputs of an int8 product from which on, and rows up to which, FBGEMM is faster than oneDNN, which uses AMX."""
 
 Product = Callable[[Tensor], Tensor]  # [M, inputs] -> [M, outputs], of the same type, float32 or bfloat16
 Model = TypeVar("Model", bound=nn.Module)
@@ -100,35 +103,44 @@ def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation:
 
 
 def _int8(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
-    # Without VNNI, oneDNN adds pairs of products of unsigned activations in 16 bits, which those of 7 bits cannot
+    # Without VNNI, pairs of products of unsigned activations are added in 16 bits, which those of 7 bits cannot
     # overflow. `_int_mm` always takes 8.
     vnni = torch.cpu._is_vnni_supported()
     levels = torch.tensor(127.0 if vnni else 63.0)
     scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     integers = (weight / scales[:, None]).round().to(torch.int8)
-    if vnni and weight.numel() <= SMALL:
-        multiply = _small_int8(integers, scales / levels)
-    else:
-        multiply = _large_int8(integers, scales / levels, zero=128 if vnni else 64)
+    small = vnni and weight.numel() <= SMALL[0] and weight.size(1) <= SMALL[1]
+    multiply = (_small_int8 if small else _large_int8)(integers, scales / levels, zero=128 if vnni else 64)
 
     def product(x: Tensor) -> Tensor:
         largest = x.abs().amax(dim=1, keepdim=True)  # a row of zeros gives NaN below, and zeros again at the end
-        y = multiply((x * (levels / largest)).round_().to(torch.int8)).mul_(largest)
-        return _activated(y if bias is None else y.add_(bias), activation)
+        y = multiply((x * (levels / largest)).round_())
+        return _activated(y.mul_(largest) if bias is None else torch.addcmul(bias, y, largest), activation)
 
     return product
 
 
-def _small_int8(integers: Tensor, scales: Tensor) -> Product:
-    return lambda x: torch._int_mm(x, integers.T) * scales
+def _small_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
+    """Return x -> x integers^T * scales for x [M, inputs] of whole numbers."""
+    return lambda x: torch._int_mm(x.to(torch.int8), integers.T) * scales
 
 
 def _large_int8(integers: Tensor, scales: Tensor, zero: int) -> Product:
-    packed = torch.ops.onednn.qlinear_prepack(integers, None)
-    linear, zeros = torch.ops.onednn.qlinear_pointwise.default, torch.zeros(len(integers), dtype=torch.int32)
+    """As `_small_int8`, by FBGEMM or oneDNN, which take unsigned integers: x is moved by `zero`."""
+    points = torch.zeros(len(integers), dtype=torch.long)
+    with warnings.catch_warnings(action="ignore"):  # torch 2.13 means to replace such tensors; FBGEMM takes no others
+        quantised = torch._make_per_channel_quantized_tensor(integers, scales.double(), points, 0)
+    weight = torch.ops.quantized.linear_prepack(quantised, None)
+    linear = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+    if len(integers) < WIDE and not torch.cpu._is_amx_tile_supported():
+        return lambda x: linear(x, 1.0, zero, weight)
+    packed, zeros = torch.ops.onednn.qlinear_prepack(integers, None), torch.zeros(len(integers), dtype=torch.int32)
+    onednn = torch.ops.onednn.qlinear_pointwise.default
 
     def multiply(x: Tensor) -> Tensor:
-        shifted = x.view(torch.uint8).add_(zero)
-        return linear(shifted, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        if len(x) <= FEW:
+            return linear(x, 1.0, zero, weight)
+        moved = x.add_(zero).to(torch.uint8)
+        return onednn(moved, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
 
     return multiply
