@@ -55,9 +55,9 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
 
     def tokenise(self, line: str) -> str:
         """Return what `tokenize` returns, joined from the tokens of each word, most of which are cached."""
-        words = line.split()
-        # A full stop that ends a word belongs to it or not, by the first character of the next word.
-        keys = [f"{a} {b[0]}" if a[-1] == "." else a for a, b in pairwise(words)] + words[-1:]
+        keys = words = line.split()
+        if "." in line[:-1]:  # a full stop that ends a word belongs to it or not, by the first character of the next
+            keys = [f"{a} {b[0]}" if a[-1] == "." else a for a, b in pairwise(words)] + words[-1:]
         tokens = list(map(self._cached_word, keys))
         return " ".join(tokens) if all(tokens) else str(self._whole(line))
 
