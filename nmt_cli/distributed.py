@@ -157,7 +157,7 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
     """
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
-        yield World(rank, size, _own_device(device_name))
+        yield World(rank, size, own_device(device_name))
         return
     timeout = timedelta(minutes=timeout_minutes)
     with explain_lost_ranks(CANNOT_START):
@@ -167,7 +167,7 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
     try:
         if ":" in device_name and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
             raise UsageError(f"--device {device_name}: each process needs a GPU of its own; give --device cuda")
-        device = _own_device(device_name)
+        device = own_device(device_name)
         backend = "nccl" if device.type == "cuda" and on_gpus else "gloo"
         # NCCL ends a process that has waited too long, without a message: gloo, which finds a lost rank, is sooner.
         patience = timeout if backend == "gloo" else 2 * timeout
@@ -206,7 +206,8 @@ def explain_lost_ranks(what: str = LOST, computing: bool = False) -> Iterator[No
         raise TrainingError(f"{what} (torch: {cause})") from error
 
 
-def _own_device(name: str) -> torch.device:
+def own_device(name: str) -> torch.device:
+    """Return the device, which becomes the current one of CUDA: graphs are captured on a stream of it."""
     device = choose_device(name)
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -34,7 +34,8 @@ class Packing:
         The number of rows is a multiple of `multiple`, by default `MULTIPLE`.
         """
         places = real.flatten().nonzero().squeeze(1)
-        rows = _rounded(len(places), multiple or MULTIPLE)
+        multiple = multiple or MULTIPLE
+        rows = -(-len(places) // multiple) * multiple
         return cls(places, _filled(places % real.size(1), rows), (real.size(0), real.size(1)))
 
     @property
@@ -121,10 +122,6 @@ def _packed(padded: Tensor, places: Tensor, count: int) -> Tensor:
 
 def _unpacked(rows: Tensor, places: Tensor, count: int) -> Tensor:
     return rows.new_zeros(count, rows.size(1)).index_copy_(0, places, rows[: len(places)])
-
-
-def _rounded(tokens: int, multiple: int) -> int:
-    return -(-tokens // multiple) * multiple
 
 
 def _filled(values: Tensor, rows: int, filler: int = 0) -> Tensor:

@@ -12,7 +12,9 @@ A component and the frozen dataclass that configures it are in one file. The dat
 The dataclasses of components that need torch are in the `settings.py` of their directory, with the place of each
 builder, so that `nmt train --help` imports no torch:
 
-    register("model", "transformer", TransformerConfig)("nmt_cli.models.transformer:Transformer")
+    @configures("model", "transformer", "nmt_cli.models.transformer:Transformer")
+    @dataclass(frozen=True)
+    class TransformerConfig:
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of
 GROUPS = ("nmt.tasks", "nmt.components", "nmt.presets")  # the groups of entry points: modules of annexes and plug-ins
 REQUIRED = dataclasses.MISSING  # the default of an option that must be given
 
-Builder = TypeVar("Builder", bound=Callable[..., Any] | str)
+Builder = TypeVar("Builder", bound=Callable[..., Any])
+Config = TypeVar("Config", bound=type[Any])
 
 
 @dataclass(frozen=True)
@@ -95,34 +98,34 @@ def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
 
 
 def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Builder]:
-    """Register the decorated class or function as the component `name`, configured by the dataclass `config`.
-
-    In its stead, the returned function takes the place "module:name", which is imported when the component is built.
-    """
+    """Register the decorated class or function as the component `name`, configured by the dataclass `config`."""
     if kind not in _components:
         raise UsageError(f"there is no kind of component called {kind!r}. {nearest(kind, KINDS)}")
 
-    def add(builder: Builder) -> Builder:
-        build: Any = _at(builder) if isinstance(builder, str) else builder
+    def add(build: Builder) -> Builder:
         taken = _components[kind].get(name)
         origin = (build.__module__, build.__qualname__)
         if taken is not None and (taken.module, taken.build.__qualname__) != origin:  # a module may be loaded again
             where = f"by {taken.module} and by {build.__module__}"
             raise UsageError(f"{kind} {name!r} is registered twice: {where}. Rename one.")
         _components[kind][name] = Component(kind, name, build, config, build.__module__)
-        return builder
+        return build
 
     return add
 
 
-def _at(place: str) -> Callable[..., Any]:
-    """Return the builder at `place` as a function that imports it when it is called."""
+def configures(kind: str, name: str, place: str) -> Callable[[Config], Config]:
+    """Register the decorated dataclass as that of a component whose builder is imported from `place`, module:name."""
 
     def build(config: Any, **runtime: Any) -> Any:
         return pkgutil.resolve_name(place)(config, **runtime)
 
+    def add(config: Config) -> Config:
+        register(kind, name, config)(build)
+        return config
+
     build.__module__, _, build.__qualname__ = place.partition(":")
-    return build
+    return add
 
 
 def _docstring(module: str) -> str:

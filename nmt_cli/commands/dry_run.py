@@ -17,8 +17,7 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.commands.train_setup import build_setup, configuration, model_without_weights, open_data
 from nmt_cli.config import RunConfig
-from nmt_cli.device import choose_device
-from nmt_cli.distributed import World, divide, sharers_of
+from nmt_cli.distributed import World, divide, own_device, sharers_of
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule
 from nmt_cli.streams import say
@@ -79,9 +78,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch."""
     config = configuration(options, flags)
     settings: TrainingConfig = config.training
-    device = choose_device(settings.device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)  # CUDA graphs are captured on a stream of the current one
+    device = own_device(settings.device)
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
     if options.data:
         task, corpus, _ = open_data(options.data)

@@ -1,7 +1,7 @@
-"""sacremoses's rules, applied only to the lines that they can change.
+"""sacremoses's rules, applied only to the lines and words that they can change.
 
-Each of its sixty substitutions passes over every line, though most concern characters that few lines have. Here each
-looks first for the characters that its pattern cannot do without.
+Its substitutions pass over every line, though most concern characters that few lines have, and words are repeated. So
+those of punctuation first look for the characters that their patterns cannot do without, and tokens are cached by word.
 """
 
 from __future__ import annotations
@@ -11,29 +11,14 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any
 
 import sacremoses
-
-_LONG_CLASS = re.compile(r"\[[^\]]{100,}\]")  # thousands of characters, which take long to parse
-
-
-class Substitution:
-    """A compiled pattern whose `sub` leaves a line alone that lacks the literal characters of the pattern."""
-
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self.needed = needed_text(pattern.pattern)
-        self.pattern = pattern
-
-    def sub(self, replacement: str, text: str) -> str:
-        """Return what `re.Pattern.sub` does."""
-        return self.pattern.sub(replacement, text) if self.needed in text else text
 
 
 def needed_text(pattern: str) -> str:
     """Return the longest text that stands in every match of a pattern without flags; it may be empty."""
     runs = [""]
-    for code, value in parser.parse(_LONG_CLASS.sub(".", pattern)):
+    for code, value in parser.parse(pattern):
         if code is codes.LITERAL:
             runs[-1] += chr(value)
         else:
@@ -46,17 +31,17 @@ class Normaliser:
 
     def __init__(self, language: str) -> None:
         rules = sacremoses.MosesPunctNormalizer(lang=language).substitutions
-        self._rules = [(Substitution(re.compile(pattern)), replacement) for pattern, replacement in rules]
-        for substitution, replacement in self._rules:
-            if (substitution.pattern.pattern, replacement) == (" +", " "):
-                substitution.needed = "  "  # one space becomes itself
-        self._concerned = re.compile("|".join(re.escape(rule.needed) for rule, _ in self._rules)).search
+        # One space becomes itself.
+        needed = ["  " if rule == (" +", " ") else needed_text(rule[0]) for rule in rules]
+        self._rules = [(text, re.compile(rule[0]), rule[1]) for text, rule in zip(needed, rules, strict=True)]
+        self._concerned = re.compile("|".join(map(re.escape, needed))).search
 
     def normalise(self, line: str) -> str:
         """Return the line with its punctuation normalised."""
         if self._concerned(line):
-            for substitution, replacement in self._rules:
-                line = substitution.sub(replacement, line)
+            for text, pattern, replacement in self._rules:
+                if text in line:
+                    line = pattern.sub(replacement, line)
         return line.strip()
 
 
@@ -65,16 +50,14 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
 
     def __init__(self, language: str, escape: bool) -> None:
         super().__init__(lang=language)
-        for name in filter(str.isupper, dir(type(self))):
-            setattr(self, name, _rules(getattr(self, name)))
         self._whole = partial(self.tokenize, return_str=True, escape=escape)
         self._cached_word = lru_cache(1 << 16)(self._word)
 
     def tokenise(self, line: str) -> str:
         """Return what `tokenize` returns, joined from the tokens of each word, most of which are cached."""
-        words = line.split()
-        # A full stop that ends a word belongs to it or not, by the first character of the next word.
-        keys = [f"{a} {b[0]}" if a[-1] == "." else a for a, b in pairwise(words)] + words[-1:]
+        keys = words = line.split()
+        if "." in line[:-1]:  # a full stop that ends a word belongs to it or not, by the first character of the next
+            keys = [f"{a} {b[0]}" if a[-1] == "." else a for a, b in pairwise(words)] + words[-1:]
         tokens = list(map(self._cached_word, keys))
         return " ".join(tokens) if all(tokens) else str(self._whole(line))
 
@@ -83,7 +66,7 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
 
         An apostrophe or a comma at the edge of a word is treated by its neighbours, or otherwise at a line's ends.
         """
-        if key.isalnum() and "MULTI" not in key and not self.PAD_NOT_ISALNUM[0].pattern.search(key):
+        if key.isalnum() and "MULTI" not in key and not self.PAD_NOT_ISALNUM[0].search(key):
             return key  # MULTI marks several dots
         word, _, after = key.partition(" ")
         if word[0] in "'," or word[-1] == "'" or not key.isprintable():
@@ -97,14 +80,3 @@ class Tokeniser(sacremoses.MosesTokenizer):  # type: ignore[misc]
 
     def isanyalpha(self, text: str) -> bool:
         return any(character in self.IsAlpha for character in text)
-
-
-def _rules(value: Any) -> Any:
-    """Return sacremoses's rule, or list of rules, with its pattern as a `Substitution`; another value as it is."""
-    match value:
-        case list():
-            return [_rules(rule) for rule in value]
-        case (re.Pattern() as pattern, replacement):
-            return Substitution(pattern), replacement
-        case _:
-            return value

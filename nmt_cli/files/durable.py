@@ -1,14 +1,17 @@
 """Atomic writes: after a crash, a file or directory is whole or absent.
 
-NAME is written as `.NAME.part` beside it, flushed to disk and renamed. While a directory is replaced, its old content
-is `.NAME.old`; while it is deleted, it is `.NAME.gone`. `recover` cleans up after a crash.
+NAME is written beside it, flushed to disk and renamed: a file as `.NAME.PID.part`, a directory as `.NAME.part`. While a
+directory is replaced, its old content is `.NAME.old`; while it is deleted, it is `.NAME.gone`. `recover` cleans up
+after a crash.
 """
 
 from __future__ import annotations
 
 import glob
+import io
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,22 +89,61 @@ def delete(directory: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a file atomically."""
-    aside = beside(path, "part")
-    aside.unlink(missing_ok=True)
+@contextmanager
+def new_file(path: Path) -> Iterator[io.FileIO]:
+    """Yield a file that replaces the one at `path`, with its permissions, at the end of the block.
+
+    An error of the block, or of the disk, deletes it and leaves the old file.
+
+    Raises:
+        OSError: the file cannot be opened or flushed; `filename` names it.
+    """
+    place = Path(os.path.realpath(path))  # replace the target of a link, not the link
+    aside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")  # another process may write the same file
     try:
-        _write_flushed(aside, "x", text)
-        aside.replace(path)
+        with _named(path):
+            file = aside.open("wb", buffering=0)
+        with file:
+            if place.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+            yield file
+            with _named(path):
+                os.fsync(file.fileno())
+        aside.replace(place)
+        _flush(place.parent)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    _flush(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file atomically."""
+    with new_file(path) as file:
+        write_all(file.fileno(), text.encode(), path)
 
 
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file and flush it to disk."""
-    _write_flushed(path, "a", line + "\n")
+    with path.open("ab", buffering=0) as file, _named(path):
+        write_all(file.fileno(), f"{line}\n".encode(), path)
+        os.fsync(file.fileno())
+
+
+def write_all(descriptor: int, content: bytes, name: Path | str) -> None:
+    """Write bytes to an open file; an OSError has the `name`."""
+    with _named(name):
+        while content:
+            content = content[os.write(descriptor, content) :]
+
+
+@contextmanager
+def _named(name: Path | str) -> Iterator[None]:
+    """Give the name of the file to an OSError: it has none when a write fails."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(name)
+        raise
 
 
 def _flush(path: Path) -> None:
@@ -111,14 +153,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_flushed(path: Path, mode: str, text: str) -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        error.filename = str(path)  # unset when a write fails
-        raise

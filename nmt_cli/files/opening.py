@@ -12,10 +12,12 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import DataError, NmtError
+from nmt_cli.files import durable
 
 PAUSE = 0.02  # seconds without input that count as a pause
 COMPRESSED = (".gz", ".xz", ".bz2")  # the endings of compressed files that can be read and written
@@ -152,33 +154,15 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
         OSError: the file cannot be opened or written; `filename` names it.
     """
     if path is None:
-        yield lambda content: _write(sys.stdout.fileno(), content, "standard output")
+        yield lambda content: durable.write_all(sys.stdout.fileno(), content, "standard output")
         return
-    place = aside = path
-    if path.is_file() or not path.exists():  # no pipe and no device
-        place = Path(os.path.realpath(path))  # replace the target of a link, not the link
-        aside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")
     packer = _packer(path.suffix)
-    try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    except OSError as error:
-        error.filename = str(path)
-        raise
-    try:
-        if aside != place and place.exists():
-            os.fchmod(descriptor, stat.S_IMODE(place.stat().st_mode))
-        yield lambda content: _write(descriptor, packer.compress(content) if packer else content, str(path))
+    regular = path.is_file() or not path.exists()  # no pipe and no device
+    with durable.new_file(path) if regular else path.open("wb", buffering=0) as file:
+        write = partial(durable.write_all, file.fileno(), name=path)
+        yield lambda content: write(packer.compress(content) if packer else content)
         if packer:
-            _write(descriptor, packer.flush(), str(path))
-        if aside != place:
-            os.fsync(descriptor)
-            aside.replace(place)
-    except BaseException:
-        if aside != place:
-            aside.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
+            write(packer.flush())
 
 
 def _packer(ending: str) -> Any:
@@ -190,12 +174,3 @@ def _packer(ending: str) -> Any:
         case ".bz2":
             return importlib.import_module("bz2").BZ2Compressor()
     return None
-
-
-def _write(descriptor: int, content: bytes, name: str) -> None:
-    try:
-        while content:
-            content = content[os.write(descriptor, content) :]
-    except OSError as error:
-        error.filename = name
-        raise

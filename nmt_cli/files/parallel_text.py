@@ -39,11 +39,12 @@ class ParallelLines:
     def _decoded(self, side: int) -> list[str]:
         content = self.blocks[side]
         try:
-            lines = content.decode("utf-8").split("\n")
+            text = content.decode("utf-8")
         except UnicodeDecodeError:
             numbered = enumerate(content.split(b"\n"), self.first)
             return [decoded_line(line, f"{self.names[side]}:{number}") for number, line in numbered]
-        return [line.removesuffix("\r") for line in lines]
+        lines = text.split("\n")
+        return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
 def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt_cli.registry import option, register
+from nmt_cli.registry import configures, option
 
 
+@configures("attention", "full", "nmt_cli.layers.attention:FullAttention")
 @dataclass(frozen=True)
 class FullAttentionConfig:
     """Full attention has no settings."""
 
 
-register("attention", "full", FullAttentionConfig)("nmt_cli.layers.attention:FullAttention")
-
-
+@configures("attention", "restricted", "nmt_cli.layers.restricted_attention:RestrictedAttention")
 @dataclass(frozen=True)
 class RestrictedAttentionConfig:
     """The r of section 4."""
 
     neighbourhood: int = option(128, "r: a query attends to r / 2 positions on each side.", minimum=2)
-
-
-register("attention", "restricted", RestrictedAttentionConfig)(
-    "nmt_cli.layers.restricted_attention:RestrictedAttention"
-)

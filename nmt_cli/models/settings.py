@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt_cli.errors import UsageError
-from nmt_cli.registry import option, register
+from nmt_cli.registry import configures, option
 
 
+@configures("model", "transformer", "nmt_cli.models.transformer:Transformer")
 @dataclass(frozen=True)
 class TransformerConfig:
     """Size and regularisation of a Transformer; the defaults are the base model of Table 3."""
@@ -58,6 +59,3 @@ class TransformerConfig:
             )
         width = self.d_model // self.num_heads
         return self.d_k or width, self.d_v or width
-
-
-register("model", "transformer", TransformerConfig)("nmt_cli.models.transformer:Transformer")

@@ -8,9 +8,10 @@ from typing import Any
 
 from nmt_cli.errors import UsageError
 from nmt_cli.models.settings import TransformerConfig
-from nmt_cli.registry import option, register
+from nmt_cli.registry import configures, option
 
 
+@configures("model", "bytenet", "nmt_cli.table2.bytenet:ByteNet")
 @dataclass(frozen=True)
 class ByteNetConfig:
     """Size and regularisation of a ByteNet; the defaults are from section 6, for characters."""
@@ -42,18 +43,14 @@ class ByteNetConfig:
         return (self.length_ratio * length + self.length_offset) // 1
 
 
-register("model", "bytenet", ByteNetConfig)("nmt_cli.table2.bytenet:ByteNet")
-
-
+@configures("schedule", "constant", "nmt_cli.table2.constant:Constant")
 @dataclass(frozen=True)
 class ConstantConfig:
     learning_rate: float = option(0.001, "The constant rate.", minimum=0.0)
     warmup_steps: int = option(1, "Steps of linear warm-up.", minimum=1)
 
 
-register("schedule", "constant", ConstantConfig)("nmt_cli.table2.constant:Constant")
-
-
+@configures("model", "convs2s", "nmt_cli.table2.convs2s:ConvS2S")
 @dataclass(frozen=True)
 class ConvS2SConfig:
     """Size and regularisation of ConvS2S; the defaults are the model for WMT 2014 EN-DE (section 5.1)."""
@@ -93,9 +90,7 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
     return layers
 
 
-register("model", "convs2s", ConvS2SConfig)("nmt_cli.table2.convs2s:ConvS2S")
-
-
+@configures("model", "deep_att", "nmt_cli.table2.deep_att:DeepAtt")
 @dataclass(frozen=True)
 class DeepAttConfig:
     """Size and regularisation of Deep-Att; the defaults are the model of 37.7 BLEU (section 4.2)."""
@@ -119,9 +114,7 @@ class DeepAttConfig:
             )
 
 
-register("model", "deep_att", DeepAttConfig)("nmt_cli.table2.deep_att:DeepAtt")
-
-
+@configures("criterion", "expected_reward", "nmt_cli.table2.expected_reward:ExpectedReward")
 @dataclass(frozen=True)
 class ExpectedRewardConfig:
     """Settings of the expected reward (Wu et al. 2016, section 5)."""
@@ -131,9 +124,7 @@ class ExpectedRewardConfig:
     max_length_offset: int = option(50, "Maximum length of a sample: source tokens plus N.", minimum=0)
 
 
-register("criterion", "expected_reward", ExpectedRewardConfig)("nmt_cli.table2.expected_reward:ExpectedReward")
-
-
+@configures("model", "gnmt", "nmt_cli.table2.gnmt:GNMT")
 @dataclass(frozen=True)
 class GNMTConfig:
     """Size and regularisation; the defaults are the paper's model for English to German (sections 3 and 8.3)."""
@@ -143,9 +134,6 @@ class GNMTConfig:
     dropout: float = option(0.3, "Dropout on the inputs of layers and on the output.", minimum=0.0, maximum=0.99)
     init_range: float = option(0.04, "Weights start uniform between -X and X.", minimum=0.0)
     tie_embeddings: bool = option(False, "Share one matrix among embeddings and output layer.")
-
-
-register("model", "gnmt", GNMTConfig)("nmt_cli.table2.gnmt:GNMT")
 
 
 @dataclass(frozen=True)
@@ -165,6 +153,7 @@ class ExpertsConfig:
             )
 
 
+@configures("model", "moe", "nmt_cli.table2.moe:MoE")
 @dataclass(frozen=True)
 class MoEConfig(ExpertsConfig):
     """Size and regularisation; the defaults are the paper's largest model (appendix E)."""
@@ -183,9 +172,7 @@ class MoEConfig(ExpertsConfig):
             raise UsageError(f"--d-hidden {self.d_hidden} is below --d-model {self.d_model}; it is at least that")
 
 
-register("model", "moe", MoEConfig)("nmt_cli.table2.moe:MoE")
-
-
+@configures("model", "moe_transformer", "nmt_cli.table2.moe_transformer:MoETransformer")
 @dataclass(frozen=True)
 class MoETransformerConfig(ExpertsConfig, TransformerConfig):
     """A Transformer's size and regularisation, and its experts."""
@@ -196,15 +183,10 @@ class MoETransformerConfig(ExpertsConfig, TransformerConfig):
             raise UsageError("--gated-feed-forward cannot be used with experts")
 
 
-register("model", "moe_transformer", MoETransformerConfig)("nmt_cli.table2.moe_transformer:MoETransformer")
-
-
+@configures("optimizer", "sgd", "nmt_cli.table2.sgd:sgd")
 @dataclass(frozen=True)
 class SGDConfig:
     """Settings of SGD; the defaults are from Gehring et al. 2017, section 4.2."""
 
     momentum: float = option(0.99, "Momentum.", minimum=0.0, maximum=1.0)
     nesterov: bool = option(True, "Use Nesterov momentum.")
-
-
-register("optimizer", "sgd", SGDConfig)("nmt_cli.table2.sgd:sgd")
