@@ -5,21 +5,17 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import fairseq
 import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.optim.adam import Adam
 from torch import Tensor
 
-from benchmarks.peers.fairseq import THEIRS, dictionary, random_model, restore_field_rule
+from benchmarks.peers.fairseq import THEIRS, dictionary, random_model
 from benchmarks.peers.training.serve import ADAM, SMOOTHING, Batch, Setup, System, serve, system_of
 
 
 def build(setup: Setup) -> System:
-    if setup.dtype != "float32":
-        raise SystemExit("fairseq trains in float32 on a CPU")
-    restore_field_rule()
-    import fairseq
-    from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-    from fairseq.optim.adam import Adam
-
     words = dictionary(setup.vocabulary)
     model = random_model(setup, words).train()
     task: Any = types.SimpleNamespace(source_dictionary=words, target_dictionary=words)
@@ -49,4 +45,4 @@ def theirs(ids: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32",))

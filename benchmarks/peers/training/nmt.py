@@ -80,7 +80,7 @@ def answer(folder: Path, setups: queue.Queue[Setup | None]) -> None:
         return System(f"{nmt_cli.__version__}, torch {torch.__version__}", one_pass, waiting=waiting)
 
     try:
-        serve(build)
+        serve(build, ("float32", "bfloat16"))
     finally:
         Paced.ended = True
         Paced.allowed.release()
