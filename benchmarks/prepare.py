@@ -135,7 +135,7 @@ def main() -> None:
         rows.append([about, *speeds, report.shown(ratio(samples, case, "nmt", PEER))])
     parts = [report.table(["", "nmt, pairs/s", f"{PEER}, pairs/s", "ratio"], rows)]
     parts += [report.paragraph(GROWTH), report.table(["pairs", "seconds", "memory, MB"], sizes)]
-    print(report.write(options.out, "prepare", METHOD, parts))
+    report.publish(options.out, "prepare", options.rounds, METHOD, parts)
 
 
 if __name__ == "__main__":
