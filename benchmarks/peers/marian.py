@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pymarian
 
 from benchmarks.peers.serve import Ids, Setup, Size, System, serve, word
-from benchmarks.peers.weights import Weights, read
+from benchmarks.peers.weights import marian_arrays, read
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 EOS = SPECIAL.index("</s>")
@@ -24,21 +24,6 @@ GEMM = {"float32": "float32", "int8": f"packed8{WIDEST}"}
 """Kinds of products. The other kinds in 8 bits, intgemm8 and intgemm8avx512, were no faster."""
 NEVER = -1e9
 """A bias with which a symbol is not chosen."""
-NAMES = {
-    ".self_attention.w_": "_self_W",
-    ".cross_attention.w_": "_context_W",
-    ".around_self_attention.norm": "_self_Wo_ln",
-    ".around_cross_attention.norm": "_context_Wo_ln",
-    ".around_feed_forward.norm": "_ffn_ffn_ln",
-    ".feed_forward.inner.weight": "_ffn_W1",
-    ".feed_forward.inner.bias": "_ffn_b1",
-    ".feed_forward.outer.weight": "_ffn_W2",
-    ".feed_forward.outer.bias": "_ffn_b2",
-    "_ln.weight": "_ln_scale",
-    "_ln.bias": "_ln_bias",
-    ".weight": "",
-}
-"""Parts of nmt's names and of Marian's."""
 
 
 def build(setup: Setup) -> System:
@@ -111,25 +96,6 @@ def write_model(folder: Path, setup: Setup, vocabulary: Path) -> None:
     arrays["decoder_ff_logit_out_b"] = np.zeros_like(arrays["decoder_ff_logit_out_b"])
     arrays["decoder_ff_logit_out_b"][0, EOS] = NEVER
     np.savez(model, **arrays)
-
-
-def marian_arrays(weights: Weights) -> Iterator[tuple[str, Any]]:
-    """Yield the weights by Marian's names: products from the right, and the sines of a position before its cosines."""
-    width = weights["target_embedding.weight"].shape[1]
-    order = np.r_[0:width:2, 1:width:2]
-    yield "Wemb", weights["target_embedding.weight"][:, order]
-    for name, array in weights.items():
-        if not name.startswith(("encoder.", "decoder.")):
-            continue
-        theirs = re.sub(r"^(\w+)\.(\d+)", lambda found: f"{found[1]}_l{int(found[2]) + 1}", name)
-        for old, new in NAMES.items():
-            theirs = theirs.replace(old, new)
-        reads = theirs.endswith(("Wq", "Wk", "Wv", "W1"))
-        if reads:
-            array = array[:, order]
-        elif not theirs.endswith("ffn_b1"):
-            array = array[order]
-        yield theirs, array.T
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ A command writes a line with the number of target tokens for each update.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,11 +23,15 @@ COPIES = 50
 """Copies of the sentences in the corpus, so that they fill the command's own batches."""
 
 
-def write_text(setup: Setup, paths: Sequence[Path]) -> None:
-    """Write the sources and the targets to two files, a line each."""
-    for side, path in enumerate(paths):
+def text_folder(setup: Setup, names: Sequence[str]) -> Path:
+    """Return a new directory with files of the sources and of the targets; it is removed at the end."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for side, name in enumerate(names):
         rows: Ids = [row for batch in setup.pairs for row in batch[side]]
-        path.write_text(COPIES * "".join(f"{' '.join(map(word, row))}\n" for row in rows), encoding="utf-8")
+        text = "".join(f"{' '.join(map(word, row))}\n" for row in rows)
+        (folder / name).write_text(COPIES * text, encoding="utf-8")
+    return folder
 
 
 def system_of_command(version: str, setup: Setup, command: Sequence[str], tokens: str) -> System:
@@ -36,7 +43,7 @@ def system_of_command(version: str, setup: Setup, command: Sequence[str], tokens
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-    atexit.register(os.killpg, process.pid, signal.SIGKILL)
+    atexit.register(kill, process)
     found = numbers(process, re.compile(tokens))
 
     def one_pass() -> float:
@@ -46,6 +53,12 @@ def system_of_command(version: str, setup: Setup, command: Sequence[str], tokens
         return amount
 
     return System(version, one_pass, memory=lambda: peak_memory(process.pid))
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End a command with all its processes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def numbers(process: subprocess.Popen[str], pattern: re.Pattern[str]) -> Iterator[float]:

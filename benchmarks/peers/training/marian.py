@@ -1,23 +1,22 @@
-"""Marian: its command `train`, with its own batches and log. Each thread computes a part of each batch."""
+"""Marian: its command `train`, with its own batches, which are a little larger, and log.
+
+Each of its threads computes a part of a batch. It has no other threads."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import tempfile
-from pathlib import Path
 
 from benchmarks.peers.marian import marian, model_flags, write_vocabulary
-from benchmarks.peers.training.command import system_of_command, write_text
+from benchmarks.peers.training.command import system_of_command, text_folder
 from benchmarks.peers.training.serve import ADAM, DROPOUT, SMOOTHING, Setup, System, serve
 
 
 def build(setup: Setup) -> System:
-    folder = Path(tempfile.mkdtemp())
-    text = [folder / "source", folder / "target"]
-    write_text(setup, text)
+    names = ("source", "target")
+    folder = text_folder(setup, names)
     flags = {
         **model_flags(setup, write_vocabulary(folder, setup.vocabulary)),
-        "train-sets": text,
+        "train-sets": [folder / name for name in names],
         "model": folder / "model.npz",
         "max-length": 1000,
         "mini-batch-words": setup.tokens,
