@@ -28,9 +28,9 @@ from benchmarks.workers import (
     take_turns,
 )
 
-PEERS = ("nmt", "fairseq", "fairseq_train", "marian", "huggingface", "torch")
+PEERS = ("nmt", "fairseq", "marian", "huggingface", "torch")
 SYSTEMS = (
-    "nmt:float32 nmt:bfloat16 fairseq:float32 fairseq_train:float32 marian:float32 huggingface:float32 "
+    "nmt:float32 nmt:bfloat16 fairseq:float32 marian:float32 huggingface:float32 "
     "huggingface:bfloat16 torch:float32 torch:bfloat16"
 )
 CORPUS = 4000
@@ -38,7 +38,7 @@ CORPUS = 4000
 METHOD = """
 A pass makes an update with each of the same batches, drawn from random sentences of about 25 words: forward pass,
 label smoothing of 0.1, backward pass, Adam, dropout of 0.1. A batch has at most {tokens:,} source and {tokens:,} target
-tokens of sentences of similar length. Target tokens are counted without padding. nmt, fairseq_train and marian are the
+tokens of sentences of similar length. Target tokens are counted without padding. nmt, fairseq and marian are the
 programs' own commands, which make their own batches of the same sentences. Each system waits in its own process,
 and they take turns with samples of one pass or more. Figures are medians over the rounds with the quartiles in
 brackets. A ratio is taken within a round. The peak is the fastest matrix product of this machine in the same round, at

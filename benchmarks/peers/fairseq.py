@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, base_architecture
 from fairseq.sequence_generator import SequenceGenerator
 
-from benchmarks.peers.serve import Ids, Setup, Size, System, serve
+from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.peers.weights import fairseq_layers, read, sinusoids
 
 THEIRS = [1, 3, 0, 2]
@@ -54,27 +54,22 @@ def dictionary(size: int) -> Any:
     return words
 
 
-def random_model(size: Size, words: Any) -> Any:
-    """Return the model with random weights, for the `Dictionary` of `words`; its dropout of 0.1 is the default."""
+def load(setup: Setup, words: Any) -> Any:
+    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
     values = {
-        "embed_dim": size.width,
-        "ffn_embed_dim": size.inner,
-        "layers": size.layers,
-        "attention_heads": size.heads,
+        "embed_dim": setup.width,
+        "ffn_embed_dim": setup.inner,
+        "layers": setup.layers,
+        "attention_heads": setup.heads,
     }
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in values.items()}
     arguments = argparse.Namespace(
         **sides, share_all_embeddings=True, max_source_positions=POSITIONS, max_target_positions=POSITIONS
     )
     base_architecture(arguments)
-    return TransformerModel.build_model(
+    model: Any = TransformerModel.build_model(
         arguments, types.SimpleNamespace(source_dictionary=words, target_dictionary=words)
     )
-
-
-def load(setup: Setup, words: Any) -> Any:
-    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
-    model = random_model(setup, words)
     weights = read(setup.checkpoint)
     embedding = weights["target_embedding.weight"].copy()
     embedding[THEIRS] = embedding[: len(THEIRS)].copy()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -131,6 +132,7 @@ def answer_requests(start: Callable[[dict[str, Any]], tuple[str, Answer]]) -> No
     """
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what this process has started, too
 
     def reply(content: dict[str, Any]) -> None:
         replies.write(json.dumps(content) + "\n")
