@@ -8,18 +8,17 @@ The text is repeated, with an edit in each line, up to the sizes asked for.
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import sentencepiece
 
 from benchmarks import report
+from benchmarks.commands import Run, run
 from benchmarks.samples import Sample, ratio, speed
 from nmt_cli.files.text import find_file, read_lines
 from nmt_cli.tasks.translation import TranslationTask
@@ -38,14 +37,6 @@ processes, with shared pages counted once.
 """
 
 
-class Run(NamedTuple):
-    """A finished `nmt prepare`."""
-
-    passes: dict[str, float]  # the seconds of each pass, by its title
-    seconds: float
-    megabytes: float  # at the peak
-
-
 def write_corpus(prefix: str, languages: Sequence[str], count: int, folder: Path) -> str:
     """Write `count` pairs to `folder`, the text again and again with a number in each line; return their prefix."""
     for language in languages:
@@ -58,42 +49,14 @@ def write_corpus(prefix: str, languages: Sequence[str], count: int, folder: Path
 
 
 def prepare(prefix: str, languages: Sequence[str], out: Path, *flags: str) -> Run:
-    """Run `nmt prepare`.
-
-    Raises:
-        SystemExit: it failed.
-    """
+    """Run `nmt prepare`."""
     command = [sys.executable, "-m", "nmt_cli", "prepare", "--train", prefix, "--out", str(out), "--overwrite"]
-    command += ["--source-lang", languages[0], "--target-lang", languages[1], *VOCABULARY, *flags]
-    start, peak = time.monotonic(), 0.0
-    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
-        while process.poll() is None:
-            peak = max(peak, sum(map(megabytes, family(process.pid))))
-            time.sleep(0.1)
-        seconds = time.monotonic() - start
-        log.seek(0)
-        said = log.read()
-    if process.returncode:
-        raise SystemExit(f"error: nmt prepare: {said}")
-    passes = re.findall(r"^([\w ]+): done in ([\d.]+) s", said, re.MULTILINE)
-    return Run({title: float(value) for title, value in passes}, seconds, peak)
+    return run([*command, "--source-lang", languages[0], "--target-lang", languages[1], *VOCABULARY, *flags])
 
 
-def family(process: int) -> list[int]:
-    """Return the ids of a process and of all that it started."""
-    try:
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    except OSError:
-        return [process]
-    return [process, *(each for child in children for each in family(int(child)))]
-
-
-def megabytes(process: int) -> float:
-    """Return the memory of a process, its share of shared pages included; 0 if it has ended."""
-    try:
-        return int(report.proc_fields(f"/proc/{process}/smaps_rollup")["Pss"].split()[0]) / 1024
-    except (KeyError, OSError):
-        return 0.0
+def pass_seconds(said: str) -> dict[str, float]:
+    """Return the seconds of each pass of `nmt prepare`, by its title."""
+    return {title: float(value) for title, value in re.findall(r"^([\w ]+): done in ([\d.]+) s", said, re.MULTILINE)}
 
 
 def measure(prefix: str, languages: Sequence[str], folder: Path, pairs: int, rounds: int) -> Iterator[Sample]:
@@ -102,8 +65,8 @@ def measure(prefix: str, languages: Sequence[str], folder: Path, pairs: int, rou
     for number in range(rounds):
         for case in CASES:
             flags = ["--workers", str(case["workers"]), *(["--moses"] if case["moses"] else [])]
-            run = prepare(prefix, languages, folder / "data", *flags)
-            yield Sample(case, "nmt", number, pairs, run.passes["reading train"] + run.passes["encoding train"])
+            passes = pass_seconds(prepare(prefix, languages, folder / "data", *flags).said)
+            yield Sample(case, "nmt", number, pairs, passes["reading train"] + passes["encoding train"])
             vocabulary = TranslationTask.load(folder / "data" / "task").vocabularies()[0]
             processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
             start = time.perf_counter()
@@ -126,8 +89,8 @@ def main() -> None:
         samples = list(measure(prefix, languages, folder, options.pairs, options.rounds))
         sizes = []
         for size in options.sizes:
-            run = prepare(write_corpus(options.prefix, languages, size, folder), languages, folder / "data")
-            sizes.append([f"{size:,}", report.digits(run.seconds), report.digits(run.megabytes)])
+            whole = prepare(write_corpus(options.prefix, languages, size, folder), languages, folder / "data")
+            sizes.append([f"{size:,}", report.digits(whole.seconds), report.digits(whole.megabytes)])
     rows = []
     for case in CASES:
         about = f"workers: {case['workers']}{', --moses' if case['moses'] else ''}"
@@ -135,7 +98,7 @@ def main() -> None:
         rows.append([about, *speeds, report.shown(ratio(samples, case, "nmt", PEER))])
     parts = [report.table(["", "nmt, pairs/s", f"{PEER}, pairs/s", "ratio"], rows)]
     parts += [report.paragraph(GROWTH), report.table(["pairs", "seconds", "memory, MB"], sizes)]
-    print(report.write(options.out, "prepare", METHOD, parts))
+    report.publish(options.out, "prepare", options.rounds, METHOD, parts)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,10 @@ from nmt_cli import __version__
 
 # The processor's features that decide how fast matrix products are.
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_bf16", "amx_int8", "asimddp", "bf16", "i8mm")
+NUMBERS = {"family": "cpu family", "model": "model"}
 WIDTH = 116
+LEAST_ROUNDS = 3
+"""Of a report: fewer have no quartiles."""
 
 
 def parser(name: str, about: str | None, rounds: int | None = None) -> argparse.ArgumentParser:
@@ -48,7 +51,8 @@ def machine() -> str:
     fields = proc_fields("/proc/cpuinfo")
     have = set((fields.get("flags") or fields.get("Features") or "").split())
     processor = fields.get("model name") or platform.processor() or platform.machine()
-    features = ", ".join(flag for flag in FLAGS if flag in have) or "none of interest"
+    numbers = [f"{name} {fields[field]}" for name, field in NUMBERS.items() if field in fields]  # a name can be many
+    features = ", ".join([*numbers, *(flag for flag in FLAGS if flag in have)]) or "none of interest"
     memory = int(proc_fields("/proc/meminfo").get("MemTotal", "0 kB").split()[0]) / 2**20
     return f"{processor} ({features}), {cores()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}"
 
@@ -103,18 +107,31 @@ def shown(values: Spread | None) -> str:
     return f"{digits(values.median)} ({digits(values.low)}-{digits(values.high)})" if values else ""
 
 
+def publish(folder: Path, name: str, rounds: int, *contents: Any) -> None:
+    """Write the report FOLDER/NAME.md and print its path. With too few rounds, print the report instead."""
+    if rounds < LEAST_ROUNDS:
+        print(page(*contents))
+        print(f"not written to {folder}: a report needs --rounds {LEAST_ROUNDS} or more", file=sys.stderr)
+    else:
+        print(write(folder, name, *contents))
+
+
 def write(folder: Path, name: str, method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> Path:
-    """Write the report FOLDER/NAME.md: date, machine, versions, method, command and the parts. Return its path."""
+    """Write the report FOLDER/NAME.md; return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.md"
+    path.write_text(f"{page(method, parts, versions)}\n", encoding="utf-8")
+    return path
+
+
+def page(method: str, parts: Iterable[str], versions: Iterable[str] = ()) -> str:
+    """Return a report: date, machine, versions, method, command and the parts."""
     about = "; ".join(dict.fromkeys([own_version(), *versions]))
     words = " ".join(["python", *(re.sub(r"(^|=)/\S*/", r"\1", word) for word in sys.orig_argv[1:])])  # no directories
     lines = textwrap.wrap(words, WIDTH - 6, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     command = " \\\n".join(lines)
     head = f"{datetime.date.today()}. Machine: {machine()}. Python {platform.python_version()}. {about}."
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.md"
-    text = "\n\n".join([paragraph(head), paragraph(method), f"```\n{command}\n```", *parts])
-    path.write_text(f"{text}\n", encoding="utf-8")
-    return path
+    return "\n\n".join([paragraph(head), paragraph(method), f"```\n{command}\n```", *parts])
 
 
 def paragraph(text: str) -> str:

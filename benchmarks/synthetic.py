@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.peers.serve import Size
+from benchmarks.peers.serve import Size, word
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import resolve
 from nmt_cli.data.batching import length_buckets
@@ -34,7 +34,7 @@ SIZES = {"base": Size(6, 512, 2048, 8, 37_000), "small": Size(3, 256, 1024, 4, 8
 
 def line(ids: Sequence[int]) -> str:
     """Return the sentence with these ids. The words are in the order of the vocabulary, which sorts them."""
-    return " ".join(f"{number:06}" for number in ids)
+    return " ".join(map(word, ids))
 
 
 def model_flags(size: Size) -> dict[str, Any]:

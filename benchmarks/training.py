@@ -9,29 +9,37 @@ there.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from benchmarks import report
-from benchmarks.samples import Spread, rates, ratio, speed, spread
+from benchmarks.samples import Spread, ratio, speed
 from benchmarks.synthetic import SIZES, batches, flops_of_token, random_pairs
-from benchmarks.workers import System, WorkerError, interpreters, speed_parser, started, take_turns
-
-PACKAGE = "benchmarks.peers.training"
-PEERS = ("nmt", "fairseq", "huggingface", "torch")
-SYSTEMS = (
-    "nmt:float32 nmt:bfloat16 fairseq:float32 huggingface:float32 huggingface:bfloat16 torch:float32 torch:bfloat16"
+from benchmarks.workers import (
+    PRODUCTS,
+    TRAINING_PEERS,
+    WorkerError,
+    interpreters,
+    peaks,
+    products_of,
+    speed_parser,
+    started,
+    take_turns,
 )
-PRODUCTS = "products"
-"""The peer that computes matrix products only."""
+
+PEERS = ("nmt", "fairseq", "marian", "huggingface", "torch")
+SYSTEMS = (
+    "nmt:float32 nmt:bfloat16 fairseq:float32 marian:float32 huggingface:float32 "
+    "huggingface:bfloat16 torch:float32 torch:bfloat16"
+)
 CORPUS = 4000
 """Sentence pairs from which the batches are drawn."""
 METHOD = """
 A pass makes an update with each of the same batches, drawn from random sentences of about 25 words: forward pass,
 label smoothing of 0.1, backward pass, Adam, dropout of 0.1. A batch has at most {tokens:,} source and {tokens:,} target
-tokens of sentences of similar length. Target tokens are counted without padding. Each system waits in its own process,
+tokens of sentences of similar length. Target tokens are counted without padding. nmt, fairseq and marian are the
+programs' own commands, which make their own batches of the same sentences. Each system waits in its own process,
 and they take turns with samples of one pass or more. Figures are medians over the rounds with the quartiles in
 brackets. A ratio is taken within a round. The peak is the fastest matrix product of this machine in the same round, at
 the model's shapes and in the same type. The share of the peak counts the products of the model without padding.
@@ -45,7 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=report.positive, default=2048, metavar="N", help="of a batch; default: 2048")
     parser.add_argument("--batches", type=report.positive, default=4, metavar="N", help="of a pass; default: 4")
     options = parser.parse_args()
-    options.pythons = {**interpreters(parser, options, PEERS), PRODUCTS: sys.executable}
+    options.pythons = interpreters(parser, options, PEERS)
     return options
 
 
@@ -58,10 +66,10 @@ def section(options: argparse.Namespace, model: str, versions: dict[str, None]) 
     size = SIZES[model]
     pairs = batches(random_pairs(CORPUS, size.vocabulary), options.tokens, options.batches)
     flops = flops_of_token(size, [pair for batch in pairs for pair in zip(*batch, strict=True)])
-    products = [System(PRODUCTS, dtype) for dtype in dict.fromkeys(system.dtype for system in options.systems)]
+    products = products_of(options.systems)
     setup = {**asdict(size), "cores": options.cores, "tokens": options.tokens, "pairs": pairs}
     case = {"model": model, "tokens": options.tokens}
-    with started([*options.systems, *products], options.pythons, setup, PACKAGE) as (workers, absent):
+    with started([*options.systems, *products], options.pythons, setup, TRAINING_PEERS) as (workers, absent):
         samples = take_turns(workers, case, options.rounds, lambda _: {"seconds": options.seconds})
     systems = {worker.system: worker.figures for worker in workers if worker.system.peer != PRODUCTS}
     versions |= {f"{worker.system.peer} {worker.version}": None for worker in workers if worker.system in systems}
@@ -74,13 +82,7 @@ def section(options: argparse.Namespace, model: str, versions: dict[str, None]) 
     yield f"### {model}, training"
     columns = ["target tokens/s", "share of the peak", "padding", "waiting for data", "peak memory, GB"]
     yield report.table(["", *columns], rows)
-    peaks = []
-    for product in products:
-        found = spread([rate / 1e9 for rate in rates(samples, case, product.name).values()])
-        peaks.append(f"{product.dtype} {report.shown(found)}")
-    yield report.paragraph(
-        f"A target token takes {flops / 1e6:,.0f} MFLOP. Peak of the products in GFLOP/s: {', '.join(peaks)}."
-    )
+    yield report.paragraph(f"A target token takes {flops / 1e6:,.0f} MFLOP. {peaks(samples, case, products)}")
     yield from report.ratios(samples, {"ratio": case}, [system.name for system in systems])
     if absent:
         yield report.paragraph(f"Not measured: {'; '.join(absent)}.")
@@ -99,7 +101,7 @@ def main() -> None:
         parts = [text for model in options.models for text in section(options, model, versions)]
     except WorkerError as error:
         raise SystemExit(f"error: {error}") from error
-    print(report.write(options.out, "training", METHOD.format(tokens=options.tokens), parts, versions))
+    report.publish(options.out, "training", options.rounds, METHOD.format(tokens=options.tokens), parts, versions)
 
 
 if __name__ == "__main__":

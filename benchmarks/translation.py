@@ -19,15 +19,30 @@ from typing import Any
 from benchmarks import report
 from benchmarks.samples import speed
 from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
-from benchmarks.workers import Worker, WorkerError, interpreters, speed_parser, started, take_turns
+from benchmarks.workers import (
+    TRAINING_PEERS,
+    Worker,
+    WorkerError,
+    interpreters,
+    peaks,
+    products_of,
+    speed_parser,
+    started,
+    take_turns,
+)
 from nmt_cli.errors import counted
 
 PACKAGE = "benchmarks.peers"
-PEERS = ("nmt", "ctranslate2", "huggingface", "fairseq")
-SYSTEMS = "nmt:float32 nmt:bfloat16 nmt:int8 ctranslate2:float32 ctranslate2:int8 huggingface:float32 fairseq:float32"
+PEERS = ("nmt", "ctranslate2", "marian", "huggingface", "fairseq")
+SYSTEMS = (
+    "nmt:float32 nmt:bfloat16 nmt:int8 ctranslate2:float32 ctranslate2:int8 marian:float32 marian:int8 "
+    "huggingface:float32 fairseq:float32"
+)
 STEPS = 30
 SOURCES = (128, 18, 30)
 """Number of sources, words of the shortest and of the longest."""
+PRODUCTS: dict[str, Any] = {"tokens": 2048, "pairs": []}
+"""Rows of the products for the peak."""
 COMPARED = 16
 """Sources with outputs that are compared."""
 METHOD = f"""
@@ -35,7 +50,9 @@ Random weights, the same in all systems. {SOURCES[0]} sources of {SOURCES[1]} to
 has {STEPS} tokens. Alpha {ALPHA}. The systems wait in processes of their own and take turns, a sample each, so that a
 disturbance of the machine meets all of them. Figures are medians over the rounds with the quartiles in brackets. A
 ratio is taken within a round. In greedy search the systems' outputs are compared, the last token excepted. A model with
-random weights is never sure, so rounding changes more of them than of a trained model.
+random weights is never sure, so rounding changes more of them than of a trained model. Marian's sinusoids have other
+wavelengths, so some of its outputs are different. All systems translate the parts of a call in processes or workers of
+one thread each. The peak is the fastest matrix product of this machine at 2,048 rows, with all cores.
 """
 
 
@@ -70,6 +87,10 @@ def section(options: argparse.Namespace, model: str, beam: int, versions: dict[s
                 request = translations(sources, case["batch"], options.seconds)
                 samples += take_turns(workers, case, options.rounds, request)
             equal = agreement(workers, sources[:COMPARED])
+        products, setup = products_of(options.systems), {**asdict(size), "cores": options.cores, **PRODUCTS}
+        with started(products, options.pythons, setup, TRAINING_PEERS) as (machines, _):
+            peak = {"model": model}
+            samples += take_turns(machines, peak, options.rounds, lambda _: {"seconds": options.seconds})
     versions |= {f"{worker.system.peer} {worker.version}": None for worker in workers}
     rows = [[name, *(report.shown(speed(samples, case, name)) for case in cases.values())] for name in equal]
     yield f"### {model}, beam {beam}"
@@ -78,6 +99,7 @@ def section(options: argparse.Namespace, model: str, beam: int, versions: dict[s
     if beam == 1:
         same = ", ".join(f"{system} {count}" for system, count in equal.items())
         yield report.paragraph(f"Outputs equal to those of the first system, of {COMPARED}: {same}.")
+    yield report.paragraph(peaks(samples, peak, products))
     yield from report.ratios(samples, cases, list(equal))
     if absent:
         yield report.paragraph(f"Not measured: {'; '.join(absent)}.")
@@ -110,7 +132,7 @@ def main() -> None:
         parts = [text for model, beam in cases for text in section(options, model, beam, versions)]
     except WorkerError as error:
         raise SystemExit(f"error: {error}") from error
-    print(report.write(options.out, "translation", METHOD, parts, versions))
+    report.publish(options.out, "translation", options.rounds, METHOD, parts, versions)
 
 
 if __name__ == "__main__":

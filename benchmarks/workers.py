@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import report
-from benchmarks.samples import Sample
+from benchmarks.samples import Sample, rates, spread
 
+TRAINING_PEERS = "benchmarks.peers.training"
+PRODUCTS = "products"
+"""The peer there that computes matrix products only."""
 ROOT = Path(__file__).resolve().parent.parent
 PAUSE = 0.25
 """Seconds before a sample, in which the threads of the system before it go to sleep (OpenMP's spin for 0.2)."""
@@ -157,4 +160,16 @@ def interpreters(parser: argparse.ArgumentParser, options: argparse.Namespace, p
     for peer in [*given, *(system.peer for system in options.systems)]:
         if peer not in peers or given.get(peer) == "":
             parser.error(f"there is no peer {peer!r}, or no path: the peers are {', '.join(peers)}")
-    return {**dict.fromkeys(peers, sys.executable), **given}
+    return {**dict.fromkeys([*peers, PRODUCTS], sys.executable), **given}
+
+
+def products_of(systems: Sequence[System]) -> list[System]:
+    """Return the matrix products in the types of `systems`."""
+    return [System(PRODUCTS, dtype) for dtype in dict.fromkeys(system.dtype for system in systems)]
+
+
+def peaks(samples: Sequence[Sample], case: Mapping[str, Any], products: Sequence[System]) -> str:
+    """Return a sentence about the samples of `products` that there are."""
+    found = {product.dtype: [*rates(samples, case, product.name).values()] for product in products}
+    shown = [f"{dtype} {report.shown(spread([rate / 1e9 for rate in each]))}" for dtype, each in found.items() if each]
+    return f"Peak of the products in GFLOP/s: {', '.join(shown)}."

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import inspect
 import types
 from typing import Any
 
+import fairseq
 import numpy as np
 import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModel, base_architecture
+from fairseq.sequence_generator import SequenceGenerator
 
-from benchmarks.peers.serve import Ids, Setup, Size, System, serve
+from benchmarks.peers.serve import Ids, Setup, System, serve
 from benchmarks.peers.weights import fairseq_layers, read, sinusoids
 
 THEIRS = [1, 3, 0, 2]
@@ -19,18 +21,7 @@ THEIRS = [1, 3, 0, 2]
 POSITIONS = 1024
 
 
-def restore_field_rule() -> None:
-    """Accept the defaults of fairseq's dataclasses, which Python 3.11 refuses."""
-    source = inspect.getsource(dataclasses._get_field)  # type: ignore[attr-defined]
-    older = source.replace("f.default.__class__.__hash__ is None", "isinstance(f.default, (list, dict, set))")
-    exec(older, dataclasses.__dict__)
-
-
 def build(setup: Setup) -> System:
-    restore_field_rule()
-    import fairseq
-    from fairseq.sequence_generator import SequenceGenerator
-
     torch.set_num_threads(setup.cores)
     words = dictionary(setup.vocabulary)
     model = load(setup, words)
@@ -57,37 +48,28 @@ def build(setup: Setup) -> System:
 
 def dictionary(size: int) -> Any:
     """Return a `Dictionary` of `size` entries."""
-    from fairseq.data import Dictionary
-
     words = Dictionary()
     for number in range(len(THEIRS), size):
         words.add_symbol(str(number))
     return words
 
 
-def random_model(size: Size, words: Any) -> Any:
-    """Return the model with random weights, for the `Dictionary` of `words`; its dropout of 0.1 is the default."""
-    from fairseq.models.transformer import TransformerModel, base_architecture
-
+def load(setup: Setup, words: Any) -> Any:
+    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
     values = {
-        "embed_dim": size.width,
-        "ffn_embed_dim": size.inner,
-        "layers": size.layers,
-        "attention_heads": size.heads,
+        "embed_dim": setup.width,
+        "ffn_embed_dim": setup.inner,
+        "layers": setup.layers,
+        "attention_heads": setup.heads,
     }
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in values.items()}
     arguments = argparse.Namespace(
         **sides, share_all_embeddings=True, max_source_positions=POSITIONS, max_target_positions=POSITIONS
     )
     base_architecture(arguments)
-    return TransformerModel.build_model(
+    model: Any = TransformerModel.build_model(
         arguments, types.SimpleNamespace(source_dictionary=words, target_dictionary=words)
     )
-
-
-def load(setup: Setup, words: Any) -> Any:
-    """Return the model with nmt's weights, for the `Dictionary` of `words`."""
-    model = random_model(setup, words)
     weights = read(setup.checkpoint)
     embedding = weights["target_embedding.weight"].copy()
     embedding[THEIRS] = embedding[: len(THEIRS)].copy()
@@ -106,4 +88,4 @@ def load(setup: Setup, words: Any) -> Any:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32",), divided=True)

@@ -72,4 +72,4 @@ def config_of(size: Size) -> MarianConfig:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32", "bfloat16"), divided=True)

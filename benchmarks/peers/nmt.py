@@ -36,4 +36,4 @@ def build(setup: Setup) -> System:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32", "bfloat16", "int8"))

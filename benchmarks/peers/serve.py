@@ -7,11 +7,13 @@ so they import nothing else of this project, but those of nmt and of CTranslate2
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 Ids = list[list[int]]
@@ -42,6 +44,11 @@ class Setup(Size):
     steps: int  # tokens of every output, the end of the sentence included
 
 
+def word(number: int) -> str:
+    """Return a word with this id, for programs that read text."""
+    return f"{number:06}"
+
+
 class System(NamedTuple):
     """A loaded system."""
 
@@ -49,20 +56,72 @@ class System(NamedTuple):
     translate: Translate  # sources without their end -> the best output of each; one call is one batch
 
 
-def serve(build: Callable[[Setup], System]) -> None:
-    """Answer requests for translations and for samples until standard input closes."""
+Build = Callable[[Setup], System]
 
-    def start(setup: dict[str, Any]) -> tuple[str, Answer]:
-        system = build(Setup(**setup))
+
+def serve(build: Build, dtypes: Sequence[str], divided: bool = False) -> None:
+    """Answer requests for translations and for samples until standard input closes.
+
+    Args:
+        dtypes: the types of arithmetic of this system.
+        divided: whether processes of one thread each translate a part of a call, as nmt's and CTranslate2's do.
+    """
+
+    def start(fields: dict[str, Any]) -> tuple[str, Answer]:
+        setup = Setup(**fields)
+        check_dtype(setup.dtype, dtypes)
+        system = divide(build, setup) if divided else build(setup)
 
         def answer(request: dict[str, Any]) -> dict[str, Any]:
             if "translate" in request:
                 return {"outputs": system.translate(request["translate"])}
-            return sample(system.translate, setup["steps"], **request)
+            return sample(system.translate, setup.steps, **request)
 
         return system.version, answer
 
     answer_requests(start)
+
+
+def check_dtype(dtype: str, dtypes: Sequence[str]) -> None:
+    """Refuse a type that a system does not have; without this, one that ignores it would be labelled with it."""
+    if dtype not in dtypes:
+        raise SystemExit(f"it computes in {' or '.join(dtypes)} here, not in {dtype}")
+
+
+def divide(build: Build, setup: Setup) -> System:
+    """Return the system of `setup.cores` processes of one thread, each of which translates a part of a call."""
+    context = multiprocessing.get_context("fork")  # before `build`, which may start threads
+    pipes = []
+    for _ in range(setup.cores):
+        ours, theirs = context.Pipe()
+        context.Process(target=translate_parts, args=(build, replace(setup, cores=1), theirs), daemon=True).start()
+        theirs.close()
+        pipes.append(ours)
+    versions = [receive(pipe) for pipe in pipes]
+
+    def translate(sources: Ids) -> Ids:
+        share = -(-len(sources) // len(pipes))
+        busy = [pipes[first // share] for first in range(0, len(sources), share)]
+        for number, pipe in enumerate(busy):
+            pipe.send(sources[number * share :][:share])
+        return [row for pipe in busy for row in receive(pipe)]
+
+    return System(versions[0], translate)
+
+
+def translate_parts(build: Build, setup: Setup, pipe: Any) -> None:
+    """Translate what comes from the pipe."""
+    system = build(setup)
+    pipe.send(system.version)
+    while True:
+        pipe.send(system.translate(pipe.recv()))
+
+
+def receive(pipe: Any) -> Any:
+    try:
+        return pipe.recv()
+    except EOFError:
+        raise SystemExit(1) from None  # the process has written why it ended
 
 
 def answer_requests(start: Callable[[dict[str, Any]], tuple[str, Answer]]) -> None:
@@ -73,6 +132,7 @@ def answer_requests(start: Callable[[dict[str, Any]], tuple[str, Answer]]) -> No
     """
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what this process has started, too
 
     def reply(content: dict[str, Any]) -> None:
         replies.write(json.dumps(content) + "\n")
@@ -87,9 +147,9 @@ def answer_requests(start: Callable[[dict[str, Any]], tuple[str, Answer]]) -> No
 def sample(translate: Translate, steps: int, sources: Ids, batch: int, seconds: float) -> dict[str, float]:
     """Translate batches of `sources`, in turn, for at least `seconds`.
 
-    A sentence before brings the weights back into the processor's cache. Raises ValueError if an output is too short.
+    A call before starts workers and fills the processor's cache. Raises ValueError if an output is too short.
     """
-    translate(sources[:1])
+    translate(sources[:batch])
     sentences, elapsed = 0, 0.0
     began = time.perf_counter()
     while not sentences or elapsed < seconds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,23 @@ FAIRSEQ_NAMES = {
 """Parts of nmt's names and of fairseq's, which transformers uses too."""
 
 
+MARIAN_NAMES = {
+    ".self_attention.w_": "_self_W",
+    ".cross_attention.w_": "_context_W",
+    ".around_self_attention.norm": "_self_Wo_ln",
+    ".around_cross_attention.norm": "_context_Wo_ln",
+    ".around_feed_forward.norm": "_ffn_ffn_ln",
+    ".feed_forward.inner.weight": "_ffn_W1",
+    ".feed_forward.inner.bias": "_ffn_b1",
+    ".feed_forward.outer.weight": "_ffn_W2",
+    ".feed_forward.outer.bias": "_ffn_b2",
+    "_ln.weight": "_ln_scale",
+    "_ln.bias": "_ln_bias",
+    ".weight": "",
+}
+"""Parts of nmt's names and of Marian's."""
+
+
 def read(checkpoint: str) -> Weights:
     """Return the arrays of a checkpoint's model.safetensors by name."""
     content = (Path(checkpoint) / "model.safetensors").read_bytes()
@@ -53,6 +71,25 @@ def fairseq_layers(weights: Weights) -> Iterator[tuple[str, Any]]:
         yield theirs, array
         if "_proj." in theirs:
             yield theirs.replace(".weight", ".bias"), np.zeros(len(array), np.float32)
+
+
+def marian_arrays(weights: Weights) -> Iterator[tuple[str, Any]]:
+    """Yield the weights by Marian's names: products from the right, and the sines of a position before its cosines."""
+    width = weights["target_embedding.weight"].shape[1]
+    order = np.r_[0:width:2, 1:width:2]
+    yield "Wemb", weights["target_embedding.weight"][:, order]
+    for name, array in weights.items():
+        if not name.startswith(("encoder.", "decoder.")):
+            continue
+        theirs = re.sub(r"^(\w+)\.(\d+)", lambda found: f"{found[1]}_l{int(found[2]) + 1}", name)
+        for old, new in MARIAN_NAMES.items():
+            theirs = theirs.replace(old, new)
+        reads = theirs.endswith(("Wq", "Wk", "Wv", "W1"))
+        if reads:
+            array = array[:, order]
+        elif not theirs.endswith("ffn_b1"):
+            array = array[order]
+        yield theirs, array.T
 
 
 def sinusoids(length: int, width: int) -> Any:

@@ -1,52 +1,35 @@
-"""fairseq: its TransformerModel, label-smoothed criterion and Adam."""
+"""fairseq: the command `fairseq-train --cpu`, with its own batches, loader and log."""
 
 from __future__ import annotations
 
-import types
-from typing import Any
+import sys
 
+import fairseq
 import torch
-from torch import Tensor
 
-from benchmarks.peers.fairseq import THEIRS, dictionary, random_model, restore_field_rule
-from benchmarks.peers.training.serve import ADAM, SMOOTHING, Batch, Setup, System, serve, system_of
+from benchmarks.peers.serve import word
+from benchmarks.peers.training.command import system_of_command, text_folder
+from benchmarks.peers.training.serve import ADAM, DROPOUT, SMOOTHING, Setup, System, serve
 
 
 def build(setup: Setup) -> System:
-    if setup.dtype != "float32":
-        raise SystemExit("fairseq trains in float32 on a CPU")
-    restore_field_rule()
-    import fairseq
-    from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-    from fairseq.optim.adam import Adam
-
-    words = dictionary(setup.vocabulary)
-    model = random_model(setup, words).train()
-    task: Any = types.SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=SMOOTHING)
-    optimizer = Adam(model.parameters(), **ADAM)
-
-    def step(batch: Batch) -> None:
-        source = theirs(batch.source)
-        inputs = {
-            "src_tokens": source,
-            "src_lengths": (source != words.pad()).sum(1),
-            "prev_output_tokens": theirs(batch.target_in),
-        }
-        sample = {"net_input": inputs, "target": theirs(batch.target_out), "ntokens": batch.tokens}
-        loss, tokens, _ = criterion(model, sample)
-        optimizer.zero_grad()
-        (loss / tokens).backward()
-        optimizer.step()
-
-    return system_of(f"{fairseq.__version__}, torch {torch.__version__}", setup, step)
-
-
-def theirs(ids: Tensor) -> Tensor:
-    """Return fairseq's ids of nmt's."""
-    table = torch.tensor(THEIRS)
-    return torch.where(ids < len(THEIRS), table[ids.clamp(max=len(THEIRS) - 1)], ids)
+    folder = text_folder(setup, [f"train.s-t.{side}" for side in "st"])
+    dictionary = "".join(f"{word(number)} 1\n" for number in range(4, setup.vocabulary))
+    for side in "st":
+        (folder / f"dict.{side}.txt").write_text(dictionary, encoding="utf-8")
+    command = [sys.executable, "-u", "-m", "fairseq_cli.train", str(folder), *"--source-lang s --target-lang t".split()]
+    command += "--dataset-impl raw --disable-validation --no-save --cpu --arch transformer".split()
+    command += f"--max-tokens {setup.tokens} --required-batch-size-multiple 1".split()
+    command += f"--share-all-embeddings --dropout {DROPOUT}".split()
+    for side in ("encoder", "decoder"):
+        command += f"--{side}-layers {setup.layers} --{side}-attention-heads {setup.heads}".split()
+        command += f"--{side}-embed-dim {setup.width} --{side}-ffn-embed-dim {setup.inner}".split()
+    command += f"--criterion label_smoothed_cross_entropy --label-smoothing {SMOOTHING}".split()
+    command += ["--optimizer", "adam", "--lr", str(ADAM["lr"]), "--adam-betas", str(ADAM["betas"])]
+    command += ["--adam-eps", str(ADAM["eps"]), "--log-format", "json", "--log-interval", "1"]
+    version = f"{fairseq.__version__}, torch {torch.__version__}"
+    return system_of_command(version, setup, command, r'"wpb": "([\d.]+)"')
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32",))

@@ -16,7 +16,7 @@ IGNORED = -100
 
 def build(setup: Setup) -> System:
     model = MarianMTModel(config_of(setup)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), **ADAM, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), **ADAM, weight_decay=0.0, fused=True)
     smoother = LabelSmoother(epsilon=SMOOTHING)
 
     def step(batch: Batch) -> None:
@@ -36,4 +36,4 @@ def build(setup: Setup) -> System:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32", "bfloat16"))

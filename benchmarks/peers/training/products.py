@@ -40,14 +40,20 @@ def products(setup: Setup) -> Iterator[tuple[Product, float]]:
     dtype = getattr(torch, setup.dtype)
     shapes = [(rows, width, 3 * width), (rows, width, inner), (rows, inner, width), (rows, width, setup.vocabulary)]
     for m, k, n in shapes:
-        left, weight, gradient = (torch.randn(shape).to(dtype) for shape in ((m, k), (n, k), (m, n)))
-        into = torch.empty(m, n, dtype=dtype)
-        for product in ways(left, weight, gradient, into):
+        left, weight, gradient = ((9 * torch.randn(shape)).to(dtype) for shape in ((m, k), (n, k), (m, n)))
+        for product in integer_ways(left, weight) if dtype == torch.int8 else ways(left, weight, gradient):
             yield product, 2.0 * m * k * n
 
 
-def ways(left: Tensor, weight: Tensor, gradient: Tensor, into: Tensor) -> Iterator[Product]:
+def integer_ways(left: Tensor, weight: Tensor) -> Iterator[Product]:
+    """Yield ways to compute a linear layer [m, k] x [n, k] -> [m, n] in int8, summed in int32."""
+    for transposed in (weight.t(), weight.t().contiguous()):
+        yield lambda transposed=transposed: torch._int_mm(left, transposed)  # type: ignore[misc]
+
+
+def ways(left: Tensor, weight: Tensor, gradient: Tensor) -> Iterator[Product]:
     """Yield ways to compute a linear layer [m, k] x [n, k] -> [m, n] and its gradients."""
+    into = torch.empty(len(left), len(weight), dtype=left.dtype)
     yield lambda: torch.mm(left, weight.t(), out=into)
     yield lambda: gradient @ weight
     yield lambda: gradient.t() @ left
@@ -66,4 +72,4 @@ def rate(product: Product, flops: float) -> float:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32", "bfloat16", "int8"))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.peers.serve import Answer, Ids, Size, answer_requests
+from benchmarks.peers.serve import Answer, Ids, Size, answer_requests, check_dtype
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 DROPOUT, SMOOTHING = 0.1, 0.1
@@ -48,14 +48,16 @@ class System(NamedTuple):
     one_pass: Callable[[], float]  # an update with each batch; returns the real target tokens
     padding: float | None = None  # share of the target positions, if known
     waiting: Callable[[], float] | None = None  # returns the seconds that it has waited for data so far, if it knows
+    memory: Callable[[], int] | None = None  # returns the peak in bytes, where this process does not train
 
 
-def serve(build: Callable[[Setup], System]) -> None:
+def serve(build: Callable[[Setup], System], dtypes: Sequence[str]) -> None:
     """Answer requests for samples until standard input closes."""
 
     def start(setup: dict[str, Any]) -> tuple[str, Answer]:
         torch.manual_seed(1)
         torch.set_num_threads(setup["cores"])
+        check_dtype(setup["dtype"], dtypes)
         system = build(Setup(**setup))
         system.one_pass()  # allocates, traces and compiles
 
@@ -64,7 +66,7 @@ def serve(build: Callable[[Setup], System]) -> None:
             figures: dict[str, Any] = sample(system.one_pass, request["seconds"])
             if system.waiting:
                 figures["waiting"] = (system.waiting() - waited) / figures["seconds"]
-            return {**figures, "padding": system.padding, "memory": peak_memory()}
+            return {**figures, "padding": system.padding, "memory": (system.memory or peak_memory)()}
 
         return system.version, answer
 

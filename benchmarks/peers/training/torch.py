@@ -46,7 +46,7 @@ class Translation(nn.Module):
 
 def build(setup: Setup) -> System:
     model = Translation(setup).train()
-    optimizer = torch.optim.Adam(model.parameters(), **ADAM)
+    optimizer = torch.optim.Adam(model.parameters(), **ADAM, fused=True)
 
     def step(batch: Batch) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=setup.dtype == "bfloat16"):
@@ -60,4 +60,4 @@ def build(setup: Setup) -> System:
 
 
 if __name__ == "__main__":
-    serve(build)
+    serve(build, ("float32", "bfloat16"))
