@@ -24,6 +24,8 @@ class Packing:
     """Where the n real tokens of a batch [B, T] are: among its places, and as N rows."""
 
     places: Tensor  # [n] the place of each real token among all B * T
+    holes: Tensor  # [B * T - n] the places of padding
+    numbers: Tensor  # [B * T] the row of each place, and of padding any row
     positions: Tensor  # [N] the position of each row in its sentence, and 0 in the filler
     shape: tuple[int, int]  # B and T
 
@@ -33,9 +35,10 @@ class Packing:
 
         The number of rows is a multiple of `multiple`, by default `MULTIPLE`.
         """
-        places = real.flatten().nonzero().squeeze(1)
-        rows = _rounded(len(places), multiple or MULTIPLE)
-        return cls(places, _filled(places % real.size(1), rows), (real.size(0), real.size(1)))
+        real, (B, T) = real.flatten(), real.shape
+        places, holes = (each.nonzero().squeeze(1) for each in (real, ~real))
+        positions = _filled(places % T, _rounded(len(places), multiple or MULTIPLE))
+        return cls(places, holes, (real.cumsum(0) - 1).clamp(min=0), positions, (B, T))
 
     @property
     def full(self) -> bool:
@@ -49,14 +52,15 @@ class Packing:
     def padding(self) -> Tensor:
         """[B, T], True where there is no token."""
         B, T = self.shape
-        return torch.ones(B * T, dtype=torch.bool, device=self.places.device).index_fill(0, self.places, 0).view(B, T)
+        return torch.zeros(B * T, dtype=torch.bool, device=self.holes.device).index_fill(0, self.holes, 1).view(B, T)
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> [N, ...], with zeros as filler."""
         N, shape = len(self.positions), padded.shape[2:]
         if self.full:
             return padded.flatten(0, 1)
-        rows: Tensor = _Move.apply(padded.flatten(0, 1).flatten(1), self.places, N, _packed, _unpacked)  # type: ignore[no-untyped-call]
+        index = self.places, self.holes, self.numbers
+        rows: Tensor = _Move.apply(padded.flatten(0, 1).flatten(1), N, _packed, _unpacked, *index)  # type: ignore[no-untyped-call]
         return rows.view(N, *shape)
 
     def unpack(self, rows: Tensor) -> Tensor:
@@ -64,8 +68,8 @@ class Packing:
         B, T = self.shape
         if self.full:
             return rows.view(B, T, *rows.shape[1:])
-        arguments = rows.flatten(1), self.places, B * T, _unpacked, _packed
-        padded: Tensor = _Move.apply(*arguments)  # type: ignore[no-untyped-call]
+        index = self.places, self.holes, self.numbers
+        padded: Tensor = _Move.apply(rows.flatten(1), B * T, _unpacked, _packed, *index)  # type: ignore[no-untyped-call]
         return padded.view(B, T, *rows.shape[1:])
 
 
@@ -101,26 +105,27 @@ class _Move(torch.autograd.Function):
     """Packing or unpacking, whichever `move` does; the gradient of each is moved by the other, `back`."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, places: Tensor, count: int, move: Any, back: Any) -> Tensor:
-        ctx.save_for_backward(places)
+    def forward(ctx: Any, values: Tensor, count: int, move: Any, back: Any, *index: Tensor) -> Tensor:
+        ctx.save_for_backward(*index)
         ctx.count, ctx.back = len(values), back
-        moved: Tensor = move(values, places, count)
+        moved: Tensor = move(values, count, *index)
         return moved
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return ctx.back(gradients[0], ctx.saved_tensors[0], ctx.count), None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.back(gradients[0], ctx.count, *ctx.saved_tensors), *(6 * [None])
 
 
-def _packed(padded: Tensor, places: Tensor, count: int) -> Tensor:
+def _packed(padded: Tensor, count: int, places: Tensor, holes: Tensor, numbers: Tensor) -> Tensor:
     rows = padded.new_empty(count, padded.size(1))
     torch.index_select(padded, 0, places, out=rows[: len(places)])
     rows[len(places) :] = 0
     return rows
 
 
-def _unpacked(rows: Tensor, places: Tensor, count: int) -> Tensor:
-    return rows.new_zeros(count, rows.size(1)).index_copy_(0, places, rows[: len(places)])
+def _unpacked(rows: Tensor, count: int, places: Tensor, holes: Tensor, numbers: Tensor) -> Tensor:
+    # On a CPU, twice as fast as `index_copy_` into zeros.
+    return rows.index_select(0, numbers).index_fill_(0, holes, 0)
 
 
 def _rounded(tokens: int, multiple: int) -> int:
