@@ -20,8 +20,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 PINNED_DEVICES = {"cuda"}  # whose tensors `HostCopies` copies into pinned memory
 
-LOW_DEVICES = {"cuda"}  # which wait for their memory: hidden states are as short and as seldom moved as can be
-
 
 def choose_device(name: str) -> torch.device:
     """Return the device called `auto`, `cpu`, `cuda` or `cuda:N`. `auto` is the rank's GPU if there is one.
@@ -93,8 +91,8 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def lowered(x: Tensor) -> Tensor:
-    """Return hidden states in the type of products on `LOW_DEVICES`, and as they are on others."""
-    return x.to(product_dtype(x)) if x.device.type in LOW_DEVICES else x
+    """Return hidden states in the type of products: they are short, and each product need not cast them."""
+    return x.to(product_dtype(x))
 
 
 def bound_product_cache() -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt_cli.device import product_dtype
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.frozen import Product
 
@@ -115,11 +116,38 @@ class FullAttention(Kernel):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
         if query.device.type == "cpu":  # at these lengths, faster than PyTorch's fused kernel
-            return torch.matmul(self.dropout(softmax_weights(query, key, mask)), value)
+            query, key, value = (each.contiguous().to(product_dtype(each)) for each in (query, key, value))
+            weights: Tensor = _Weights.apply(query, key, mask.allowed(query, key))  # type: ignore[no-untyped-call]
+            return torch.matmul(self.dropout(weights), value)
         causal = mask.causal and query.size(2) > 1
         allowed = mask.allowed(query, key) if mask.padding is not None or (causal and mask.offset > 0) else None
         rate = self.dropout.rate if self.training else 0.0
         return F.scaled_dot_product_attention(query, key, value, allowed, rate, is_causal=causal and allowed is None)
+
+
+class _Weights(torch.autograd.Function):
+    """`softmax_weights` of queries and keys of one type, with a softmax in float32 at least.
+
+    PyTorch's softmax in bfloat16 takes five times as long on a CPU, and its gradient of K^T has to be transposed.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, allowed: Tensor | None) -> Tensor:
+        hidden = query.new_zeros((), dtype=torch.promote_types(query.dtype, torch.float32))
+        if allowed is not None:  # a sum is faster than `masked_fill` of all scores
+            hidden = torch.where(allowed, hidden, -math.inf)
+        scores = torch.add(hidden, torch.matmul(query, key.mT), alpha=query.size(-1) ** -0.5)
+        weights = torch.softmax(scores, -1, out=scores).to(query.dtype)
+        ctx.save_for_backward(query, key, weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        query, key, weights = ctx.saved_tensors
+        dtype = torch.promote_types(query.dtype, torch.float32)
+        gradient = torch._softmax_backward_data(gradients[0].to(dtype), weights.to(dtype), -1, dtype)
+        gradient = gradient.mul_(query.size(-1) ** -0.5).to(query.dtype)
+        return gradient @ key, gradient.mT @ query, None
 
 
 class Layout(Protocol):

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.device import LOW_DEVICES, lowered, product_dtype
+from nmt_cli.device import lowered, product_dtype
 from nmt_cli.layers.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": F.gelu, "swish": F.silu}
 """swish is x sigmoid(x)."""
+JOINS_RELU = {"cuda"}  # devices with a kernel for a product and ReLU
 
 
 class FeedForward(nn.Module):
@@ -37,7 +38,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, d_model] -> [N, d_model]."""
         linear = self.inner
-        if self.training and self.activation == "relu" and linear.bias is not None and x.device.type in LOW_DEVICES:
+        if self.training and self.activation == "relu" and linear.bias is not None and x.device.type in JOINS_RELU:
             low = (each.to(product_dtype(x)) for each in (x, linear.weight, linear.bias))
             inner = _ProductWithReLU.apply(*low)  # type: ignore[no-untyped-call]
         else:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt_cli import device
 from nmt_cli.commands.train_setup import compile_stacks
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
@@ -51,9 +50,8 @@ def graphs(counter: CompileCounterWithBackend) -> int:
 
 @pytest.fixture
 def _low(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU keeps hidden states between sub-layers as a GPU does."""
-    monkeypatch.setattr(device, "LOW_DEVICES", {"cpu"})
-    monkeypatch.setattr(sublayer, "LOW_DEVICES", {"cpu"})
+    """The CPU joins a product and ReLU as a GPU does."""
+    monkeypatch.setattr(sublayer, "JOINS_RELU", {"cpu"})
 
 
 @pytest.mark.parametrize(
