@@ -237,6 +237,7 @@ def restrict(log_probabilities: Tensor, length: int, options: SearchSettings, co
     """Set `log_probabilities` [N, V] to -inf, in place, where a token may not be the one at `length`, from 1."""
     if constraint is not None:
         constraint.restrict(log_probabilities)
-    never = [PAD, BOS] if options.unknown else [PAD, BOS, UNK]
-    for token in never if length > options.min_length else [*never, EOS]:
-        log_probabilities[:, token].fill_(-torch.inf)
+    end = EOS if length > options.min_length else EOS + 1
+    # The special symbols come first.
+    for tokens in (slice(PAD, UNK), slice(UNK + 1, end)) if options.unknown else (slice(PAD, end),):
+        log_probabilities[:, tokens].fill_(-torch.inf)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 BLOCK = 64  # columns in a block; about the square root of V / k for usual vocabularies
@@ -20,9 +19,10 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return torch.topk(scores, k, dim=1)
     # The k best entries are in the k blocks with the greatest maxima, or after the last whole block.
     number = V // BLOCK
-    blocks = scores[:, : number * BLOCK].view(N, number, BLOCK)
-    chosen = blocks.amax(dim=2).topk(k, dim=1).indices  # [N, k]
-    entries = blocks.gather(1, chosen.unsqueeze(2).expand(N, k, BLOCK)).flatten(1)
-    values, places = torch.cat([entries, scores[:, number * BLOCK :]], dim=1).topk(k, dim=1)
-    starts = F.pad(chosen, (0, 1), value=number) * BLOCK  # [N, k + 1], the columns after the last block included
-    return values, starts.gather(1, places // BLOCK) + places % BLOCK
+    chosen = scores[:, : number * BLOCK].unflatten(1, (number, BLOCK)).amax(dim=2).topk(k, dim=1).indices  # [N, k]
+    columns = (chosen[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    if number * BLOCK < V:
+        rest = torch.arange(number * BLOCK, V, device=scores.device).expand(N, -1)
+        columns = torch.cat([columns, rest], dim=1)
+    values, places = scores.gather(1, columns).topk(k, dim=1)
+    return values, columns.gather(1, places)

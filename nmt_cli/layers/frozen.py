@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.sublayer import ACTIVATIONS
 
-SMALL = 1 << 18, 512
-"""Elements and inputs of an int8 matrix up to which a product without packing is faster: it costs less per call."""
+SMALL = 1 << 18
+"""Elements of an int8 matrix up to which a product without packing is faster: it costs less per call."""
 WIDE, FEW = 4096, 32
 """Outputs of an int8 product from which on, and rows up to which, FBGEMM is faster than oneDNN, which uses AMX."""
 
@@ -109,7 +109,7 @@ def _int8(weight: Tensor, bias: Tensor | None, activation: str) -> Product:
     levels = torch.tensor(127.0 if vnni else 63.0)
     scales = (weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     integers = (weight / scales[:, None]).round().to(torch.int8)
-    small = vnni and weight.numel() <= SMALL[0] and weight.size(1) <= SMALL[1]
+    small = vnni and weight.numel() <= SMALL
     multiply = (_small_int8 if small else _large_int8)(integers, scales / levels, zero=128 if vnni else 64)
 
     def product(x: Tensor) -> Tensor:

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from nmt_cli.errors import UsageError
 from nmt_cli.layers import frozen
-from nmt_cli.layers.frozen import SMALL, frozen_linear
+from nmt_cli.layers.frozen import SMALL, WIDE, frozen_linear
 from nmt_cli.layers.sublayer import FeedForward, Residual
 
-SHAPES = {"small": (24, 40), "large": (520, 512)}  # [outputs, inputs]; int8 has one product for each
+SHAPES = {"small": (24, 40), "large": (520, 512), "wide": (7000, 40)}  # [outputs, inputs]
 TOLERANCES = {"float32": 1e-6, "bfloat16": 2**-7, "int8": 2**-5}
 
 
@@ -73,8 +73,10 @@ def assert_close(found: Tensor, expected: Any, tolerance: float) -> None:
 
 
 def test_the_sizes_are_on_both_sides_of_the_limit() -> None:
-    small, large = (outputs * inputs for outputs, inputs in SHAPES.values())
-    assert small <= SMALL < large
+    """int8 has several products: for small matrices, for others, and for wide ones of few and of many rows."""
+    sizes = {name: outputs * inputs for name, (outputs, inputs) in SHAPES.items()}
+    assert sizes["small"] < SMALL < min(sizes["large"], sizes["wide"])
+    assert SHAPES["large"][0] < WIDE <= SHAPES["wide"][0]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
