@@ -29,8 +29,8 @@ LARGEST_BATCH = {"cpu": 128, "cuda": 1024}
 BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
 """Source tokens in a batch, if the options do not say how many."""
 
-DIVIDED = 16
-"""Sentences from which on a CPU divides a window in at least two batches, for two workers, even if there are none."""
+SHARE = 8
+"""Least sentences of a batch where a window of few sentences is divided among workers."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Translator:
             advance: called with the lines translated since the last call.
             first: the number of the first line in the whole input; samples depend on it.
             prefixes: the text that each output must begin with; "" for none.
-            workers: processes whose state is this translator. The translations do not depend on their number.
+            workers: processes whose state is this translator. The translations depend on their number by rounding only.
 
         Raises:
             UsageError: there are prefixes, and `split_sentences` is set, or the engine has none.
@@ -157,7 +157,8 @@ class Translator:
         requests = [request_of(self.task, self.options, number, *pair) for number, pair in enumerate(pairs, first)]
         advance([request.line for request in requests if not request.ids])
         results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
-        batches = list(self._batches([request for request in requests if request.ids]))
+        parallel = workers.processes if workers else self.engine.parallel or 1
+        batches = list(self._batches([request for request in requests if request.ids], parallel))
         several = workers if len(batches) > 1 else None
         for batch, outputs in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
             for request, found in zip(batch, outputs, strict=True):
@@ -238,12 +239,11 @@ class Translator:
         if list(itertools.islice(beginnings or (), 1)):
             raise UsageError(f"there are more prefixes than lines ({first - 1}): give one for each line")
 
-    def _batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
-        """Group lines by length, the longest first, into batches of at most `batch_tokens`."""
+    def _batches(self, requests: Sequence[Request], parallel: int = 1) -> Iterator[list[Request]]:
+        """Group lines by length, the longest first, into batches of at most `batch_tokens`, `parallel` at a time."""
         width = self.search.nbest if self.options.sampling.sample else self.search.beam
-        most = max(1, LARGEST_BATCH[self.engine.device.type] // width)
-        if self.engine.device.type == "cpu" and len(requests) >= DIVIDED:
-            most = min(most, -(-len(requests) // 2))
+        shares = max(1, min(parallel, len(requests) // SHARE))
+        most = max(1, min(LARGEST_BATCH[self.engine.device.type] // width, -(-len(requests) // shares)))
         batch: list[Request] = []
         for request in sorted(requests, key=lambda request: -len(request.ids)):
             longest = len((batch or [request])[0].ids) + 1

@@ -185,10 +185,17 @@ def test_batches_keep_to_their_budget_and_hold_lines_of_similar_length(
     assert all(rows * width <= 60 for rows, width in shapes[1:])
     padding = sum(rows * width for rows, width in shapes) - sum(len(line) + 1 for line in lines)
     assert padding < 100
-    for count, beam, batches in ((15, 4, [15]), (31, 4, [16, 15]), (70, 4, [32, 32, 6]), (300, 1, [128, 128, 44])):
+    for count, beam, batches in ((15, 4, [15]), (31, 4, [31]), (70, 4, [32, 32, 6]), (300, 1, [128, 128, 44])):
         shapes.clear()
         translator.translate(["a"] * count, beam=beam)
         assert [rows for rows, _ in shapes] == batches
+
+
+def test_few_lines_are_divided_among_workers(translator: Translator) -> None:
+    lines = [request_of(translator.task, translator.options, number, "a", "") for number in range(31)]
+    for parallel, sizes in ((1, [31]), (2, [16, 15]), (9, [11, 11, 9])):
+        assert [len(batch) for batch in translator._batches(lines, parallel)] == sizes
+    assert [len(batch) for batch in translator._batches(lines[:15], 2)] == [15]
 
 
 def test_a_gpu_has_large_batches(translator: Translator) -> None:
