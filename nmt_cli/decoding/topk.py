@@ -19,7 +19,7 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return torch.topk(scores, k, dim=1)
     # The k best entries are in the k blocks with the greatest maxima, or after the last whole block.
     number = V // BLOCK
-    chosen = scores[:, : number * BLOCK].unflatten(1, (number, BLOCK)).amax(dim=2).topk(k, dim=1).indices  # [N, k]
+    chosen = scores[:, : number * BLOCK].view(N, number, BLOCK).amax(dim=2).topk(k, dim=1).indices  # [N, k]
     columns = (chosen[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)
     if number * BLOCK < V:
         rest = torch.arange(number * BLOCK, V, device=scores.device).expand(N, -1)
