@@ -47,7 +47,7 @@ class EngineOptions(CheckpointOptions):
     )
     workers: int | None = option(
         None,
-        "Processes on a CPU. Outputs do not depend on it. [default: number of cores, or OMP_NUM_THREADS]",
+        "Processes on a CPU. Outputs depend on it by rounding only. [default: number of cores, or OMP_NUM_THREADS]",
         minimum=1,
         maximum=parallel.MOST,
     )
