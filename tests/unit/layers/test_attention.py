@@ -88,3 +88,12 @@ def test_a_kernel_whose_output_has_another_shape_is_named() -> None:
     x = torch.zeros(len(rows.positions), 8)
     with pytest.raises(UsageError, match=r"Summing returned \[2, 2, 4\], expected \[2, 2, 3, 4\]"):
         attention(x, x, layout_of(rows, rows))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_full_attention_are_those_of_differences(causal: bool) -> None:
+    torch.manual_seed(0)
+    padding = torch.tensor([[False] * 4, [False, False, True, True]])
+    mask = AttentionMask(None if causal else padding, causal)
+    inputs = [torch.randn(2, 2, 4, width, dtype=torch.float64, requires_grad=True) for width in (3, 3, 5)]
+    assert torch.autograd.gradcheck(lambda *heads: FullAttention()(*heads, mask), inputs)
