@@ -23,7 +23,7 @@ from nmt_cli.layers.sublayer import ACTIVATIONS
 SMALL = 1 << 18
 """Elements of an int8 matrix up to which a product without packing is faster: it costs less per call."""
 WIDE, FEW = 4096, 64
-"""Outputs of an int8 product from which on, and rows up to which, FBGEMM is faster than oneDNN, which uses AMX."""
+"""With so many outputs, or AMX, oneDNN is faster than FBGEMM for more than `FEW` rows of an int8 product."""
 
 Product = Callable[[Tensor], Tensor]  # [M, inputs] -> [M, outputs], of the same type, float32 or bfloat16
 Model = TypeVar("Model", bound=nn.Module)
