@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,15 @@ from benchmarks.workers import Worker, WorkerError, peaks, products_of
 
 SIZE = serve.Size(layers=1, width=16, inner=24, heads=2, vocabulary=50)
 SETUP = Setup(**dataclasses.asdict(SIZE), checkpoint="", dtype="float32", cores=2, beam=1, alpha=0.6, steps=3)
+
+
+@pytest.fixture(autouse=True)
+def no_process_left() -> Iterator[None]:
+    """End the processes of a system, which otherwise end with the program."""
+    yield
+    for process in multiprocessing.active_children():
+        process.terminate()
+        process.join()
 
 
 def counting(setup: Setup) -> System:

@@ -67,7 +67,7 @@ def test_ctrl_c_at_the_start_of_the_processes_ends_them(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "fork", interrupted_fork)
     with pytest.raises(KeyboardInterrupt):
         list(mapped(process, None, range(9), 2))
-    left = {each.pid for each in multiprocessing.active_children()}
+    left = {each.pid for each in multiprocessing.active_children()} & set(children)
     for child in children:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(child, os.WNOHANG)
@@ -79,7 +79,7 @@ def test_ctrl_c_at_the_start_of_the_processes_ends_them(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("possible", [0, 1])
 def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    fork, left = os.fork, [True] * possible
+    fork, left, former = os.fork, [True] * possible, set(multiprocessing.active_children())
 
     def refuse() -> int:
         if left:
@@ -90,7 +90,7 @@ def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "fork", refuse)
     with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable; try again with fewer"):
         list(mapped(process, None, range(9), 2))
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= former
 
 
 def test_work_apart() -> None:
