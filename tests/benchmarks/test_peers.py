@@ -56,7 +56,7 @@ def test_a_process_that_fails_ends_the_system(capfd: pytest.CaptureFixture[str])
 
     with pytest.raises(SystemExit):
         serve.divide(failing, SETUP)
-    assert capfd.readouterr().err.rstrip().endswith("no such model")
+    assert "ValueError: no such model\n" in capfd.readouterr().err  # the other process may still be writing
 
 
 def test_a_type_that_a_system_does_not_have_is_refused() -> None:
