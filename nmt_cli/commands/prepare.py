@@ -43,13 +43,20 @@ class PrepareOptions:
 
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
-        REQUIRED,
-        "Training text. corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed. Repeat for "
-        "more. PREFIX*3: every epoch has its sentences three times.",
-        metavar="PREFIX[*WEIGHT]",
+        (),
+        "Training text. corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed, and "
+        "train.tsv for a table. Repeat for more. PREFIX*3: every epoch has its sentences three times. PREFIX@<bt>: "
+        "before each source is the tag <bt>.",
+        metavar="PREFIX[@TAG][*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text. Every line is kept.", metavar="PREFIX")
     test: str | None = option(None, "Test text. Every line is kept.", metavar="PREFIX")
+    train_source: tuple[str, ...] = option((), "Training text, its source file. Repeat for more.", metavar="FILE")
+    train_target: tuple[str, ...] = option((), "Target file of each --train-source.", metavar="FILE[@TAG][*WEIGHT]")
+    valid_source: str | None = option(None, "Validation text, its source file.", metavar="FILE")
+    valid_target: str | None = option(None, "Its target file.", metavar="FILE[@TAG]")
+    test_source: str | None = option(None, "Test text, its source file.", metavar="FILE")
+    test_target: str | None = option(None, "Its target file.", metavar="FILE[@TAG]")
     subwords_from: Path | None = option(
         None, "Use the vocabulary of prepared data, a checkpoint or a run instead of learning one.", metavar="PATH"
     )
@@ -64,12 +71,27 @@ class PrepareOptions:
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
     def parts(self) -> list[Part]:
-        """Return the prefixes of the training text with their weights; raise UsageError for one out of range."""
-        return [Part(*weighted(text, "--train ")) for text in self.train]
+        """Return the prefixes of the training text with their weights.
+
+        Raises:
+            UsageError: a weight is out of range, there is no text, or a source has no target.
+        """
+        named = _joined("train", self.train_source, self.train_target)
+        if not self.train and not named:
+            raise UsageError("there is no training text: give --train PREFIX, or --train-source and --train-target")
+        return [Part(*weighted(text, "--train ")) for text in (*self.train, *named)]
 
     def held_out(self) -> dict[str, str]:
-        """Return the prefixes of the other splits."""
-        return {split: prefix for split, prefix in (("valid", self.valid), ("test", self.test)) if prefix is not None}
+        """Return the prefixes of the other splits; raise UsageError for two of one split."""
+        found: dict[str, str] = {}
+        for split in ("valid", "test"):
+            sides = ([text] if text else [] for text in (getattr(self, f"{split}_{side}") for side in SIDES))
+            prefix = getattr(self, split)
+            given = [*([prefix] if prefix else []), *_joined(split, *sides)]
+            if len(given) > 1:
+                raise UsageError(f"--{split} and --{split}-source contradict each other: give one of them")
+            found.update((split, each) for each in given)
+        return found
 
 
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
@@ -83,7 +105,9 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     task: Task = registry.build(config)
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
-    if options.subwords_from is not None:
+    if options.subwords_from is None:
+        task.look_ahead(part.prefix for part in options.parts())
+    else:
         chosen = {name.removeprefix("task.") for name in flags}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
@@ -153,6 +177,13 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
     }
     write_object(directory / MANIFEST, manifest)
     return splits
+
+
+def _joined(split: str, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Return the two files of each pair, with a tab between them, as `Task.files` takes them for a prefix."""
+    if len(sources) != len(targets):
+        raise UsageError(f"--{split}-source and --{split}-target belong together: give one for each of the other")
+    return ["\t".join(pair) for pair in zip(sources, targets, strict=True)]
 
 
 def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:

@@ -47,6 +47,7 @@ class SearchSettings(SearchOptions):
 
     beam: int = 4
     alpha: float = 0.6
+    never_generated: int = 0  # the number of the last ids that outputs do not have
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class TranslateOptions:
         None, "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]", minimum=1
     )
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
+    tag: str | None = option(None, "Put these symbols before each line, such as <2de>.", metavar="SYMBOL")
     max_source_length: int = option(1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1)
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
@@ -140,7 +142,8 @@ class TranslateOptions:
         alpha = task.default_alpha if search.alpha is None else search.alpha
         if search.nbest > beam and not self.sampling.sample:
             raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
-        return SearchSettings(**vars(search) | {"beam": beam, "alpha": alpha})
+        given = {"beam": beam, "alpha": alpha, "never_generated": task.never_generated}
+        return SearchSettings(**vars(search) | given)
 
 
 class TranslateKeywords(TypedDict, total=False):
@@ -158,6 +161,7 @@ class TranslateKeywords(TypedDict, total=False):
     seed: int | None
     batch_tokens: int | None
     read_ahead: int | None
+    tag: str | None
     max_source_length: int | None
     max_length_offset: int | None
     max_length: int | None

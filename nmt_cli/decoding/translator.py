@@ -12,7 +12,8 @@ from typing import Unpack
 import torch
 
 from nmt_cli.data.parallel import Workers
-from nmt_cli.decoding.encoding import Encoded, encoded, plain, request_of
+from nmt_cli.data.symbols import check_tag
+from nmt_cli.decoding.encoding import Encoded, encoded, plain, request_of, source_encoder
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
@@ -51,6 +52,7 @@ class Translator:
         """Raise UsageError if an option is set that task, model or engine does not have, or that needs an extra."""
         self.engine.check(self.options)
         _ = self.search
+        check_tag(self.options.tag or "", self.task.symbols, f"--tag {self.options.tag}")
         if self.options.replace_unknown:
             _ = self._unknown_words
         if self.options.split_sentences:
@@ -93,6 +95,7 @@ class Translator:
                 fewest whose probabilities sum to `top_p`. The same `seed` gives the same outputs.
             batch_tokens: source tokens in a batch.
             read_ahead: lines that are sorted by length at once.
+            tag: symbols to put before each line, such as "<2de>".
             max_source_length: source tokens of a line that are translated.
             no_repeat_ngram: the length of token sequences that an output has only once.
             replace_unknown: replace unknown words by translations of source words.
@@ -192,7 +195,8 @@ class Translator:
             raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
         check_iterable(sources, "a list of sources")
         check_iterable(targets, "a list of targets")
-        inputs = [encoded(line, self.task.encode_source, self.options.max_source_length) for line in sources]
+        encode = source_encoder(self.task, self.options)
+        inputs = [encoded(line, encode, self.options.max_source_length) for line in sources]
         outputs = [self._encoded_target(line, place(position)) for position, line in enumerate(targets)]
         if len(inputs) != len(outputs):
             raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
