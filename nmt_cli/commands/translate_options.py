@@ -88,8 +88,8 @@ class FileOptions:
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None,
-        "Write this file instead of standard output, compressed if it ends in .gz, .xz or .bz2. It appears when it is "
-        "complete.",
+        "Write this file instead of standard output, compressed if it ends in .gz, .xz, .bz2 or .zst. It appears "
+        "when it is complete.",
         names=("--output", "-o"),
     )
     quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))

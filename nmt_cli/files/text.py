@@ -155,9 +155,7 @@ def find_file(prefix: str, ending: str) -> Path:
     directory = given if given.is_dir() else path.parent
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name} - {given.name}
-    if path.with_name(f"{path.name}.zst").exists():
-        hint = f"{path}.zst exists: unpack it, or pack it with gzip, xz or bzip2."
-    elif given.is_dir():
+    if given.is_dir():
         example = directory / min(prefixes, default="train")
         hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
     elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):
