@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 
 from nmt_cli.data.parallel import Workers
+from nmt_cli.decoding.alignment import Aligner, Links, links_of
 from nmt_cli.decoding.encoding import Encoded, encoded, plain, request_of
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
@@ -22,6 +23,10 @@ from nmt_cli.decoding.unknown_words import UnknownWords
 from nmt_cli.errors import DataError, UsageError, check_iterable
 from nmt_cli.interfaces import UNK, Hypothesis
 from nmt_cli.task import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LARGEST_BATCH = {"cpu": 128, "cuda": 1024}
 """Hypotheses in a batch: a CPU is as fast with 128 as with more. Bounds the log-probabilities [128, V] of a step."""
@@ -53,6 +58,8 @@ class Translator:
         _ = self.search
         if self.options.replace_unknown:
             _ = self._unknown_words
+        if self.options.replace_unknown or self.options.align:
+            _ = self._aligner
         if self.options.split_sentences:
             splitter(self.task, self.options.sentence_language)
 
@@ -96,6 +103,7 @@ class Translator:
             max_source_length: source tokens of a line that are translated.
             no_repeat_ngram: the length of token sequences that an output has only once.
             replace_unknown: replace unknown words by translations of source words.
+            align: align the words of outputs, in `Output.alignment`, by the attention of the `alignment_layer`.
             constrained: allow only the outputs that the task defines as well-formed.
             split_sentences: translate the sentences of a line one by one, in the language `sentence_language`.
 
@@ -258,19 +266,46 @@ class Translator:
     def outputs(self, batches: Sequence[list[Request]]) -> Iterator[tuple[list[Request], list[list[Output]]]]:
         """Translate batches; yield each with the outputs of its lines."""
         for batch, found in zip(batches, self.engine.search(batches, self.search, self.options), strict=True):
-            lines = zip(batch, found, strict=True)
-            yield batch, [[self._output(hypothesis, line) for hypothesis in hypotheses] for line, hypotheses in lines]
+            lines = list(zip(batch, found, strict=True))
+            pairs = [(line.ids, each.tokens) for line, hypotheses in lines for each in hypotheses]
+            needed = [pair for pair in pairs if self._attends(pair[1])]
+            weights = iter(self._aligner.weights(needed) if needed else ())
+            yield batch, [[self._output(each, line, weights) for each in hypotheses] for line, hypotheses in lines]
 
-    def _output(self, hypothesis: Hypothesis, line: Request) -> Output:
+    def _attends(self, ids: Sequence[int]) -> bool:
+        """Whether an output needs its attention over the source."""
+        return self.options.align or (self.options.replace_unknown and UNK in ids)
+
+    def _output(self, hypothesis: Hypothesis, line: Request, weights: Iterator[NDArray[np.float32]]) -> Output:
+        """The next of the `weights` belong to this output, if it needs any."""
         ids = hypothesis.tokens
         text, repairs = self.task.repaired(ids, line.line)
-        if self.options.replace_unknown and UNK in ids:
-            text = self._unknown_words.replaced(ids, line.ids, line.line.strip())
-        return Output(text, hypothesis.score, self.task.target_tokens(ids), hypothesis.token_scores, repairs, ids)
+        tokens = self.task.target_tokens(ids)
+        links: Links = []
+        if self._attends(ids):
+            text, links = self._aligned(text, tokens, line, ids, next(weights))
+        return Output(text, hypothesis.score, tokens, hypothesis.token_scores, repairs, ids, links)
+
+    def _aligned(
+        self, text: str, tokens: list[str], line: Request, ids: Sequence[int], weights: NDArray[np.float32]
+    ) -> tuple[str, Links]:
+        """Return an output without unknown words, if they are replaced, and the links of its words."""
+        raw = line.line.strip()
+        if self.options.replace_unknown:
+            tokens = self._unknown_words.replaced(ids, weights, raw)
+            text = self.task.join_words(tokens)
+        if not self.options.align:
+            return text, []
+        source = self.task.source_words(raw) or self.task.source_tokens(line.ids)
+        return text, links_of(weights, source[: len(line.ids)], tokens, raw, text)
 
     @cached_property
     def _unknown_words(self) -> UnknownWords:
-        return UnknownWords(self.task, self.engine.models, self.dictionary, self.engine.device)
+        return UnknownWords(self.task, self.dictionary)
+
+    @cached_property
+    def _aligner(self) -> Aligner:
+        return Aligner(self.engine.models, self.engine.device, self.options.alignment_layer)
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:
