@@ -125,14 +125,11 @@ Results = tuple[list[str], Totals, list[str]]  # the text of each file, figures 
 Work = Callable[[Callable[[Sequence[str]], None], int, list[str], list[str]], Results]
 """Called with `advance`, the number of the first line of a window, its lines, and those of the other file."""
 
+Start = Callable[[Any, ExitStack], Work]
+
 
 def write_results(
-    options: Any,
-    other: Path | None,
-    verb: str,
-    read_ahead: int,
-    start: Callable[[Any, ExitStack], Work],
-    more: Sequence[Path] = (),
+    options: Any, other: Path | None, verb: str, read_ahead: int, start: Start, more: Sequence[Path] = ()
 ) -> Totals:
     """Write the results of the input, and return their figures; other ranks than the first do the work only.
 

@@ -37,7 +37,7 @@ class Aligner:
         layer: of the decoder, from 1; None is the one before the last, or the only one.
 
     Raises:
-        UsageError: a model has no attention weights, or no such layer.
+        UsageError: a model has no attention weights.
     """
 
     def __init__(self, models: Sequence[Model], device: torch.device, layer: int | None = None) -> None:
@@ -47,17 +47,15 @@ class Aligner:
                 "--replace-unknown and --alignments cannot be used with a model without the method attention_weights"
             )
         self._device, self._layer = device, layer
-        rows = [torch.tensor([[i]], device=device) for i in (EOS, BOS)]
-        for model in self._models if layer else ():
-            layers = model.attention_weights(*rows)["cross"].size(1)
-            if layer and layer > layers:
-                raise UsageError(f"--alignment-layer {layer}: a decoder has {layers} layers with attention weights")
 
     @torch.inference_mode()
     def weights(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[NDArray[np.float32]]:
         """Return the weights [T, S] of each pair of source and target ids, which have no BOS and EOS.
 
         The end of the source is no word, so its weights are left out.
+
+        Raises:
+            UsageError: a model does not have the layer.
         """
         found = list[NDArray[np.float32]]()
         S, T = (max((len(pair[side]) for pair in pairs), default=0) + 1 for side in (0, 1))
@@ -73,8 +71,9 @@ class Aligner:
     def _of_model(self, model: ShowsAttention, source: Tensor, target_in: Tensor) -> Tensor:
         """[B, S], [B, T] -> [B, T, S]."""
         cross = model.attention_weights(source, target_in)["cross"]  # [B, layers, H, T, S]
-        layer = cross[:, self._layer - 1] if self._layer else cross[:, -2:][:, 0]
-        return layer.float().mean(dim=1)
+        if self._layer and self._layer > cross.size(1):
+            raise UsageError(f"--alignment-layer {self._layer}: the model has {cross.size(1)}, counted from 1")
+        return (cross[:, self._layer - 1] if self._layer else cross[:, -2:][:, 0]).float().mean(dim=1)
 
 
 def links_of(

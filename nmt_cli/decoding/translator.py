@@ -21,7 +21,7 @@ from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords
 from nmt_cli.errors import DataError, UsageError, check_iterable
-from nmt_cli.interfaces import UNK, Hypothesis
+from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class Translator:
         _ = self.search
         if self.options.replace_unknown:
             _ = self._unknown_words
-        if self.options.replace_unknown or self.options.align:
-            _ = self._aligner
+        _ = self._aligner
         if self.options.split_sentences:
             splitter(self.task, self.options.sentence_language)
 
@@ -268,44 +267,38 @@ class Translator:
         for batch, found in zip(batches, self.engine.search(batches, self.search, self.options), strict=True):
             lines = list(zip(batch, found, strict=True))
             pairs = [(line.ids, each.tokens) for line, hypotheses in lines for each in hypotheses]
-            needed = [pair for pair in pairs if self._attends(pair[1])]
-            weights = iter(self._aligner.weights(needed) if needed else ())
-            yield batch, [[self._output(each, line, weights) for each in hypotheses] for line, hypotheses in lines]
+            weights = self._aligner.weights(pairs) if self._aligner else [None] * len(pairs)
+            own = iter(weights)
+            yield batch, [[self._output(each, line, next(own)) for each in hypotheses] for line, hypotheses in lines]
 
-    def _attends(self, ids: Sequence[int]) -> bool:
-        """Whether an output needs its attention over the source."""
-        return self.options.align or (self.options.replace_unknown and UNK in ids)
-
-    def _output(self, hypothesis: Hypothesis, line: Request, weights: Iterator[NDArray[np.float32]]) -> Output:
-        """The next of the `weights` belong to this output, if it needs any."""
+    def _output(self, hypothesis: Hypothesis, line: Request, weights: NDArray[np.float32] | None) -> Output:
         ids = hypothesis.tokens
         text, repairs = self.task.repaired(ids, line.line)
-        tokens = self.task.target_tokens(ids)
         links: Links = []
-        if self._attends(ids):
-            text, links = self._aligned(text, tokens, line, ids, next(weights))
+        if weights is not None:
+            text, links = self._aligned(text, ids, line, weights)
+        tokens = self.task.target_tokens(ids)
         return Output(text, hypothesis.score, tokens, hypothesis.token_scores, repairs, ids, links)
 
-    def _aligned(
-        self, text: str, tokens: list[str], line: Request, ids: Sequence[int], weights: NDArray[np.float32]
-    ) -> tuple[str, Links]:
+    def _aligned(self, text: str, ids: Sequence[int], line: Request, weights: NDArray[np.float32]) -> tuple[str, Links]:
         """Return an output without unknown words, if they are replaced, and the links of its words."""
-        raw = line.line.strip()
+        raw, target = line.line.strip(), self.task.target_tokens(ids)
         if self.options.replace_unknown:
-            tokens = self._unknown_words.replaced(ids, weights, raw)
-            text = self.task.join_words(tokens)
+            target = self._unknown_words.replaced(ids, weights, raw)
+            text = self.task.join_words(target)
         if not self.options.align:
             return text, []
         source = self.task.source_words(raw) or self.task.source_tokens(line.ids)
-        return text, links_of(weights, source[: len(line.ids)], tokens, raw, text)
+        return text, links_of(weights, source[: len(line.ids)], target, line.line, text)
 
     @cached_property
     def _unknown_words(self) -> UnknownWords:
         return UnknownWords(self.task, self.dictionary)
 
     @cached_property
-    def _aligner(self) -> Aligner:
-        return Aligner(self.engine.models, self.engine.device, self.options.alignment_layer)
+    def _aligner(self) -> Aligner | None:
+        wanted = self.options.align or self.options.replace_unknown
+        return Aligner(self.engine.models, self.engine.device, self.options.alignment_layer) if wanted else None
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:
