@@ -114,7 +114,7 @@ def _places(written: str, text: str) -> list[int]:
         return list(range(len(written)))
     places = []
     for _, a, b, c, d in difflib.SequenceMatcher(None, written, text, autojunk=False).get_opcodes():
-        places += [min(c + (i - a) * (d - c) // (b - a), len(text) - 1) for i in range(a, b)]
+        places += [max(0, min(c + (i - a) * (d - c) // (b - a), d - 1)) for i in range(a, b)]
     return places if text else []
 
 
