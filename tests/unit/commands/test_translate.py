@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-import nmt_cli
 from nmt_cli import registry
 from nmt_cli.cli import main
 from nmt_cli.commands.translate import translate
@@ -189,57 +188,6 @@ def test_standard_input_is_never_overwritten(tiny_checkpoint: Path, tmp_path: Pa
         assert b"is also an input" in process.stderr.read()
         assert process.wait(PATIENCE) == 2
     assert text.read_text() == "abc\nhg\n"
-
-
-def test_alignments_are_a_line_for_each_output(settings: TranslateCommandOptions, tmp_path: Path) -> None:
-    """Those of the API, compressed by the name; an empty line has none. The outputs do not change."""
-    lines = ["abc  de", "", "hg", "fgh a b" * 9]
-    content = "\n".join(lines).encode() + b"\n"
-    for nbest in (1, 2):
-        chosen = changed(settings, nbest=nbest, max_source_length=20)
-        plain = run(chosen, content)
-        translator = nmt_cli.load(settings.checkpoints[0], device="cpu")
-        assert run(replace(chosen, alignments=tmp_path / "links.gz"), content) == plain
-        found = gzip.decompress((tmp_path / "links.gz").read_bytes()).decode().split("\n")
-        options: Any = {"beam": 2, "max_length_offset": 3, "nbest": nbest, "max_source_length": 20}
-        details = list(translator.translate_detailed(lines, align=True, **options))
-        outputs = [output for each in details for output in each.outputs]
-        expected = [" ".join(f"{i}-{j}" for i, j in output.alignment) for output in outputs]
-        assert found == [*expected, ""]
-        assert found[nbest] == ""
-        assert found[0]
-        for each in details:
-            words = len(each.source.split())
-            for output in each.outputs:
-                assert [j for _, j in output.alignment] == list(range(len(output.text.split())))
-                assert all(i < words for i, _ in output.alignment)
-
-
-def test_alignments_do_not_depend_on_workers(settings: TranslateCommandOptions, tmp_path: Path) -> None:
-    content = b"abc de\nhg\nfgh a b\nde\n" * 10
-    links = []
-    for workers in (1, 2):
-        run(replace(settings, alignments=tmp_path / "links", workers=workers), content)
-        links.append((tmp_path / "links").read_bytes())
-    assert links[0] == links[1]
-    assert links[0].count(b"\n") == 40
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alignment_layer": 1}, "--alignment-layer needs --alignments or --replace-unknown"),
-        ({"split_sentences": True}, "--split-sentences cannot be used with --alignments"),
-        ({"alignment_layer": 9}, "--alignment-layer 9: the model has"),
-    ],
-)
-def test_alignments_that_cannot_be(
-    settings: TranslateCommandOptions, tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    path = None if "needs" in message else tmp_path / "links"
-    with pytest.raises(UsageError, match=message):
-        run(replace(changed(settings, **options), alignments=path), b"abc\n")
-    assert not (tmp_path / "links").exists()
 
 
 def test_outputs_begin_with_the_lines_of_the_prefix_file(settings: TranslateCommandOptions, tmp_path: Path) -> None:
