@@ -51,7 +51,7 @@ def main(checkpoint: str, train: str, test: str) -> None:
         rows = torch.tensor([[*ids, EOS]]), torch.tensor([[BOS, *written]])
         cross = model.attention_weights(*rows)["cross"][0, ..., :-1]  # [layers, H, T + 1, S]
         pieces = task.source_tokens(ids), task.target_tokens(written)
-        for layer, heads in enumerate(torch.cat([cross.mean(1, keepdim=True), cross], 1).numpy(), 1):
+        for layer, heads in enumerate(torch.cat([cross.mean(1, keepdim=True), cross], 1), 1):
             for head, weights in enumerate(heads):
                 for row, kept in (("predicted", weights[:-1]), ("read", weights[1:])):
                     found, key = links_of(kept, *pieces, source, target), (layer, head or "mean", row)

@@ -146,8 +146,6 @@ def check(options: TranslateCommandOptions) -> None:
         if not sys.stdin.isatty():
             raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
     check_output(options.output, options.input, options.prefix)
-    if options.translation.alignment_layer and not (options.alignments or options.translation.replace_unknown):
-        raise UsageError("--alignment-layer needs --alignments or --replace-unknown")
     if options.alignments:
         check_output(options.alignments, options.input, options.prefix)
         written = _identity(options.output or sys.stdout.fileno())

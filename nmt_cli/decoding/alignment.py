@@ -3,7 +3,7 @@
 The layer before the last, on average over its heads, aligns best (Garg et al. 2019, "Jointly Learning to Align and
 Translate with Transformer Models", section 4.1). A row of weights belongs to the token that it predicts.
 
-Letters: B sentences, S source length, T target length, H heads.
+Letters: B sentences, S source length, T target length.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.batching import pad
@@ -30,55 +28,43 @@ Links = list[tuple[int, int]]
 
 
 class Aligner:
-    """The attention of targets over their sources, on average over the heads of a layer and over models.
+    """The attention of targets over their sources, on average over the heads of the layer and over models.
 
     Args:
         models: in evaluation mode, on `device`.
-        layer: of the decoder, from 1; None is the one before the last, or the only one.
 
     Raises:
         UsageError: a model has no attention weights.
     """
 
-    def __init__(self, models: Sequence[Model], device: torch.device, layer: int | None = None) -> None:
+    def __init__(self, models: Sequence[Model], device: torch.device) -> None:
         self._models = [model for model in models if isinstance(model, ShowsAttention)]
         if len(self._models) < max(1, len(models)):
             raise UsageError(
                 "--replace-unknown and --alignments cannot be used with a model without the method attention_weights"
             )
-        self._device, self._layer = device, layer
+        self._device = device
 
     @torch.inference_mode()
-    def weights(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[NDArray[np.float32]]:
+    def weights(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Tensor]:
         """Return the weights [T, S] of each pair of source and target ids, which have no BOS and EOS.
 
         The end of the source is no word, so its weights are left out.
-
-        Raises:
-            UsageError: a model does not have the layer.
         """
-        found = list[NDArray[np.float32]]()
+        found = list[Tensor]()
         S, T = (max((len(pair[side]) for pair in pairs), default=0) + 1 for side in (0, 1))
         size = max(1, PLACES // (S * T))
         for part in (pairs[start : start + size] for start in range(0, len(pairs), size)):
             source = pad([[*source, EOS] for source, _ in part]).to(self._device)
             target_in = pad([[BOS, *target[:-1]] for _, target in part]).to(self._device)
-            each = [self._of_model(model, source, target_in) for model in self._models]
-            mean = torch.stack(each).mean(dim=0).cpu().numpy()
+            cross = (model.attention_weights(source, target_in)["cross"] for model in self._models)
+            layers = [each[:, -2:][:, 0].float().mean(dim=1) for each in cross]  # [B, T, S]
+            mean = torch.stack(layers).mean(dim=0).cpu()
             found += [weights[: len(t), : len(s)] for weights, (s, t) in zip(mean, part, strict=True)]
         return found
 
-    def _of_model(self, model: ShowsAttention, source: Tensor, target_in: Tensor) -> Tensor:
-        """[B, S], [B, T] -> [B, T, S]."""
-        cross = model.attention_weights(source, target_in)["cross"]  # [B, layers, H, T, S]
-        if self._layer and self._layer > cross.size(1):
-            raise UsageError(f"--alignment-layer {self._layer}: the model has {cross.size(1)}, counted from 1")
-        return (cross[:, self._layer - 1] if self._layer else cross[:, -2:][:, 0]).float().mean(dim=1)
 
-
-def links_of(
-    weights: NDArray[np.float32], source: Sequence[str], target: Sequence[str], line: str, output: str
-) -> Links:
+def links_of(weights: Tensor, source: Sequence[str], target: Sequence[str], line: str, output: str) -> Links:
     """Return for each word of the output the word of the input line that it attends to most, as (input, output).
 
     Words are counted from 0. The weight between two words is the sum over their pieces.
@@ -87,10 +73,13 @@ def links_of(
         weights: [T, S].
         source, target: the pieces of the line, or of its beginning, and of the output.
     """
-    rows, columns = words_of(target, output), words_of(source, line)
-    sums = np.zeros((max(rows, default=-1) + 1, max(columns, default=-1) + 1), np.float32)
-    np.add.at(sums, np.ix_(rows, columns), weights[: len(rows), : len(columns)])
-    return [(int(row.argmax()), word) for word, row in enumerate(sums) if row.any()]
+    rows, columns = (torch.tensor(words_of(*each)) for each in ((target, output), (source, line)))
+    if not len(rows) or not len(columns):
+        return []
+    sums = torch.zeros(int(rows.max()) + 1, int(columns.max()) + 1)
+    sums.index_put_((rows[:, None], columns), weights, accumulate=True)
+    most = zip(*(each.tolist() for each in sums.max(dim=1)), strict=True)
+    return [(word, number) for number, (weight, word) in enumerate(most) if weight > 0]
 
 
 def words_of(pieces: Sequence[str], line: str) -> list[int]:

@@ -88,12 +88,6 @@ class TranslateOptions:
         False, "Allow unknown words, and replace each by the source word that it attends to most."
     )
     align: bool = False  # align the words of outputs to those of the source
-    alignment_layer: int | None = option(
-        None,
-        "Decoder layer whose attention aligns, from 1, for --alignments and --replace-unknown. [default: the one "
-        "before the last]",
-        minimum=1,
-    )
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
     split_sentences: bool | None = option(
         None, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
@@ -173,7 +167,6 @@ class TranslateKeywords(TypedDict, total=False):
     no_repeat_ngram: int | None
     replace_unknown: bool | None
     align: bool | None
-    alignment_layer: int | None
     constrained: bool | None
     split_sentences: bool | None
     sentence_language: str | None

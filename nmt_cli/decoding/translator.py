@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import torch
+from torch import Tensor
 
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.alignment import Aligner, Links, links_of
@@ -23,10 +24,6 @@ from nmt_cli.decoding.unknown_words import UnknownWords
 from nmt_cli.errors import DataError, UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 LARGEST_BATCH = {"cpu": 128, "cuda": 1024}
 """Hypotheses in a batch: a CPU is as fast with 128 as with more. Bounds the log-probabilities [128, V] of a step."""
@@ -102,7 +99,7 @@ class Translator:
             max_source_length: source tokens of a line that are translated.
             no_repeat_ngram: the length of token sequences that an output has only once.
             replace_unknown: replace unknown words by translations of source words.
-            align: align the words of outputs, in `Output.alignment`, by the attention of the `alignment_layer`.
+            align: align the words of outputs, in `Output.alignment`, by attention.
             constrained: allow only the outputs that the task defines as well-formed.
             split_sentences: translate the sentences of a line one by one, in the language `sentence_language`.
 
@@ -271,7 +268,7 @@ class Translator:
             own = iter(weights)
             yield batch, [[self._output(each, line, next(own)) for each in hypotheses] for line, hypotheses in lines]
 
-    def _output(self, hypothesis: Hypothesis, line: Request, weights: NDArray[np.float32] | None) -> Output:
+    def _output(self, hypothesis: Hypothesis, line: Request, weights: Tensor | None) -> Output:
         ids = hypothesis.tokens
         text, repairs = self.task.repaired(ids, line.line)
         links: Links = []
@@ -280,7 +277,7 @@ class Translator:
         tokens = self.task.target_tokens(ids)
         return Output(text, hypothesis.score, tokens, hypothesis.token_scores, repairs, ids, links)
 
-    def _aligned(self, text: str, ids: Sequence[int], line: Request, weights: NDArray[np.float32]) -> tuple[str, Links]:
+    def _aligned(self, text: str, ids: Sequence[int], line: Request, weights: Tensor) -> tuple[str, Links]:
         """Return an output without unknown words, if they are replaced, and the links of its words."""
         raw, target = line.line.strip(), self.task.target_tokens(ids)
         if self.options.replace_unknown:
@@ -298,7 +295,7 @@ class Translator:
     @cached_property
     def _aligner(self) -> Aligner | None:
         wanted = self.options.align or self.options.replace_unknown
-        return Aligner(self.engine.models, self.engine.device, self.options.alignment_layer) if wanted else None
+        return Aligner(self.engine.models, self.engine.device) if wanted else None
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:

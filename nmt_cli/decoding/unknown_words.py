@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import read_lines
 from nmt_cli.interfaces import UNK
 from nmt_cli.task import Task
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def read_dictionary(path: Path) -> dict[str, str]:
@@ -55,7 +52,7 @@ class UnknownWords:
             )
         self._task, self._dictionary = task, dictionary
 
-    def replaced(self, target: Sequence[int], weights: NDArray[np.float32], line: str) -> list[str]:
+    def replaced(self, target: Sequence[int], weights: Tensor, line: str) -> list[str]:
         """Return the words of an output without unknown words.
 
         Args:
@@ -68,7 +65,7 @@ class UnknownWords:
         written = self._task.target_tokens(target)
         return [
             self._translated(words[position]) if i == UNK else word
-            for i, word, position in zip(target, written, weights.argmax(axis=1), strict=True)
+            for i, word, position in zip(target, written, weights.argmax(dim=1).tolist(), strict=True)
         ]
 
     def _translated(self, word: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -35,8 +34,8 @@ class Attends:
         return {"cross": self.cross.expand(len(source), -1, -1, -1, -1)}
 
 
-def weights(pairs: Sequence[tuple[list[int], list[int]]], *models: Any, layer: int | None = None) -> list[Any]:
-    return [each.tolist() for each in Aligner(models, CPU, layer).weights(pairs)]
+def weights(pairs: Sequence[tuple[list[int], list[int]]], *models: Any) -> list[Any]:
+    return [each.tolist() for each in Aligner(models, CPU).weights(pairs)]
 
 
 def test_the_model_reads_the_pair_as_in_training() -> None:
@@ -47,14 +46,11 @@ def test_the_model_reads_the_pair_as_in_training() -> None:
     assert found == [[[0.5, 0.25], [0, 0.75]], [[0.5]]]
 
 
-def test_the_layer_is_the_one_before_the_last_or_the_one_chosen() -> None:
+def test_the_layer_is_the_one_before_the_last_or_the_only_one() -> None:
     """The heads of a layer have the mean."""
     layers = [[[[place / 8, 0]], [[place / 4, 0]]] for place in range(1, 4)]
     assert weights([([6], [8])], Attends(layers)) == [[[0.375]]]
     assert weights([([6], [8])], Attends(layers[:1])) == [[[0.1875]]]
-    assert weights([([6], [8])], Attends(layers), layer=3) == [[[0.5625]]]
-    with pytest.raises(UsageError, match="--alignment-layer 4: the model has 3"):
-        weights([([6], [8])], Attends(layers), layer=4)
 
 
 def test_an_ensemble_has_the_mean() -> None:
@@ -85,20 +81,20 @@ def test_a_sentence_has_the_same_weights_in_any_batch(tiny_checkpoint: Path, mon
     for pair, one, other in zip(pairs, together, parts, strict=True):
         (alone,) = Aligner([model], CPU).weights([pair])
         assert alone.shape == (len(pair[1]), len(pair[0]))
-        np.testing.assert_allclose(one, alone, atol=1e-6)
-        np.testing.assert_allclose(other, alone, atol=1e-6)
+        torch.testing.assert_close(one, alone, atol=1e-6, rtol=0)
+        torch.testing.assert_close(other, alone, atol=1e-6, rtol=0)
 
 
 def test_a_link_is_the_largest_sum_over_pieces() -> None:
     """The second output word attends to the pieces of `cd`, though to none of them most."""
-    sums = np.array([[0.5, 0.1, 0.1, 0.3], [0.4, 0.3, 0.3, 0.0]], np.float32)
+    sums = torch.tensor([[0.5, 0.1, 0.1, 0.3], [0.4, 0.3, 0.3, 0.0]])
     assert links_of(sums, ["▁a", "▁c", "d", "▁e"], ["▁x", "▁y"], "a cd e", "x y") == [(0, 0), (1, 1)]
     assert links_of(sums, ["▁a", "▁c", "d", "▁e"], ["▁x", "y"], "a cd e", "xy") == [(0, 0)]
 
 
 def test_a_word_without_weights_has_no_link() -> None:
-    assert links_of(np.array([[0.0], [1.0]], np.float32), ["▁a"], ["▁x", "▁y"], "a", "x y") == [(0, 1)]
-    assert links_of(np.zeros((0, 1), np.float32), ["▁a"], [], "a", "") == []
+    assert links_of(torch.tensor([[0.0], [1.0]]), ["▁a"], ["▁x", "▁y"], "a", "x y") == [(0, 1)]
+    assert links_of(torch.zeros(0, 1), ["▁a"], [], "a", "") == []
 
 
 @given(
