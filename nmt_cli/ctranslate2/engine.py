@@ -151,6 +151,7 @@ class CTranslate2Engine:
             "--sample": options.sampling.sample,
             "--constrained": options.constrained,
             "--replace-unknown": options.replace_unknown,
+            "--alignments": options.align,
         }
         for flag, given in chosen.items():
             if given:

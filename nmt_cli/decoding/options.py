@@ -89,6 +89,7 @@ class TranslateOptions:
     replace_unknown: bool = option(
         False, "Allow unknown words, and replace each by the source word that it attends to most."
     )
+    align: bool = False  # align the words of outputs to those of the source
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
     split_sentences: bool | None = option(
         None, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
@@ -106,6 +107,8 @@ class TranslateOptions:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
         if self.sentence_language is not None and not self.split_sentences:
             raise UsageError("--sentence-language needs --split-sentences")
+        if self.split_sentences and self.align:
+            raise UsageError("--split-sentences cannot be used with --alignments: it joins the outputs of sentences")
         if self.split_sentences and (search.nbest > 1 or sample):
             which = "--sample" if sample else "--nbest"
             raise UsageError(f"--split-sentences cannot be used with {which}: it joins the best outputs of sentences")
@@ -167,6 +170,7 @@ class TranslateKeywords(TypedDict, total=False):
     max_length: int | None
     no_repeat_ngram: int | None
     replace_unknown: bool | None
+    align: bool | None
     constrained: bool | None
     split_sentences: bool | None
     sentence_language: str | None

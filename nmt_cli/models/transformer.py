@@ -186,7 +186,7 @@ class Transformer(nn.Module):
         with torch.inference_mode():
             self.decoder_rows(source, target_in, Packing.of(source != PAD), Packing.of(target_in != PAD), layout)
         names = ("encoder", "decoder", "cross")  # the order in which `decoder_rows` makes them
-        return {name: torch.cat(each.weights) for name, each in zip(names, recorded, strict=True)}
+        return {name: torch.stack(each.weights, dim=1) for name, each in zip(names, recorded, strict=True)}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `CountsFlops`."""
