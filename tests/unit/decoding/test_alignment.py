@@ -123,6 +123,8 @@ def test_pieces_are_found_in_the_line(words: list[str], data: st.DataObject) -> 
         ("▁a ▁ <unk> ▁b", "a ☃☃ b", [0, 1, 1, 2]),
         ("▁a ▁ <0xE2> <0x98> <0x83> ▁b", "a ☃ b", [0, 1, 1, 1, 1, 2]),
         ("a@@ b c", "ab c", [0, 0, 1]),  # subword-nmt
+        ("▁a ▁□ ▁□ ▁b", "a rex zorro b", [0, 1, 2, 3]),
+        ("▁abc ▁d", "ABC D EFGHIJ", [0, 1]),  # the beginning of an upper-case line
         ("▁a ▁b", "a\u00a0b c", [0, 0]),  # no space of ASCII
         ("▁a ▁b", "\u00a0 a b", [1, 2]),
         ("▁a ▁b ▁c", "a", [0, 0, 0]),
