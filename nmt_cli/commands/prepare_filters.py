@@ -24,7 +24,6 @@ from nmt_cli.task import Task
 
 LOW_SCORE, HELD_OUT, PATTERN, SCRIPT, LANGUAGE = "low score", "held-out source", "pattern", "script", "language"
 SAMPLE = 100  # pairs written for each reason
-CONFIDENCE = 0.5  # without it, up to 7 % of lines of less than 20 characters are identified as a wrong language
 
 Filter = tuple[str, Callable[[str, str], bool]]  # the reason, and whether it drops a source with a target
 
@@ -94,11 +93,11 @@ def _language(name: str) -> Callable[[str], bool]:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
         raise missing_package("--identify-languages", error, extra="language-id") from error
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=CONFIDENCE)
+    # Without a limit of confidence, up to 7 % of good lines of less than 20 characters count as another language.
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=0.5)
     if name not in identifier.nb_classes:
         raise UsageError(f"--identify-languages: {name!r} is none of {', '.join(identifier.nb_classes)}")
-    # und: not confident; zxx: numbers and markup.
-    return lambda line: identifier.classify(line)[0] not in (name, "und", "zxx")
+    return lambda line: identifier.classify(line)[0] not in (name, "und", "zxx")  # not confident; numbers and markup
 
 
 def low_scores(paths: Sequence[str], minimum: float, pairs: int) -> npt.NDArray[np.bool_]:

@@ -104,7 +104,7 @@ def read_train(
     Return it, and those of the lines `watched` that are among its sources.
     """
     codes = bytearray()  # of the reason to drop each pair
-    reasons: dict[str | None, int] = {None: 0}
+    reasons: dict[str | None, int] = {None: 0, LOW_SCORE: 1, DUPLICATE: 2}
     hashes = bytearray()
     found: set[str] = set()
     state = task, watched, make_filters(options, watched)
@@ -121,10 +121,8 @@ def read_train(
         low = low_scores(options.scores, options.min_score, len(dropped))
         if hashes:
             hashes = bytearray(np.frombuffer(hashes, dtype="V8")[~low[dropped == 0]])
-        reasons[LOW_SCORE] = len(reasons)
         dropped[(dropped == 0) & low] = reasons[LOW_SCORE]
     if not options.keep_duplicates:
-        reasons[DUPLICATE] = len(reasons)
         dropped[dropped == 0] = repeated(hashes) * np.uint8(reasons[DUPLICATE])
     counts = zip(reasons, np.bincount(dropped, minlength=len(reasons)).tolist(), strict=True)
     text = Text(task, "train", parts, dropped == 0, Counter({name: n for name, n in counts if name and n}))
