@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress
+from itertools import compress, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +104,7 @@ def read_train(
     Return it, and those of the lines `watched` that are among its sources.
     """
     codes = bytearray()  # of the reason to drop each pair
-    reasons: dict[str | None, int] = {None: 0, LOW_SCORE: 1, DUPLICATE: 2}
+    reasons = defaultdict[str | None, int](count(3).__next__, {None: 0, LOW_SCORE: 1, DUPLICATE: 2})
     hashes = bytearray()
     found: set[str] = set()
     state = task, watched, make_filters(options, watched)
@@ -112,7 +112,7 @@ def read_train(
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
         clean = partial(_clean, compared=None if options.keep_duplicates else COMPARED[options.unique])
         for block, cleaned in parallel.mapped(clean, state, blocks, workers):
-            codes += bytes(reasons.setdefault(reason, len(reasons)) for reason in cleaned.reasons)
+            codes += bytes(map(reasons.__getitem__, cleaned.reasons))
             hashes += cleaned.hashes
             found |= cleaned.found
             warn_of_marks(block)
@@ -143,11 +143,11 @@ def _clean(state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared:
     reasons = list(map(task.rejection, examples))
     for name, drops in filters:
         reasons = [old or (name if drops(*e[:2]) else None) for old, e in zip(reasons, examples, strict=True)]
-    pairs = [example[:2] for example, reason in zip(examples, reasons, strict=True) if reason is None]
+    kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
     return _Cleaned(
         reasons,
-        b"".join(pair_hash(*pair[compared]) for pair in pairs) if compared else b"",
-        {source for source, _ in pairs if source in watched},
+        b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
+        {source for source, _, _ in kept if source in watched},
     )
 
 
