@@ -62,7 +62,7 @@ def make_filters(options: FilterOptions, watched: Set[str]) -> list[Filter]:
         found.append((PATTERN, lambda source, target: any(test(source) or test(target) for test in tests)))
     for reason, name, make in ((SCRIPT, "scripts", _script), (LANGUAGE, "identify_languages", _language)):
         if text := getattr(options, name):
-            if text.count(",") != 1:
+            if not regex.fullmatch("[^,]+,[^,]+", text):
                 raise UsageError(f"--{name.replace('_', '-')} {text}: expected a name for each side, as in a,b")
             found.append((reason, _either(*map(make, text.split(",")))))
     return found
