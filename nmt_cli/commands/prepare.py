@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, registry
+from nmt_cli.commands.prepare_filters import FilterOptions
 from nmt_cli.commands.prepare_text import Part, Sample, encode, read_held_out, read_train
 from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
@@ -24,7 +25,7 @@ from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, components_in, values_of
-from nmt_cli.registry import REQUIRED, option
+from nmt_cli.registry import REQUIRED, group, option
 from nmt_cli.streams import say, warn
 from nmt_cli.task import TASK_FILE, Task
 
@@ -60,7 +61,6 @@ class PrepareOptions:
     subwords_from: Path | None = option(
         None, "Use the vocabulary of prepared data, a checkpoint or a run instead of learning one.", metavar="PATH"
     )
-    keep_duplicates: bool = option(False, "Keep repeated training pairs.")
     workers: int | None = option(
         None,
         "Processes. The result does not depend on it. [default: number of cores, at most 8]",
@@ -69,6 +69,7 @@ class PrepareOptions:
     )
     overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    filters: FilterOptions = group("filters of training pairs", FilterOptions)
 
     def parts(self) -> list[Part]:
         """Return the prefixes of the training text with their weights.
@@ -105,6 +106,8 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     task: Task = registry.build(config)
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
+    files |= {"scores": list(map(Path, options.filters.scores))}
+    options.filters.check(chain.from_iterable(files.values()))
     if options.subwords_from is None:
         task.look_ahead(part.prefix for part in options.parts())
     else:
@@ -147,7 +150,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
     held_out = [read_held_out(task, split, prefix) for split, prefix in options.held_out().items()]
     watched = {source for _, sources in held_out for source in sources}
     size = sum(path.stat().st_size for path in files["train"])
-    train, found = read_train(task, options.parts(), size, watched, options.keep_duplicates, workers)
+    train, found = read_train(task, options.parts(), size, watched, options.filters, workers)
     for text, sources in held_out:
         if count := sum(source in found for source in sources):
             warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
@@ -165,7 +168,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
         "nmt": __version__,
         "task": task.describe(),
         "settings": {
-            "keep_duplicates": options.keep_duplicates,
+            **{name: value for name, value in asdict(options.filters).items() if name != "dropped"},
             "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
         },
         "inputs": [
