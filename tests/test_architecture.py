@@ -36,6 +36,7 @@ ANNEXES = (
     "serving",
     "attention_page",
     "other_toolkits",
+    "other_metrics",
 )
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 

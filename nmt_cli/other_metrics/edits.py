@@ -1,0 +1,51 @@
+"""Exact match, top-k accuracy, and error rates by edit distance (Levenshtein 1966).
+
+Lines are compared after Unicode's NFC and without white space at their ends, so two encodings of one text are equal.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from rapidfuzz.distance import Levenshtein
+
+from nmt_cli.metrics.bleu import Measure
+
+Lines = list[str]
+
+
+def top(hypotheses: Lines, references: Lines, sources: Lines, k: int) -> list[float]:
+    """Return 100 for each line whose reference is among the first `k` of its hypotheses, which line feeds separate."""
+    return [
+        100.0 * (_normalised(reference) in map(_normalised, outputs.split("\n")[:k]))
+        for outputs, reference in zip(hypotheses, references, strict=True)
+    ]
+
+
+def edits(
+    hypotheses: Lines, references: Lines, sources: Lines, units: Callable[[str], Sequence[str]]
+) -> list[tuple[float, int]]:
+    """Return 100 times the edits in `units`, and the units of the reference, of each line."""
+    pairs = zip(*([units(_normalised(line)) for line in side] for side in (hypotheses, references)), strict=True)
+    return [(100.0 * Levenshtein.distance(line, reference), len(reference)) for line, reference in pairs]
+
+
+def _normalised(line: str) -> str:
+    return unicodedata.normalize("NFC", line).strip()
+
+
+_WORDS, _CHARACTERS = {"units": str.split}, {"units": str}
+_KINDS = [
+    ("exact", "Percentage of lines that equal the reference", top, {"k": 1}),
+    ("wer", "Word error rate", edits, _WORDS),
+    ("per", "Phone error rate, of phones separated by spaces: the word error rate", edits, _WORDS),
+    ("cer", "Character error rate, of Unicode code points with spaces", edits, _CHARACTERS),
+    *((f"top-{k}", f"Percentage of references among the first {k} outputs", top, {"k": k}) for k in (1, 3, 5, 10)),
+]
+MEASURES = [
+    Measure(
+        metric, name, f"{__name__}:{function.__name__}", settings, (), (), {"norm": "nfc"}, metric.startswith("top-")
+    )
+    for metric, name, function, settings in _KINDS
+]
