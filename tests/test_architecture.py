@@ -37,6 +37,7 @@ ANNEXES = (
     "attention_page",
     "other_toolkits",
     "other_metrics",
+    "reranking",
 )
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 

@@ -75,8 +75,8 @@ def run(options: ScoreOptions) -> None:
         raise UsageError(f"{twice} is given twice; give each file of translations once")
     if options.samples is not None and options.test is None:
         raise UsageError("--test-samples needs --test")
-    if options.test is not None and (options.group_by or options.per_line):
-        raise UsageError("--test cannot be used with --group-by or --per-line")
+    if sum(map(bool, (options.test, options.group_by, options.per_line))) > 1:
+        raise UsageError("--test, --group-by and --per-line cannot be used together")
     metrics = [name for names in options.metrics for name in names.split(",")] or DEFAULT
     measures = measures_of(metrics, "de")
     language = _target_language(options, measures)
@@ -85,7 +85,7 @@ def run(options: ScoreOptions) -> None:
     references = [_read_segments(name) for name in options.references]
     read = {name: _read_segments(name) for name in others}
     check_lengths(list(read.values()), references)
-    sources, labels = (read.get(name, ("", []))[1] for name in (options.source, options.group_by))
+    sources, labels = (read[name][1] if name else [] for name in (options.source, options.group_by))
     if not options.allow_subword_marks:
         for name, lines in [*references, *systems]:
             _check_subword_marks(name, lines)
@@ -94,15 +94,19 @@ def run(options: ScoreOptions) -> None:
         if options.test is not None:
             samples = options.samples or 0
             comparisons = paired_test(systems, references, options.test, metrics, language, samples, sources)
-        scores = score_systems(systems, references, metrics, language, sources, labels, options.per_line)
+        numbers = range(1, len(references[0][1]) + 1)
+        groups = numbers if options.per_line else labels
+        scores = score_systems(systems, references, metrics, language, sources, groups)
     for remark in _remarks(systems, references, scores):
         say(f"note: {remark}")
     used = language if any("|moses:" in score.signature for score in scores) else None
     hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))
-    groups = dict(sorted(Counter(labels).items()))
-    report = Report(hypothesis_names, reference_names, len(references[0][1]), used, scores, comparisons, groups)
+    counts = dict(sorted(Counter(labels).items()))
+    report = Report(hypothesis_names, reference_names, len(numbers), used, scores, comparisons, counts)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
+    elif options.per_line:
+        print("\n".join("\t".join(f"{score.groups[line]:.4f}" for score in scores) for line in numbers))
     else:
         print(report.as_text(), end="")
 
@@ -124,7 +128,7 @@ def _read_segments(name: str, nbest: bool = False) -> tuple[str, list[str]]:
     path = None if name == STANDARD_INPUT else Path(name)
     shown = "standard input" if path is None else name
     # A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
-    found = ("\n".join(each.text for each in candidates) for candidates in read_nbest(path))
+    found = ("\n".join(text for _, text in candidates) for candidates in read_nbest(path))
     lines = list(found if nbest else read_lines(path, keep_mark=True))
     if not lines:
         raise DataError(f"{shown}: the file is empty")

@@ -31,9 +31,6 @@ class Report:
 
     def as_text(self) -> str:
         """Return the tables that are printed otherwise."""
-        if self.scores[0].line_scores:
-            rows = zip(*(score.line_scores for score in self.scores), strict=True)
-            return "".join("\t".join(f"{value:.4f}" for value in row) + "\n" for row in rows)
         labels = {score.metric: _LABELS.get(score.metric, score.metric) for score in self.scores}
         cells = self.comparisons or self.scores
         if len(self.systems) == 1:
@@ -56,7 +53,7 @@ class Report:
             columns = [f"{score.system} {labels[score.metric]}" for score in self.scores]
             rows = [["group", "lines", *(columns if len(self.systems) > 1 else labels.values())]]
             for group, count in self.groups.items():
-                rows.append([group, str(count), *(f"{score.group_scores[group]:.2f}" for score in self.scores)])
+                rows.append([group, str(count), *(f"{score.groups[group]:.2f}" for score in self.scores)])
             lines += ["", *_columns(rows, numbers=range(1, len(rows[0])))]
         return "".join(f"{line}\n" for line in lines)
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from nmt_cli.errors import DataError
 from nmt_cli.files.text import read_lines
 
-
-class Candidate(NamedTuple):
-    """An output of a line."""
-
-    text: str
-    score: float
+Candidate = tuple[float, str]  # score and text
 
 
 def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
@@ -28,16 +22,14 @@ def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
         where = f"{path or 'standard input'}:{place}"
         try:
             number, score, text = line.split("\t")
-            candidate = Candidate(text, float(score))
-            following = int(number) - count
+            candidate, steps = (float(score), text), int(number) - count
         except ValueError:
             form = "a line number, a score and a text, separated by tabs"
             advice = "`nmt translate --nbest 8 --format tsv` writes such a file"
             raise DataError(f"{where}: expected {form}, not {line!r:.60}; {advice}") from None
-        if following not in ((0, 1) if found else (0,)):
-            missing = count + bool(found)
-            raise DataError(f"{where}: an output of line {number}, but line {missing} has none; lines are in order")
-        if following:
+        if steps not in ((0, 1) if found else (0,)):
+            raise DataError(f"{where}: expected an output of line {count + bool(found)}, not {number}: one is missing")
+        if steps:
             yield found
             count, found = count + 1, []
         found.append(candidate)

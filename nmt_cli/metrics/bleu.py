@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points, version
-from itertools import groupby
 from typing import Any
 
 from nmt_cli import __version__
@@ -51,8 +50,7 @@ class Score:
     signature: str  # everything that the score depends on, in sacreBLEU's notation
     system: str = ""  # a file
     details: Mapping[str, Any] = field(default_factory=dict)  # of BLEU: precisions, brevity penalty, lengths in tokens
-    group_scores: Mapping[str, float] = field(default_factory=dict)  # by label, if asked for
-    line_scores: Sequence[float] = ()  # if asked for
+    groups: Mapping[str | int, float] = field(default_factory=dict)  # by label, the score of these lines
 
 
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
@@ -224,25 +222,21 @@ def score_systems(
     metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
     sources: Lines = (),
-    labels: Sequence[str] = (),
-    per_line: bool = False,
+    labels: Sequence[str | int] = (),
 ) -> list[Score]:
     """Score several systems; metric by metric, in the systems' order.
 
     Args:
-        labels: the group of each line, for `Score.group_scores`.
-        per_line: whether to give `Score.line_scores`; of BLEU, sacreBLEU's sentence BLEU.
-
-    Raises:
-        UsageError: groups or lines are asked of a function that returns one number.
+        labels: the group of each line, for `Score.groups`. The BLEU of one line is sacreBLEU's sentence BLEU.
     """
-    by_label = groupby(sorted(range(len(labels)), key=labels.__getitem__), labels.__getitem__)
-    groups = {label: list(indices) for label, indices in by_label}
+    groups: dict[str | int, list[int]] = {}
+    for line, label in enumerate(labels):
+        groups.setdefault(label, []).append(line)
     scores = []
     all_measured = measured(systems, references, metrics, target_language, sources)
     for measure, metric, prepared_references, prepared in all_measured:
         for (system, _), lines in zip(systems, prepared, strict=True):
-            statistics = _statistics(metric, lines, prepared_references, whole=not (groups or per_line))
+            statistics = _statistics(metric, lines, prepared_references, whole=not groups)
             result = metric._aggregate_and_compute(statistics)
             details: dict[str, Any] = {}
             if measure.kind == "BLEU":
@@ -254,19 +248,16 @@ def score_systems(
                 }
             name = measure.name.format(language=target_language)
             signature = signature_of(measure, metric.get_signature(), target_language)
-            of_groups = {
-                label: _value(metric._aggregate_and_compute([statistics[i] for i in indices]))
-                for label, indices in groups.items()
-            }
-            if measure.kind == "BLEU":
-                metric.effective_order = per_line
-            of_lines = [_value(metric._aggregate_and_compute([row])) for row in statistics if per_line]
-            scores.append(Score(measure.metric, name, _value(result), signature, system, details, of_groups, of_lines))
+            of_groups = {label: _value(metric, [statistics[i] for i in each]) for label, each in groups.items()}
+            score = round(float(result.score), _DIGITS)
+            scores.append(Score(measure.metric, name, score, signature, system, details, of_groups))
     return scores
 
 
-def _value(result: Any) -> float:
-    return round(float(result.score), _DIGITS)
+def _value(metric: Any, statistics: Sequence[Any]) -> float:
+    if hasattr(metric, "effective_order"):  # of BLEU
+        metric.effective_order = len(statistics) == 1
+    return round(float(metric._aggregate_and_compute(statistics).score), _DIGITS)
 
 
 def measured(

@@ -35,17 +35,13 @@ def _normalised(line: str) -> str:
     return unicodedata.normalize("NFC", line).strip()
 
 
-_WORDS, _CHARACTERS = {"units": str.split}, {"units": str}
-_KINDS = [
-    ("exact", "Percentage of lines that equal the reference", top, {"k": 1}),
-    ("wer", "Word error rate", edits, _WORDS),
-    ("per", "Phone error rate, of phones separated by spaces: the word error rate", edits, _WORDS),
-    ("cer", "Character error rate, of Unicode code points with spaces", edits, _CHARACTERS),
-    *((f"top-{k}", f"Percentage of references among the first {k} outputs", top, {"k": k}) for k in (1, 3, 5, 10)),
-]
+_TOP, _EDITS, _NFC = f"{__name__}:top", f"{__name__}:edits", {"norm": "nfc"}
+_PER = "Phone error rate, of phones separated by spaces: the word error rate"
+_TOP_K = "Percentage of references among the first {} outputs"
 MEASURES = [
-    Measure(
-        metric, name, f"{__name__}:{function.__name__}", settings, (), (), {"norm": "nfc"}, metric.startswith("top-")
-    )
-    for metric, name, function, settings in _KINDS
+    Measure("exact", "Percentage of lines that equal the reference", _TOP, {"k": 1}, signature=_NFC),
+    Measure("wer", "Word error rate", _EDITS, {"units": str.split}, signature=_NFC),
+    Measure("per", _PER, _EDITS, {"units": str.split}, signature=_NFC),
+    Measure("cer", "Character error rate, of code points with spaces", _EDITS, {"units": str}, signature=_NFC),
+    *(Measure(f"top-{k}", _TOP_K.format(k), _TOP, {"k": k}, signature=_NFC, nbest=True) for k in (1, 3, 5, 10)),
 ]
