@@ -170,7 +170,7 @@ command = Command(
         "nmt score test.translated --ref test.de",
         "nmt score test.translated --ref test.de --metric paper --json",
         "nmt score old.txt new.txt --ref test.de --test paired-bootstrap",
-        "nmt score forms.predicted --ref forms.gold --metric exact,cer --group-by features",
-        "nmt score reactants.nbest.tsv --ref reactants.gold --metric top-1,top-3,top-5",
+        "nmt score forms --ref forms.gold --metric exact,cer --group-by labels",
+        "nmt score nbest.tsv --ref test.gold --metric top-1,top-3,top-5",
     ],
 )

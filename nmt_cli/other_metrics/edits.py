@@ -8,8 +8,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from rapidfuzz.distance import Levenshtein
-
 from nmt_cli.metrics.bleu import Measure
 
 Lines = list[str]
@@ -27,6 +25,8 @@ def edits(
     hypotheses: Lines, references: Lines, sources: Lines, units: Callable[[str], Sequence[str]]
 ) -> list[tuple[float, int]]:
     """Return 100 times the edits in `units`, and the units of the reference, of each line."""
+    from rapidfuzz.distance import Levenshtein
+
     pairs = zip(*([units(_normalised(line)) for line in side] for side in (hypotheses, references)), strict=True)
     return [(100.0 * Levenshtein.distance(line, reference), len(reference)) for line, reference in pairs]
 

@@ -137,7 +137,7 @@ command = Command(
     RerankOptions,
     rerank,
     examples=[
-        "nmt translate run --sample --nbest 32 --format tsv < test.en | nmt rerank --mbr chrf > test.de",
-        "nmt rerank --score-weight 1 --reverse de-en*0.3 --source test.en --input test.nbest.tsv > test.de",
+        "nmt rerank --mbr chrf < test.samples.tsv > test.de",
+        "nmt rerank --reverse de-en*0.3 --score-weight 1 --source test.en < nbest.tsv",
     ],
 )
