@@ -30,6 +30,7 @@ from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
+from nmt_cli.training.variants import Variants
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
@@ -87,6 +88,7 @@ def build_setup(
     """Build everything that is trained; the seed determines the initial weights, unless there is an origin."""
     settings: TrainingConfig = config.training
     check_measure(settings.best_by, task)
+    variants = Variants(settings, task)
     torch.manual_seed(settings.seed)
     try:
         model = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
@@ -137,6 +139,7 @@ def build_setup(
         task=task,
         corpus=corpus,
         plan=replace(plan, packed=packed),
+        variants=variants,
         micro_batches=settings.micro_batches or automatic,
         costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),

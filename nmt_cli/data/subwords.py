@@ -80,6 +80,17 @@ class SentencePieces(Vocabulary):
             return None
         return WordIds(self._encode_batch, [space])
 
+    def sample(self, text: str, amount: float, seed: int) -> list[int]:
+        """Return the ids of a segmentation that is drawn by `seed` (31 bits), of BPE or unigram pieces.
+
+        BPE leaves out each merge with the probability `amount` (BPE-dropout, Provilkov et al. 2020). The unigram model
+        draws from all segmentations by their probability to the power `amount` (Kudo 2018, section 3.2).
+        """
+        from sentencepiece import set_random_generator_seed
+
+        set_random_generator_seed(seed)  # of all threads: only one thread may sample
+        return list(self._processor.encode(text, enable_sampling=True, alpha=amount, nbest_size=-1))
+
     def _encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         return list(self._processor.encode(list(lines), num_threads=1))
 

@@ -196,6 +196,10 @@ class TranslationTask(VocabularyTask):
         return not self.config.separate_vocabularies
 
     @property
+    def text_vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        return self.vocabularies()
+
+    @property
     def source_language(self) -> str:
         return str(self.config.source_lang)
 
