@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
 from nmt_cli.data.word_ids import WordIds
+from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
@@ -80,16 +81,11 @@ class SentencePieces(Vocabulary):
             return None
         return WordIds(self._encode_batch, [space])
 
-    def sample(self, text: str, amount: float, seed: int) -> list[int]:
-        """Return the ids of a segmentation that is drawn by `seed` (31 bits), of BPE or unigram pieces.
-
-        BPE leaves out each merge with the probability `amount` (BPE-dropout, Provilkov et al. 2020). The unigram model
-        draws from all segmentations by their probability to the power `amount` (Kudo 2018, section 3.2).
-        """
-        from sentencepiece import set_random_generator_seed
-
-        set_random_generator_seed(seed)  # of all threads: only one thread may sample
-        return list(self._processor.encode(text, enable_sampling=True, alpha=amount, nbest_size=-1))
+    def samples(self, amount: float) -> WordSamples:
+        """Return what draws segmentations at random, of BPE or unigram pieces; `WordSamples` explains `amount`."""
+        ids = {text: i for i, text in enumerate(self.texts) if text and SPACE not in text[1:]}
+        scores = {text: float(self._processor.get_score(i)) for text, i in ids.items()}
+        return WordSamples(ids, scores, self.encode, self.kind == "bpe", amount)
 
     def _encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         return list(self._processor.encode(list(lines), num_threads=1))

@@ -45,9 +45,9 @@ class Trainer:
         run = self.run
         self.setup.model.train()
         count = self.setup.micro_batches if run.finished else choose_micro_batches(run, self.gradients)
-        setup, place = self.setup, (run.state.epoch, run.state.position)
+        place = run.state.epoch, run.state.position
         with (
-            updates(setup.plan, setup.corpus, setup.variants, self.world, count, *place) as following,
+            updates(self.setup, count, *place) as following,
             stop_signals() as signals,
             run.reporter.display(run.state, self.setup.length.steps),
         ):

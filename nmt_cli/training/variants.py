@@ -15,6 +15,8 @@ from nmt_cli.interfaces import UNK, joined
 from nmt_cli.task import Task
 from nmt_cli.training.settings import TrainingConfig
 
+_FLAGS = {"bpe": "--bpe-dropout", "unigram": "--unigram-sampling"}
+
 
 class Variants:
     """Draws by (seed, epoch, number of the sentence): the same in a resumed run, and on every rank.
@@ -27,28 +29,21 @@ class Variants:
 
     def __init__(self, settings: TrainingConfig, task: Task) -> None:
         self.seed, self.noise = settings.seed, noise.parsed(settings.noise)
-        sampling = {"bpe": settings.bpe_dropout, "unigram": settings.unigram_sampling}
-        self.sampling = max(sampling.values())
-        self.active = self.sampling > 0 or any(self.noise.values())
-        self.vocabularies = task.text_vocabularies or ()
-        if self.active and not self.vocabularies:
-            raise UsageError(
-                f"--bpe-dropout, --unigram-sampling and --noise cannot be used with the task {task.name}: its targets "
-                "are not text"
-            )
-        flags = {"bpe": "--bpe-dropout 0.1", "unigram": "--unigram-sampling 0.2"}
-        for vocabulary in self.vocabularies if self.active else ():
-            if wrong := next((kind for kind in sampling if sampling[kind] and kind != vocabulary.kind), None):
-                advice = flags.get(vocabulary.kind, "leave it out, or prepare with --subwords bpe")
+        amounts = {"bpe": settings.bpe_dropout, "unigram": settings.unigram_sampling}
+        self.active = any([*amounts.values(), *self.noise.values()])
+        vocabularies = task.text_vocabularies if self.active else ()
+        if vocabularies is None:
+            raise UsageError(f"{', '.join(_FLAGS.values())} and --noise are for text, not for the task {task.name}")
+        for vocabulary in vocabularies:
+            for kind in [kind for kind in amounts if amounts[kind] and kind != vocabulary.kind]:
+                advice = f"give {_FLAGS[vocabulary.kind]}" if vocabulary.kind in _FLAGS else "leave it out"
                 raise UsageError(
-                    f"{flags[wrong].split()[0]} needs a vocabulary of --subwords {wrong}; this one is "
-                    f"{vocabulary.kind}: {advice}"
+                    f"{_FLAGS[kind]} needs a vocabulary of --subwords {kind}, this one is {vocabulary.kind}: {advice}"
                 )
             if (self.noise["upper"] or self.noise["title"]) and all(text == text.lower() for text in vocabulary.texts):
-                raise UsageError(
-                    "--noise: upper and title have no effect on lower-cased text; leave them out, or prepare the data "
-                    "without --lowercase"
-                )
+                raise UsageError("--noise: upper and title have no effect on lower-cased data; leave them out")
+        self.samples = {each: each.samples(max(amounts.values())) for each in vocabularies if any(amounts.values())}
+        self.vocabularies = vocabularies
 
     def of(self, plan: BatchPlan, corpus: Corpus, epoch: int, sentences: Indices) -> tuple[BatchPlan, Corpus, Indices]:
         """Return the variants of `sentences`: a plan with their lengths, their corpus, and their indices in it."""
@@ -63,13 +58,13 @@ class Variants:
 
     def _pair(self, source: list[int], target: list[int], random: Random) -> list[list[int]]:
         plain, kinds = [source, target], noise.drawn(self.noise, random)
-        if UNK in source or UNK in target or not (kinds or self.sampling):
+        if UNK in source or UNK in target or not (kinds or self.samples):
             return plain
         texts = (vocabulary.decode(ids) for vocabulary, ids in zip(self.vocabularies, plain, strict=True))
-        drawn = []
-        for vocabulary, text in zip(self.vocabularies, noise.altered(kinds, random, *texts), strict=True):
-            seed = random.getrandbits(31)
-            drawn.append(vocabulary.sample(text, self.sampling, seed) if self.sampling else vocabulary.encode(text))
+        drawn = [
+            self.samples[vocabulary].of(text, random) if self.samples else vocabulary.encode(text)
+            for vocabulary, text in zip(self.vocabularies, noise.altered(kinds, random, *texts), strict=True)
+        ]
         return plain if any(UNK in ids for ids in drawn) else drawn
 
 
