@@ -88,7 +88,6 @@ def build_setup(
     """Build everything that is trained; the seed determines the initial weights, unless there is an origin."""
     settings: TrainingConfig = config.training
     check_measure(settings.best_by, task)
-    variants = Variants(settings, task)
     torch.manual_seed(settings.seed)
     try:
         model = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
@@ -107,7 +106,6 @@ def build_setup(
             "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
         )
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
-
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(model, world, settings.deterministic)
@@ -139,7 +137,7 @@ def build_setup(
         task=task,
         corpus=corpus,
         plan=replace(plan, packed=packed),
-        variants=variants,
+        variants=Variants(settings, task),
         micro_batches=settings.micro_batches or automatic,
         costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),

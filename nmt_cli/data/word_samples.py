@@ -100,9 +100,10 @@ class WordSamples:
             if count - 1 in left_out:
                 continue
             ends[start], ends[middle], starts[end] = end, 0, start
-            for first, last in ((starts[start], end), (start, ends[end] if end < size else 0)):
-                if first < last and (first < start or last > end) and word[first:last] in scores:
-                    heappush(pairs, (-scores[word[first:last]], first, start if last == end else end, last))
+            before, after = starts[start], ends[end] if end < size else end
+            for first, middle, last in ((before, start, end), (start, end, after)):
+                if first < middle < last and word[first:last] in scores:
+                    heappush(pairs, (-scores[word[first:last]], first, middle, last))
         return [self.ids[word[start:end]] for start, end in enumerate(ends) if end], count
 
     def _lattice(self, word: str) -> list[tuple[list[int], list[float]]]:
