@@ -128,6 +128,11 @@ class Task(ABC):
         return 0
 
     @property
+    def text_vocabularies(self) -> Any:
+        """The vocabularies of source and target if both sides are text, which they decode and encode; else None."""
+        return None
+
+    @property
     def source_language(self) -> str | None:
         """The language of source text, for splitting it into sentences; None if only single sentences are tasks."""
         return None

@@ -30,6 +30,7 @@ from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
+from nmt_cli.training.variants import Variants
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
@@ -105,7 +106,6 @@ def build_setup(
             "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
         )
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
-
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(model, world, settings.deterministic)
@@ -137,6 +137,7 @@ def build_setup(
         task=task,
         corpus=corpus,
         plan=replace(plan, packed=packed),
+        variants=Variants(settings, task),
         micro_batches=settings.micro_batches or automatic,
         costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),

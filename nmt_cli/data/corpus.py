@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ import numpy.typing as npt
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Sentences
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -175,6 +178,16 @@ class JoinedCorpus(Corpus):
             own = owners == owner
             ids[np.repeat(own, lengths)] = self._corpora[owner].ids(side, chosen[own] - self._begins[owner])[0]
         return ids, lengths
+
+
+class MemoryCorpus(Corpus):
+    """Sentence pairs in memory."""
+
+    def __init__(self, sources: Sentences, targets: Sentences) -> None:
+        self._sentences = len(sources[1])
+        ends = (np.concatenate(([0], lengths.cumsum())) for _, lengths in (sources, targets))
+        self._sides = dict(zip(SIDES, zip((sources[0], targets[0]), ends, strict=True), strict=True))
+        self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
 
 
 class CorpusWriter:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from itertools import chain, groupby, zip_longest
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
+from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import UNFIT
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
@@ -99,6 +101,10 @@ class WithSymbols(Vocabulary):
         size = len(self.words)
         return [self.symbols.names[i - size] if i >= size else self.words.pieces([i])[0] for i in self._checked(ids)]
 
+    def samples(self, amount: float) -> _Samples:
+        """Return what draws segmentations at random of the text beside symbols."""
+        return _Samples(self, self.words.samples(amount))  # type: ignore[attr-defined]
+
     @cached_property
     def texts(self) -> list[str]:
         return self.words.texts + [""] * len(self.symbols.names)
@@ -108,6 +114,17 @@ class WithSymbols(Vocabulary):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.words, self.symbols)
+
+
+class _Samples(NamedTuple):
+    vocabulary: WithSymbols
+    words: WordSamples
+
+    def of(self, text: str, random: Random) -> list[int]:
+        parts = self.vocabulary.symbols.split(text)
+        drawn = [self.words.of(part, random) for part in parts[::2]]
+        symbols = [[len(self.vocabulary.words) + self.vocabulary.symbols.number(name)] for name in parts[1::2]]
+        return [i for part in chain.from_iterable(zip_longest(drawn, symbols, fillvalue=[])) for i in part]
 
 
 @lru_cache

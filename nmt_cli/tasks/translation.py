@@ -246,6 +246,10 @@ class TranslationTask(VocabularyTask):
         return 0 if self.config.generate_symbols else len(self.symbols)
 
     @property
+    def text_vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        return self.vocabularies()
+
+    @property
     def source_language(self) -> str:
         return str(self.config.source_lang)
 

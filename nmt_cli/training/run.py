@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt_cli import checkpoint
-from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import HostCopies
 from nmt_cli.errors import Interrupted, TrainingError
@@ -57,7 +56,7 @@ class Run:
         self.validation_interval = Interval(every, "--validate-every") if every else None
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
-        self.uncounted: tuple[int, Indices, Callable[[], list[float]]] | None = None  # see `add`
+        self.uncounted: tuple[int, Update, Callable[[], list[float]]] | None = None  # see `add`
         self.host_copies = HostCopies()
         self.clock = 0.0  # the time up to which the training is counted
 
@@ -120,28 +119,28 @@ class Run:
         self.state.epochs = update.epoch + update.ends_epoch
         return update
 
-    def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
+    def add(self, update: Update, sums: Callable[[], list[float]]) -> None:
         """Add the update of this step, and count the one before it: a device never waits for the host.
 
         The function `sums` waits for the numbers of `Sums`, with the square of the norm.
         """
         self.count()
-        self.uncounted = self.state.step, sentences, sums
+        self.uncounted = self.state.step, update, sums
 
     def count(self) -> None:
         """Count the last update, if that was not done; before anything is validated, logged or saved."""
         if self.uncounted is None:
             return
-        (step, sentences, read), self.uncounted = self.uncounted, None
+        (step, update, read), self.uncounted = self.uncounted, None
         loss, nll, square = read()
         sums = Sums(loss, nll, math.sqrt(square))
         began, self.clock = self.clock, time.perf_counter()
         if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
             scaler = self.setup.scaler
             if not (scaler.is_enabled() and math.isfinite(sums.loss) and scaler.get_scale() >= 1):
-                self.skip(step, sentences, sums)  # else it has lowered the scale, and that is all
+                self.skip(step, update, sums)  # else it has lowered the scale, and that is all
             return
-        source, target = self.setup.plan.source_lengths[sentences], self.setup.plan.target_lengths[sentences]
+        source, target = update.lengths
         totals = replace(
             self.setup.costs.of(self.clock - began),
             loss=sums.loss,
@@ -154,10 +153,11 @@ class Run:
         self.state.window.add(totals)
         self.state.gradient_norm = sums.gradient_norm
 
-    def skip(self, step: int, sentences: Indices, sums: Sums) -> None:
+    def skip(self, step: int, update: Update, sums: Sums) -> None:
         """Count an update that is not finite; raise a TrainingError after more than `--non-finite-budget`."""
         self.state.skipped += 1
-        shown = ", ".join(str(i + 1) for i in sorted(sentences)[:8]) + (", ..." if len(sentences) > 8 else "")
+        sentences = sorted(update.sentences)
+        shown = ", ".join(str(i + 1) for i in sentences[:8]) + (", ..." if len(sentences) > 8 else "")
         what = (
             f"step {step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
             f"sentences {shown} of the training corpus"

@@ -6,6 +6,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from nmt_cli.data import noise
 from nmt_cli.errors import UsageError
 from nmt_cli.registry import option
 
@@ -28,6 +29,19 @@ class TrainingConfig:
         metavar="PATTERN",
     )
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
+    bpe_dropout: float = option(
+        0.0, "Leave out each merge of BPE with this probability, drawn anew in each epoch.", minimum=0, maximum=1
+    )
+    unigram_sampling: float = option(
+        0.0,
+        "Draw segmentations of a unigram vocabulary anew in each epoch, by their probability to this power. 0: off.",
+        minimum=0,
+    )
+    noise: str = option(
+        "",
+        "Share of sentences that are altered: upper, title, typos, no_final_stop. Drawn anew in each epoch.",
+        metavar="NAME=X,...",
+    )
     precision: str = option(
         "auto",
         "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
@@ -70,6 +84,7 @@ class TrainingConfig:
     )
 
     def __post_init__(self) -> None:
+        noise.parsed(self.noise)
         Interval(self.save_every, "--save-every")
         if self.validate_every is not None:
             Interval(self.validate_every, "--validate-every")

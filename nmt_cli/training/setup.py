@@ -16,6 +16,7 @@ from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.length import Length
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.variants import Variants
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Setup:
     task: Task
     corpus: Corpus
     plan: BatchPlan
+    variants: Variants  # of the sentences, in each epoch
     micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -75,3 +76,14 @@ def test_a_tag_is_a_symbol() -> None:
         check_tag("<a> <b>", NAMES, "--tag <b>")
     with pytest.raises(UsageError, match="There are none"):
         check_tag("<a>", [], "x")
+
+
+def test_segmentations_are_drawn_beside_symbols() -> None:
+    base = VOCABULARIES["bpe"]
+    vocabulary = WithSymbols(base, Symbols(NAMES))
+    drawn = vocabulary.samples(0.5).of("<a> the dogs 2de a house", Random(1))
+    words = base.samples(0.5)  # type: ignore[attr-defined]
+    random = Random(1)
+    expected = [words.of(text, random) for text in ("", "the dogs", "a house")]
+    assert drawn == [len(base), *expected[1], len(base) + 2, *expected[2]]
+    assert vocabulary.samples(0.0).of("the <ab> dog", Random(1)) == vocabulary.encode("the <ab> dog")
