@@ -147,6 +147,13 @@ def count_lines(path: Path) -> int:
     return count + (last != b"\n")
 
 
+def existing_file(name: str) -> Path:
+    """Return the path of a file, or else of the compressed file; raise DataError if there is none."""
+    if found := plain_or_compressed(Path(name)):
+        return found
+    raise DataError(f"{name}: no such file, nor a compressed one, as {name}.gz")
+
+
 def find_file(prefix: str, ending: str) -> Path:
     """Return the path `PREFIX.ENDING`, or else the path of the compressed file; raise DataError if there is none."""
     path, given = Path(f"{prefix}.{ending}"), Path(prefix)

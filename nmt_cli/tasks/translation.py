@@ -19,7 +19,7 @@ from nmt_cli.data.symbols import WithSymbols, check_tag, symbols_of, words_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel, read_table
-from nmt_cli.files.text import check_regular, find_file, without_compression
+from nmt_cli.files.text import existing_file, find_file, without_compression
 from nmt_cli.interfaces import Prefix
 from nmt_cli.registry import option, register
 from nmt_cli.task import Example
@@ -107,10 +107,7 @@ class TranslationTask(VocabularyTask):
         """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a tab between."""
         where = _untagged(prefix)[0]
         if "\t" in where or without_compression(where).endswith(".tsv"):
-            named = list(map(Path, where.split("\t")))
-            for path in named:
-                check_regular(path)
-            return named
+            return list(map(existing_file, where.split("\t")))
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
             if not language:
                 raise UsageError(f"{flag} is needed: the ending of the text files, as de in train.de")
@@ -192,6 +189,8 @@ class TranslationTask(VocabularyTask):
         self._vocabularies = first, first if source is target else second
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
+        if not any(self.languages):  # tables and named files need none
+            self.config = replace(self.config, source_lang=saved.languages[0], target_lang=saved.languages[1])
         if sorted(saved.languages) != sorted(self.languages):
             theirs, ours = (" and ".join(task.languages) for task in (saved, self))
             raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -71,15 +72,18 @@ def test_a_table_and_named_files_have_the_pairs_of_a_prefix(text: Path) -> None:
 
 
 def test_columns_of_tags_become_symbols(text: Path) -> None:
-    assert run(*TABLE, "--tags", "3,5", "--lowercase", "--moses", "--out", "d") == 0
+    assert run(*TABLE, *LANGUAGES, "--tags", "3,5", "--lowercase", "--moses", "--out", "d") == 0
     task, sources, targets = read("d")
     assert task.symbols == ["<PST>", "<V>", '<news">']
     assert all(source[:3] == ["<V>", "<PST>", '<news">'] for source in sources)
     assert not set(task.symbols) & {piece for target in targets for piece in target}
     assert task.decode_target(task.encode_target("Der Hund"), "") == "der hund"
+    Path("t.tsv.gz").write_bytes(gzip.compress(Path("t.tsv").read_bytes()))
+    Path("t.tsv").unlink()
     assert run(*TABLE, "--tags", "3,5", "--subwords-from", "d", "--out", "e") == 0
     adopted, again, _ = read("e")
     assert (adopted.symbols, again) == (task.symbols, sources)
+    assert adopted.source_language == task.source_language == "en"
     assert not task.difference(adopted)
 
 
@@ -110,7 +114,7 @@ def test_tags_do_not_count_in_the_length(text: Path) -> None:
         (["--train", "t.tsv", "--columns", "1,2"], "--columns 1,2: expected .*source=2,target=5"),
         (["--train", "t.tsv", "--tags", "0"], "--tags 0: expected .*3,4"),
         (["--train", "bad.tsv", "--tags", "3"], "bad.tsv:2: <x y> cannot be a tag: it has a space or a comma"),
-        (["--train", "none.tsv"], "none.tsv: cannot read this file"),
+        (["--train", "none.tsv"], "none.tsv: no such file, nor a compressed one"),
         (["--train", "t.tsv@<x>"], "t.tsv@<x>: <x> is no symbol. There are none;.*--symbols"),
         (["--train", "t.tsv@<x>", "--symbols", "<y>"], "<x> is no symbol. The symbols are <y>"),
         (["--train-source", "a.en"], "--train-source and --train-target belong together"),
