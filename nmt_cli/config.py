@@ -7,10 +7,8 @@ setting is named by its field, `d_ff`. `model.d_ff` is the same, and is needed o
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
-import tomllib
 import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt_cli import registry
-from nmt_cli.errors import DataError, UsageError, near, nearest
-from nmt_cli.files.text import LARGEST_JSON, check_regular
+from nmt_cli.errors import UsageError, near, nearest
+from nmt_cli.files.settings import read_settings
 from nmt_cli.presets import PRESETS
 
 DEFAULT_COMPONENTS = {
@@ -187,18 +185,10 @@ def preset_values(name: str | None) -> dict[str, Any]:
 
 
 def file_values(path: Path | None) -> dict[str, Any]:
-    """Return the settings of a TOML or JSON file, flat or in sections, such as the config.json of a run."""
+    """Return the settings of a TOML, YAML or JSON file, flat or in sections, such as the config.json of a run."""
     if path is None:
         return {}
-    form = "TOML" if path.suffix == ".toml" else "JSON"
-    try:
-        check_regular(path, LARGEST_JSON)
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text) if form == "TOML" else json.loads(text)
-    except DataError as error:
-        raise UsageError(str(error)) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read as {form}: {error}") from error
+    content = read_settings(path)
     if isinstance(content, Mapping):
         if "schema" in content and "sections" in content:  # a checkpoint's
             content = content["sections"]
@@ -214,7 +204,10 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
     for key, value in content.items():
         name = str(key).replace("-", "_")
         for field, inner in saved_settings(value).items() if isinstance(value, Mapping) else [("name", value)]:
-            flat[name if field == "name" else f"{name}.{field}".replace("-", "_")] = inner
+            full = name if field == "name" else f"{name}.{field}".replace("-", "_")
+            if full in flat:
+                raise UsageError(f"{origin}: {full} is there twice")
+            flat[full] = inner
     return flat
 
 

@@ -23,7 +23,7 @@ from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS, weighted
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, components_in, values_of
+from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
 from nmt_cli.registry import REQUIRED, option
 from nmt_cli.streams import say, warn
 from nmt_cli.task import TASK_FILE, Task
@@ -38,7 +38,7 @@ _OURS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareOptions:
+class PrepareOptions(FromFile):
     """Turn raw text into a memory-mapped corpus of subword ids."""
 
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
@@ -79,12 +79,13 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         UsageError: settings do not fit, or the directory is in use.
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
-    config = configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
+    layers = {f"{options.config}: ": options.of_components(), COMMAND_LINE: flags}
+    config = configure(layers, {TASK: DEFAULT_TASK})[TASK]
     task: Task = registry.build(config)
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
     if options.subwords_from is not None:
-        chosen = {name.removeprefix("task.") for name in flags}
+        chosen = {name.removeprefix("task.") for layer in layers.values() for name in layer}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
     try:

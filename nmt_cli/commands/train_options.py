@@ -21,7 +21,7 @@ class TrainOptions:
         None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
     )
     preset: str | None = option(None, "A named model (--list-presets).", choices=PRESETS, metavar="NAME")
-    config: Path | None = option(None, "Read settings from a TOML or JSON file.")
+    config: Path | None = option(None, "Read settings from a TOML, YAML or JSON file.")
     list_presets: bool = option(False, "List the presets.")
     dry_run: bool = option(False, "Show the configuration, the size, the cost and, with DATA, the memory.")
     vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)

@@ -152,7 +152,8 @@ def test_devices_and_large_files_are_not_read(tmp_path: Path) -> None:
     [
         ("c.json", "{"),
         ("c.toml", "d_model ="),
-        ("c.yaml", "d_model: 1"),
+        ("c.yaml", "d_model: [1"),
+        ("c.json", '{"d-ff": 1, "d_ff": 2}'),
         ("c.json", "[1]"),
         ("c.json", "[" * 100_000),
         ("c.toml", "a = " + "[" * 100_000),
