@@ -308,13 +308,14 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, origin: str) 
 def _typed(hint: Any, value: Any, place: str) -> Any:
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for wanted in accepted:
-        if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple)):  # JSON and TOML have lists only
-            return tuple(_typed(typing.get_args(wanted)[0], each, place) for each in value)
+        if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple, str)):  # a text is a list of one
+            several = [value] if isinstance(value, str) else value
+            return tuple(_typed(typing.get_args(wanted)[0], each, place) for each in several)
         if wanted is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         kind = typing.get_origin(wanted) or wanted
-        if type(value) is kind or (kind is Path and isinstance(value, Path)):
-            return value
+        if type(value) is kind or (kind is Path and isinstance(value, (str, Path))):
+            return Path(value) if kind is Path else value
     kinds = [typing.get_origin(wanted) or wanted for wanted in accepted if wanted is not type(None)]
     names = ["list" if kind is tuple else kind.__name__ for kind in kinds]
     raise UsageError(f"{place} must be of type {' or '.join(names)}, not {value!r}")

@@ -120,19 +120,17 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     with main_rank_reports():
         named = values_of(words, "--config") if issubclass(command.options, FromFile) else []
         file = Path(named[-1]) if named else None
-        settings = file_values(file)
-        chosen = [
-            word for name, value in settings.items() for each in _listed(value) for word in (flag(name), str(each))
-        ]
+        from_file, others = _divided(command.options, settings := file_values(file))
+        lists = {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
+        chosen = [word for name, value in lists.items() for each in value for word in (flag(name), str(each))]
         more = command.more_flags([*chosen, *words]) if command.more_flags else MoreFlags()
         own = list(_own_parameters(command.options, file))
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
-        from_file, others = _divided(command.options, settings)
         known = {parameter.name.replace("__", ".") for parameter in parameters} - names
-        for name in others.keys() - known:
-            near = {each for each in known if "." not in each} | _named(command.options).keys()
-            raise UsageError(f"{file}: there is no setting called {name!r}. {nearest(name, near)}")
+        if unknown := next(iter(others.keys() - known), None):
+            near = {name for name in known if "." not in name} | _names(command.options).keys()
+            raise UsageError(f"{file}: there is no setting called {unknown!r}. {nearest(unknown, near)}")
 
     def run(**values: Any) -> None:
         given = {
@@ -163,34 +161,22 @@ def _built(options: type[Any], given: Mapping[str, Any], origins: Mapping[str, s
 
 
 def _divided(options: type[Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of a file that are of `options`, by field and with their types, and the others."""
-    known = _named(options)
-    own = {known[name][0]: _read(known[name][1], value) for name, value in settings.items() if name in known}
-    others = {name: value for name, value in settings.items() if name not in known}
-    return {name: value for name, value in own.items() if value not in (None, ())}, others
+    """Return the settings of a file that are of `options`, by field, and the others."""
+    names = _names(options)
+    own = {names[name]: value for name, value in settings.items() if name in names and value not in (None, [])}
+    return own, {name: value for name, value in settings.items() if name not in names}
 
 
-def _named(options: type[Any]) -> dict[str, tuple[str, Any]]:
-    """Return the fields that a file may set, and their types, by their names in the file."""
-    found = {_key(field): (field.name, hint) for field, hint in fields(options) if field.name != "config"}
-    return found | {name: known for *_, inner in _groups(options) for name, known in _named(inner).items()}
+def _names(options: type[Any]) -> dict[str, str]:
+    """Return the fields that a file may set, by their names there."""
+    found = {_key(field): field.name for field, _ in fields(options) if field.name != "config"}
+    return found | {key: name for *_, inner in _groups(options) for key, name in _names(inner).items()}
 
 
 def _key(field: dataclasses.Field[Any]) -> str:
     """Return the name of a flag or an argument in a file: `batch_tokens`, or `checkpoint` for CHECKPOINT...."""
     name = field.metadata["metavar"].strip(".").lower() if field.metadata.get("positional") else flag(field)
     return str(name).strip("-").replace("-", "_")
-
-
-def _read(hint: Any, value: Any) -> Any:
-    """Return a value of a file for a field of the type `hint`: a path for a text, and several of what may be one."""
-    if typing.get_origin(hint) is tuple:
-        return tuple(_read(typing.get_args(hint)[0], each) for each in _listed(value))
-    return Path(value) if _kind(hint) is Path and isinstance(value, str) else value
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _groups(options: type[Any]) -> list[tuple[str, str, type[Any]]]:
@@ -210,7 +196,7 @@ def _own_parameters(options: type[Any], file: Path | None, panel: str | None = N
 
 
 def _fields_parameters(options: type[Any], file: Path | None, panel: str | None) -> Iterator[inspect.Parameter]:
-    for field, hint in fields(options):
+    for field, hint in sorted(fields(options), key=lambda each: not each[0].metadata.get("positional")):
         required = field.default is dataclasses.MISSING
         if field.metadata.get("positional"):
             metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"

@@ -8,20 +8,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, UsageError, missing_package
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import LARGEST_JSON, check_regular
 
-_YAML_SCALARS = (
-    ("null", r"|~|null|Null|NULL", ("", "~", "n", "N")),
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", "-+.0123456789"),
-)
-"""Types of YAML's words without quotes, their forms and first letters.
-
-They are those of YAML 1.2. PyYAML's own, of YAML 1.1, make `no` a boolean, `1:30` and `010` other numbers, and `1e-4` a
-text.
-"""
+# The words of YAML 1.2. In YAML 1.1, PyYAML's, `no` is a boolean, `1:30` and `010` are other numbers, `1e-4` is text.
+_YAML_WORDS = {
+    "null": r"(~|null|Null|NULL|)$",
+    "bool": r"(true|True|TRUE|false|False|FALSE)$",
+    "int": r"[-+]?(0|[1-9][0-9]*)$",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$",
+}
 
 
 def read_settings(path: Path) -> Any:
@@ -37,45 +33,33 @@ def read_settings(path: Path) -> Any:
         return {"TOML": tomllib.loads, "JSON": json.loads, "YAML": _from_yaml}[form](text)
     except DataError as error:
         raise UsageError(str(error)) from error
-    except _YamlError as error:
-        raise UsageError(f"{path}:{error.line}: cannot be read as YAML: {error}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as {form}: {error}") from error
 
 
-class _YamlError(Exception):
-    def __init__(self, problem: str, line: int) -> None:
-        super().__init__(problem)
-        self.line = line
-
-
 def _from_yaml(text: str) -> Any:
-    """Return the content of a YAML document, by PyYAML's safe loader; that of an empty one is no settings."""
-    try:
-        import yaml
-    except ModuleNotFoundError as error:
-        raise missing_package("a file of YAML", error) from error
+    """Return the content of a YAML document, by PyYAML's safe loader; of an empty one, no settings."""
+    import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = set()
-            for key, _ in node.value:
-                if str(key.value) in names:  # PyYAML would take the last
-                    raise _YamlError(f"{key.value} is there twice", key.start_mark.line + 1)
-                names.add(str(key.value))
+            keys = [str(key.value) for key, _ in node.value]
+            for number, (key, _) in enumerate(node.value):
+                if key.value in keys[:number]:  # PyYAML would take the last
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
             return super().construct_mapping(node, deep)
 
-    for kind, form, letters in _YAML_SCALARS:
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{form})$"), list(letters))
+    for kind, form in _YAML_WORDS.items():
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(form), None)
     try:
         loader = Loader(text)
         root = loader.get_single_node()
         if root is not None and root.id != "mapping":
-            raise _YamlError("expected settings by name, `name: value`", root.start_mark.line + 1)
+            raise yaml.MarkedYAMLError(problem="expected `name: value`", problem_mark=root.start_mark)
         return {} if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
-        raise _YamlError(str(error.problem), error.problem_mark.line + 1) from error
+        raise ValueError(f"line {error.problem_mark.line + 1}: {error.problem}") from error
     except (yaml.YAMLError, AttributeError, LookupError) as error:  # the latter by tags such as !!bool
         raise ValueError(str(error).partition("\n")[0]) from error
