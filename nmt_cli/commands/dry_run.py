@@ -15,7 +15,7 @@ from rich.table import Table
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_setup import build_setup, configuration, model_without_weights, open_data
+from nmt_cli.commands.train_setup import build_setup, configuration, open_data
 from nmt_cli.config import RunConfig
 from nmt_cli.distributed import World, divide, own_device, sharers_of
 from nmt_cli.errors import UsageError, counted
@@ -25,6 +25,7 @@ from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.gradients import Gradients
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.memory import fitting_micro_batches
+from nmt_cli.training.new_vocabulary import model_without_weights
 from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
@@ -82,7 +83,8 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
     if options.data:
         task, corpus, _ = open_data(options.data)
-        origin = None if options.init_from is None else read_origin(options.init_from, config, task)
+        path = options.init_from
+        origin = None if path is None else read_origin(path, config, task, options.new_vocabulary)
         setup = build_setup(config, task, corpus, None, World(0, 1, device), origin)
         figures |= figures_of_data(setup) | checkpoint.vocabulary_of(task)
         model, schedule, steps = setup.model, setup.schedule, setup.length.steps

@@ -21,10 +21,12 @@ from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
+from nmt_cli.streams import say
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
+from nmt_cli.training.new_vocabulary import start_from
 from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
@@ -96,7 +98,7 @@ def build_setup(
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     if origin is not None and origin.weights is not None:
-        checkpoint.assign_weights(model, origin.weights, origin.record["path"])
+        start_from(origin, model, config, task, say if world.is_main else lambda _: None)
     freeze(model, settings.freeze)
     criterion = registry.build(config["criterion"])
     searches = settings.validation_bleu or settings.best_by != LOSS or getattr(criterion, "refines", False)
@@ -171,12 +173,6 @@ def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> N
         stack.compile(dynamic=True)
     if hasattr(criterion, "compile"):
         criterion.compile()
-
-
-def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
-    """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
-    with checkpoint.WithoutInitialisation(), torch.device("meta"):
-        return registry.build(config["model"], attention=config["attention"], **vocabulary)
 
 
 def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None = None) -> dict[str, Any]:
