@@ -16,6 +16,7 @@ from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
+from nmt_cli.data.mixing import mixture
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
@@ -64,7 +65,7 @@ def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, C
     for (path, _), (other, *_) in zip(parts, opened, strict=True):
         if difference := task.difference(other):
             raise UsageError(f"{path}: another {difference} than {first}; prepare it with --subwords-from {first}")
-    if len(parts) > 1 or weight > 1:
+    if len(parts) > 1 or weight != 1:
         corpus = JoinedCorpus([corpus for _, corpus, _ in opened], [weight for _, weight in parts])
     return task, corpus, next((valid for *_, valid in opened if valid is not None), None)
 
@@ -106,7 +107,9 @@ def build_setup(
         raise UsageError(
             "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
         )
-    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
+    stages = mixture(corpus, settings.mix_temperature, settings.stage)
+    lengths = corpus.source_lengths, corpus.target_lengths
+    plan = BatchPlan(*lengths, settings.batch_tokens, settings.seed, corpus.weights, stages)
 
     precision = settings.precision
     if precision == "auto":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def read_settings(path: Path) -> Any:
     try:
         check_regular(path, LARGEST_JSON)
         text = path.read_text(encoding="utf-8")
-        return {"TOML": tomllib.loads, "JSON": json.loads, "YAML": _from_yaml}[form](text)
+        readers: dict[str, Callable[[str], Any]] = {"TOML": tomllib.loads, "JSON": json.loads, "YAML": _from_yaml}
+        return readers[form](text)
     except DataError as error:
         raise UsageError(str(error)) from error
     except (OSError, ValueError, RecursionError) as error:
