@@ -107,9 +107,7 @@ def build_setup(
         raise UsageError(
             "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
         )
-    stages = mixture(corpus, settings.mix_temperature, settings.stage)
-    lengths = corpus.source_lengths, corpus.target_lengths
-    plan = BatchPlan(*lengths, settings.batch_tokens, settings.seed, corpus.weights, stages)
+    plan = plan_of(corpus, settings)
 
     precision = settings.precision
     if precision == "auto":
@@ -149,6 +147,12 @@ def build_setup(
         flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
         validate=None if valid is None else validate,
     )
+
+
+def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:
+    stages = mixture(corpus, settings.mix_temperature, settings.stage)
+    lengths = corpus.source_lengths, corpus.target_lengths
+    return BatchPlan(*lengths, settings.batch_tokens, settings.seed, corpus.weights, stages)
 
 
 def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:

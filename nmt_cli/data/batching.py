@@ -63,9 +63,7 @@ class BatchPlan:
     batch_tokens: int  # at most, of source and of target, in an update, padding in groups included
     seed: int
     weights: Sequence[tuple[int, int, float]] = ()  # first sentence, end and weight of each part; by default one part
-    stages: Sequence[
-        tuple[int, Sequence[float]]
-    ] = ()  # first epoch and the parts' weights from then on, in their place
+    stages: Sequence[tuple[int, Sequence[float]]] = ()  # first epoch, and the parts' weights from then on instead
     packed: bool = False
 
     def epoch(self, number: int) -> Iterator[Indices]:
@@ -164,8 +162,7 @@ class BatchPlan:
 def stride(size: int) -> int:
     """Return a number whose multiples modulo `size` are all numbers below it, and spread evenly, however few they are.
 
-    Neighbours in a text may be of one document. Its quotient by `size` is near the golden section, with a continued
-    fraction of small terms (Niederreiter 1992, section 3.1).
+    Divided by `size`, it has a continued fraction of small terms (Niederreiter 1992, section 3.1).
     """
 
     def largest_term(number: int) -> int:
@@ -173,9 +170,9 @@ def stride(size: int) -> int:
         while number:
             largest = max(largest, rest // number)
             rest, number = number, rest % number
-        return largest if rest == 1 else size + 1  # the multiples of one with a common divisor are not all numbers
+        return largest if rest == 1 else size + 1  # never one with a common divisor
 
-    middle = round(0.618034 * size)
+    middle = round(0.618034 * size)  # the golden section has the smallest terms
     return min(range(max(1, middle - 50), middle + 50), key=largest_term)
 
 

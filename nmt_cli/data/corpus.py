@@ -164,7 +164,7 @@ class JoinedCorpus(Corpus):
         self._sentences = int(self._begins[-1])
         self._sums = {path: found for corpus in corpora for path, found in corpus._sums.items()}
         described, self.weights = [], []
-        self.names = [paths for corpus in corpora for paths in corpus.names]
+        self.names = [paths for each in corpora for paths in each.names]
         for begin, corpus, weight in zip(self._begins.tolist(), corpora, weights, strict=False):
             self.weights += [(begin + first, begin + end, own * weight) for first, end, own in corpus.weights]
             described.append(f"{corpus.fingerprint} {weight}")

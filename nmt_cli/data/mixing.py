@@ -25,19 +25,17 @@ def mixture(corpus: Corpus, temperature: float, stages: Sequence[str]) -> Stages
     Raises:
         UsageError: a stage cannot be read, does not follow on the one before, or has no sentences.
     """
-    if temperature == 1 and not stages:
-        return []
     sizes, own = (np.array(each) for each in zip(*((end - first, w) for first, end, w in corpus.weights), strict=True))
     found: list[tuple[int, list[float]]] = []
     begin = 0
     for number, text in enumerate(stages or ["*"], 1):
-        where = f"--stage {text!r}: "
+        where = f"--stage {text!r}: " if stages else ""
         match = re.fullmatch(r"(.*?)(?:\suntil\s+(\d{1,9}))?\s*", text, re.DOTALL)
         assert match is not None
         weights = own * _factors(match[1].split(), corpus, where) if stages else own
         amounts = sizes * weights
         if not round(amounts.sum()):
-            raise UsageError(f"{where}its epochs have no sentences")
+            raise UsageError(f"{where}with these weights, an epoch has no sentences")
         if temperature != 1:
             shares = amounts ** (1 / temperature)
             weights = amounts.sum() * shares / shares.sum() / np.maximum(sizes, 1)
@@ -47,7 +45,7 @@ def mixture(corpus: Corpus, temperature: float, stages: Sequence[str]) -> Stages
         if number == len(stages) and match[2]:
             raise UsageError(f"{where}the last stage has no last epoch: leave out `until {match[2]}`")
         begin = int(match[2] or 0)
-    return found
+    return found if stages or temperature != 1 else []
 
 
 def _factors(words: Sequence[str], corpus: Corpus, where: str) -> list[float]:
@@ -79,6 +77,6 @@ def described(stages: Stages, corpus: Corpus) -> list[str]:
     for (begin, weights), (end, _) in pairwise([*stages, (0, ())]):
         epochs = f"epochs {begin + 1} to {end}" if end else f"epoch {begin + 1} on"
         parts = zip(labels(corpus), weights, corpus.weights, strict=True)
-        amounts = [f"{name} x {w:.4g} ({(end - first) * w:,.0f} pairs)" for name, w, (first, end, _) in parts if w]
+        amounts = [f"{name} x {w:.4g} ({w * (stop - start):,.0f} pairs)" for name, w, (start, stop, _) in parts if w]
         lines.append(f"{epochs}: {', '.join(amounts)}")
     return lines

@@ -46,11 +46,10 @@ def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
     """
     left, epochs, updates, tokens = float(settings.max_steps), [], [], []
     for begin, end, sample in plan.samples(SAMPLED_UPDATES):
-        if left > 0 and (settings.max_epochs is None or begin < settings.max_epochs):
-            updates.append(len(sample) * plan.sentences(begin) / sum(map(len, sample)))
-            tokens.append(sum(map(plan.target_tokens, sample)) / len(sample))
-            epochs.append(min(min(end, settings.max_epochs or end) - begin, left / updates[-1]))
-            left -= epochs[-1] * updates[-1]
+        updates.append(len(sample) * plan.sentences(begin) / sum(map(len, sample)))
+        tokens.append(sum(map(plan.target_tokens, sample)) / len(sample))
+        epochs.append(max(0.0, min(min(end, settings.max_epochs or end) - begin, left / updates[-1])))
+        left -= epochs[-1] * updates[-1]
     made = [count * each for count, each in zip(epochs, updates, strict=True)]
     return Length(_mean(updates, epochs), _mean(tokens, made), max(1, round(sum(made))))
 

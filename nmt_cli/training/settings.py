@@ -23,9 +23,7 @@ class TrainingConfig:
         None, "Stop after N times through the data, if --max-steps does not come first.", minimum=1, metavar="N"
     )
     mix_temperature: float = option(
-        1.0,
-        "Parts of the text: 1 is by their sizes and weights. A higher temperature makes them more equal.",
-        minimum=1.0,
+        1.0, "1 takes the parts of the text by their sizes and weights. More makes them more equal.", minimum=1.0
     )
     stage: tuple[str, ...] = option(
         (),

@@ -30,6 +30,8 @@ NOISY = corpus(("corpus/bt", 4000, 1), ("corpus/clean", 1000, 2))
 
 def test_without_flags_the_plan_is_left_alone() -> None:
     assert mixture(NOISY, 1.0, ()) == []
+    with pytest.raises(UsageError, match=r"^with these weights, an epoch has no sentences"):
+        mixture(corpus(("tiny", 4, 0.1)), 1.0, ())
 
 
 def test_stages() -> None:
@@ -89,8 +91,8 @@ def test_names() -> None:
         (["bt*0"], "the weight must be above 0 and at most 1000, not 0"),
         (["bt*-1"], "the weight must be above 0 and at most 1000, not -1"),
         (["bt corpus/bt*2"], "corpus/bt is there twice"),
-        ([""], "--stage '': its epochs have no sentences"),
-        (["bt*0.0001"], "its epochs have no sentences"),
+        ([""], "--stage '': with these weights, an epoch has no sentences"),
+        (["bt*0.0001"], "with these weights, an epoch has no sentences"),
     ],
 )
 def test_stages_that_do_not_fit(stages: list[str], message: str) -> None:
