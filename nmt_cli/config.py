@@ -7,10 +7,8 @@ setting is named by its field, `d_ff`. `model.d_ff` is the same, and is needed o
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
-import tomllib
 import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt_cli import registry
-from nmt_cli.errors import DataError, UsageError, near, nearest
-from nmt_cli.files.text import LARGEST_JSON, check_regular
+from nmt_cli.errors import UsageError, near, nearest
+from nmt_cli.files.settings import read_settings
 from nmt_cli.presets import PRESETS
 
 DEFAULT_COMPONENTS = {
@@ -187,18 +185,10 @@ def preset_values(name: str | None) -> dict[str, Any]:
 
 
 def file_values(path: Path | None) -> dict[str, Any]:
-    """Return the settings of a TOML or JSON file, flat or in sections, such as the config.json of a run."""
+    """Return the settings of a TOML, YAML or JSON file, flat or in sections, such as the config.json of a run."""
     if path is None:
         return {}
-    form = "TOML" if path.suffix == ".toml" else "JSON"
-    try:
-        check_regular(path, LARGEST_JSON)
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text) if form == "TOML" else json.loads(text)
-    except DataError as error:
-        raise UsageError(str(error)) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read as {form}: {error}") from error
+    content = read_settings(path)
     if isinstance(content, Mapping):
         if "schema" in content and "sections" in content:  # a checkpoint's
             content = content["sections"]
@@ -214,7 +204,10 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
     for key, value in content.items():
         name = str(key).replace("-", "_")
         for field, inner in saved_settings(value).items() if isinstance(value, Mapping) else [("name", value)]:
-            flat[name if field == "name" else f"{name}.{field}".replace("-", "_")] = inner
+            full = name if field == "name" else f"{name}.{field}".replace("-", "_")
+            if full in flat:
+                raise UsageError(f"{origin}: {full} is there twice")
+            flat[full] = inner
     return flat
 
 
@@ -315,13 +308,14 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, origin: str) 
 def _typed(hint: Any, value: Any, place: str) -> Any:
     accepted = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for wanted in accepted:
-        if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple)):  # JSON and TOML have lists only
-            return tuple(_typed(typing.get_args(wanted)[0], each, place) for each in value)
+        if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple, str)):  # a text is a list of one
+            several = [value] if isinstance(value, str) else value
+            return tuple(_typed(typing.get_args(wanted)[0], each, place) for each in several)
         if wanted is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         kind = typing.get_origin(wanted) or wanted
-        if type(value) is kind or (kind is Path and isinstance(value, Path)):
-            return value
+        if type(value) is kind or (kind is Path and isinstance(value, (str, Path))):
+            return Path(value) if kind is Path else value
     kinds = [typing.get_origin(wanted) or wanted for wanted in accepted if wanted is not type(None)]
     names = ["list" if kind is tuple else kind.__name__ for kind in kinds]
     raise UsageError(f"{place} must be of type {' or '.join(names)}, not {value!r}")

@@ -17,9 +17,9 @@ import typer
 from typer.core import TyperCommand
 
 from nmt_cli import registry
-from nmt_cli.config import COMMAND_LINE, Section, construct, fields, flag
-from nmt_cli.errors import UsageError, main_rank_reports
-from nmt_cli.registry import Component
+from nmt_cli.config import COMMAND_LINE, Section, construct, fields, file_values, flag
+from nmt_cli.errors import UsageError, main_rank_reports, nearest
+from nmt_cli.registry import Component, option
 
 IMPORTS_HELP = "Import a Python module that registers components."
 _METAVARS = {int: "N", float: "X", Path: "FILE"}
@@ -30,6 +30,17 @@ class MoreFlags(NamedTuple):
 
     selected: Mapping[str, Component] = {}  # by kind: the help shows the flags of these components
     sections: Mapping[str, Section] = {}  # by name, with other defaults than their dataclasses; also of the selected
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FromFile:
+    """Options that a file may have, too."""
+
+    config: Path | None = option(None, "Read flags from a TOML, YAML or JSON file. The command line overrides it.")
+
+    def of_components(self) -> dict[str, Any]:
+        """Return the settings of the file that are not the command's own options."""
+        return _divided(type(self), file_values(self.config))[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +117,20 @@ def components_in(words: Sequence[str], kinds: Iterable[str]) -> dict[str, str]:
 
 def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     """Return a function whose signature typer reads as the command's arguments and flags, and that runs the command."""
-    own = list(_own_parameters(command.options))
-    names = {parameter.name for parameter in own}
     with main_rank_reports():
-        more = command.more_flags(words) if command.more_flags else MoreFlags()
-    parameters = [*own, *_more_parameters(more, names)]
+        named = values_of(words, "--config") if issubclass(command.options, FromFile) else []
+        file = Path(named[-1]) if named else None
+        from_file, others = _divided(command.options, settings := file_values(file))
+        lists = {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
+        chosen = [word for name, value in lists.items() for each in value for word in (flag(name), str(each))]
+        more = command.more_flags([*chosen, *words]) if command.more_flags else MoreFlags()
+        own = list(_own_parameters(command.options, file))
+        names = {parameter.name for parameter in own}
+        parameters = [*own, *_more_parameters(more, names)]
+        known = {parameter.name.replace("__", ".") for parameter in parameters} - names
+        if unknown := next(iter(others.keys() - known), None):
+            near = {name for name in known if "." not in name} | _names(command.options).keys()
+            raise UsageError(f"{file}: there is no setting called {unknown!r}. {nearest(unknown, near)}")
 
     def run(**values: Any) -> None:
         given = {
@@ -119,8 +139,9 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
             if value not in (None, [], ())
         }
         of_command = {name: given.pop(name) for name in names & given.keys()}
+        origins = dict.fromkeys(from_file, f"{file}: ") | dict.fromkeys(of_command, COMMAND_LINE)
         with main_rank_reports():
-            options = _built(command.options, of_command)
+            options = _built(command.options, from_file | of_command, origins)
         command.run(options, *([given] if command.more_flags else []))
 
     run.__doc__ = inspect.getdoc(command.options)
@@ -129,11 +150,33 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     return run
 
 
-def _built(options: type[Any], given: Mapping[str, Any]) -> Any:
+def _built(options: type[Any], given: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
     """Return the dataclass `options` with the values `given`, some of which are of its groups."""
     own = {name: given[name] for name in options.__dataclass_fields__.keys() & given.keys()}
-    values = own | {name: _built(inner, given) for name, _, inner in _groups(options)}
-    return construct(options, values, dict.fromkeys(values, COMMAND_LINE))
+    for field, _ in fields(options):
+        if field.default is dataclasses.MISSING and field.name not in own:  # typer has let it pass for the file's sake
+            raise UsageError(f"{_key(field)} is missing: give it on the command line or in the file of --config")
+    values = own | {name: _built(inner, given, origins) for name, _, inner in _groups(options)}
+    return construct(options, values, {name: origins.get(name, COMMAND_LINE) for name in values})
+
+
+def _divided(options: type[Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of a file that are of `options`, by field, and the others."""
+    names = _names(options)
+    own = {names[name]: value for name, value in settings.items() if name in names and value not in (None, [])}
+    return own, {name: value for name, value in settings.items() if name not in names}
+
+
+def _names(options: type[Any]) -> dict[str, str]:
+    """Return the fields that a file may set, by their names there."""
+    found = {_key(field): field.name for field, _ in fields(options) if field.name != "config"}
+    return found | {key: name for *_, inner in _groups(options) for key, name in _names(inner).items()}
+
+
+def _key(field: dataclasses.Field[Any]) -> str:
+    """Return the name of a flag or an argument in a file: `batch_tokens`, or `checkpoint` for CHECKPOINT...."""
+    name = field.metadata["metavar"].strip(".").lower() if field.metadata.get("positional") else flag(field)
+    return str(name).strip("-").replace("-", "_")
 
 
 def _groups(options: type[Any]) -> list[tuple[str, str, type[Any]]]:
@@ -145,24 +188,26 @@ def _groups(options: type[Any]) -> list[tuple[str, str, type[Any]]]:
     ]
 
 
-def _own_parameters(options: type[Any], panel: str | None = None) -> Iterator[inspect.Parameter]:
+def _own_parameters(options: type[Any], file: Path | None, panel: str | None = None) -> Iterator[inspect.Parameter]:
     """Yield the arguments and flags of the dataclass and of its groups, which come first within another group."""
-    inner = [parameter for _, title, cls in _groups(options) for parameter in _own_parameters(cls, title)]
-    own = _fields_parameters(options, panel)
+    inner = [parameter for _, title, cls in _groups(options) for parameter in _own_parameters(cls, file, title)]
+    own = _fields_parameters(options, file, panel)
     yield from [*inner, *own] if panel else [*own, *inner]
 
 
-def _fields_parameters(options: type[Any], panel: str | None) -> Iterator[inspect.Parameter]:
-    for field, hint in fields(options):
+def _fields_parameters(options: type[Any], file: Path | None, panel: str | None) -> Iterator[inspect.Parameter]:
+    for field, hint in sorted(fields(options), key=lambda each: not each[0].metadata.get("positional")):
         required = field.default is dataclasses.MISSING
         if field.metadata.get("positional"):
             metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
             info: Any = typer.Argument(metavar=metavar, help=field.metadata["help"], show_default=False)
         else:
             # A negation is of use only where leaving the flag out means something else.
-            name = _switch(field.name, bool) if hint == (bool | None) else flag(field)
-            info = _option(field, hint, field.metadata["names"] or [name], field.default, rich_help_panel=panel)
-        yield _parameter(field.name, hint, info, required)
+            first, *others = field.metadata["names"] or [flag(field)]
+            switch = hint == (bool | None) or (hint is bool and file is not None)
+            names = [_switch(first, bool) if switch else first, *others]
+            info = _option(field, hint, names, field.default, rich_help_panel=panel)
+        yield _parameter(field.name, hint, info, required and file is None)
 
 
 def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Parameter]:
@@ -201,7 +246,8 @@ def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Paramet
 
 def _switch(name: str, hint: Any) -> str:
     """Return the flag of a component's field; a boolean one has a negation, as a file or preset may have set it."""
-    return f"{flag(name)}/--no-{flag(name).removeprefix('--')}" if hint is bool else flag(name)
+    name = flag(name.removeprefix("--"))
+    return f"{name}/--no-{name.removeprefix('--')}" if hint is bool else name
 
 
 def _choice(kind: str, used: str) -> Any:

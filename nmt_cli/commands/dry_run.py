@@ -15,8 +15,9 @@ from rich.table import Table
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_setup import build_setup, configuration, model_without_weights, open_data
+from nmt_cli.commands.train_setup import build_setup, configuration, open_data
 from nmt_cli.config import RunConfig
+from nmt_cli.data.mixing import described
 from nmt_cli.distributed import World, divide, own_device, sharers_of
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule
@@ -25,6 +26,7 @@ from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.gradients import Gradients
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.memory import fitting_micro_batches
+from nmt_cli.training.new_vocabulary import model_without_weights
 from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
@@ -46,6 +48,7 @@ def opening_lines(setup: Setup, adapts: bool) -> str:
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
         f"{plan.batch_tokens:,} tokens an update; micro-batches: {setup.micro_batches}{packed}; "
         f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}",
+        *described(plan.stages, setup.corpus),
         *warnings(setup, adapts),
     ]
     return "\n".join(lines)
@@ -57,6 +60,8 @@ def warnings(setup: Setup, adapts: bool) -> list[str]:
     if not adapts and getattr(setup.criterion, "refines", False):
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
     count, length = parameters_of(setup.model)[0], setup.length
+    if setup.plan.stages and (last := setup.plan.stages[-1][0]) >= length.epochs:
+        lines.append(f"warning: the run has {readable(length.epochs)} epochs, and the last --stage begins after {last}")
     if not adapts and length.is_too_long_for(count):
         data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
         presets = ", ".join(setup.task.presets)
@@ -82,7 +87,8 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     figures: dict[str, Any] = {"preset": options.preset, "config": config.to_json()}
     if options.data:
         task, corpus, _ = open_data(options.data)
-        origin = None if options.init_from is None else read_origin(options.init_from, config, task)
+        path = options.init_from
+        origin = None if path is None else read_origin(path, config, task, options.new_vocabulary)
         setup = build_setup(config, task, corpus, None, World(0, 1, device), origin)
         figures |= figures_of_data(setup) | checkpoint.vocabulary_of(task)
         model, schedule, steps = setup.model, setup.schedule, setup.length.steps

@@ -24,7 +24,7 @@ from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS, weighted
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
-from nmt_cli.flags import IMPORTS_HELP, Command, MoreFlags, components_in, values_of
+from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
 from nmt_cli.registry import REQUIRED, group, option
 from nmt_cli.streams import say, warn
 from nmt_cli.task import TASK_FILE, Task
@@ -39,7 +39,7 @@ _OURS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareOptions:
+class PrepareOptions(FromFile):
     """Turn raw text into a memory-mapped corpus of subword ids."""
 
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
@@ -102,7 +102,8 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         UsageError: settings do not fit, or the directory is in use.
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
-    config = configure({COMMAND_LINE: flags}, {TASK: DEFAULT_TASK})[TASK]
+    layers = {f"{options.config}: ": options.of_components(), COMMAND_LINE: flags}
+    config = configure(layers, {TASK: DEFAULT_TASK})[TASK]
     task: Task = registry.build(config)
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
@@ -111,7 +112,7 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     if options.subwords_from is None:
         task.look_ahead(part.prefix for part in options.parts())
     else:
-        chosen = {name.removeprefix("task.") for name in flags}
+        chosen = {name.removeprefix("task.") for layer in layers.values() for name in layer}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
     try:

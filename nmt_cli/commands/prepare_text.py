@@ -29,7 +29,7 @@ class Part(NamedTuple):
     """A prefix of text and its weight: how often an epoch has its sentences."""
 
     prefix: str
-    weight: int = 1
+    weight: float = 1
 
 
 class Selected(NamedTuple):

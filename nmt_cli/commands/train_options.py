@@ -20,8 +20,11 @@ class TrainOptions:
     init_from: Path | None = option(
         None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
     )
+    new_vocabulary: bool = option(
+        False, "With --init-from: the data may have another vocabulary. The weights of pieces that both have are kept."
+    )
     preset: str | None = option(None, "A named model (--list-presets).", choices=PRESETS, metavar="NAME")
-    config: Path | None = option(None, "Read settings from a TOML or JSON file.")
+    config: Path | None = option(None, "Read settings from a TOML, YAML or JSON file.")
     list_presets: bool = option(False, "List the presets.")
     dry_run: bool = option(False, "Show the configuration, the size, the cost and, with DATA, the memory.")
     vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)

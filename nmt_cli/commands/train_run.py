@@ -79,7 +79,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
         reporter = Reporter(quiet=not world.is_main)
         try:
             # First, so that an error leaves no directory behind.
-            origin = origin_of(out, options.init_from, config, task)
+            origin = origin_of(out, options.init_from, config, task, options.new_vocabulary)
             setup = build_setup(config, task, corpus, valid, world, origin)
             if valid is None:
                 check_validation(settings, flags, " ".join(data))

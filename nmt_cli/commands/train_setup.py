@@ -16,15 +16,18 @@ from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
+from nmt_cli.data.mixing import mixture
 from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
+from nmt_cli.streams import say
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
+from nmt_cli.training.new_vocabulary import start_from
 from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
@@ -63,7 +66,7 @@ def open_data(data: Sequence[str], verify: bool = True) -> tuple[Task, Corpus, C
     for (path, _), (other, *_) in zip(parts, opened, strict=True):
         if difference := task.difference(other):
             raise UsageError(f"{path}: another {difference} than {first}; prepare it with --subwords-from {first}")
-    if len(parts) > 1 or weight > 1:
+    if len(parts) > 1 or weight != 1:
         corpus = JoinedCorpus([corpus for _, corpus, _ in opened], [weight for _, weight in parts])
     return task, corpus, next((valid for *_, valid in opened if valid is not None), None)
 
@@ -97,7 +100,7 @@ def build_setup(
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
     if origin is not None and origin.weights is not None:
-        checkpoint.assign_weights(model, origin.weights, origin.record["path"])
+        start_from(origin, model, config, task, say if world.is_main else lambda _: None)
     freeze(model, settings.freeze)
     criterion = registry.build(config["criterion"])
     searches = settings.validation_bleu or settings.best_by != LOSS or getattr(criterion, "refines", False)
@@ -105,7 +108,8 @@ def build_setup(
         raise UsageError(
             "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
         )
-    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
+    plan = plan_of(corpus, settings)
+
     precision = settings.precision
     if precision == "auto":
         precision = choose_precision(model, world, settings.deterministic)
@@ -147,6 +151,12 @@ def build_setup(
     )
 
 
+def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:
+    stages = mixture(corpus, settings.mix_temperature, settings.stage)
+    lengths = corpus.source_lengths, corpus.target_lengths
+    return BatchPlan(*lengths, settings.batch_tokens, settings.seed, corpus.weights, stages)
+
+
 def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:
     """Return `bfloat16`, `float16` or `float32`, by the device of the main rank: bfloat16 where it has its arithmetic.
 
@@ -172,12 +182,6 @@ def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> N
         stack.compile(dynamic=True)
     if hasattr(criterion, "compile"):
         criterion.compile()
-
-
-def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
-    """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
-    with checkpoint.WithoutInitialisation(), torch.device("meta"):
-        return registry.build(config["model"], attention=config["attention"], **vocabulary)
 
 
 def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None = None) -> dict[str, Any]:

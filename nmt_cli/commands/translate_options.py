@@ -16,7 +16,7 @@ from nmt_cli.data import parallel
 from nmt_cli.decoding import engine as engines
 from nmt_cli.decoding.options import DTYPES, TranslateOptions
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import IMPORTS_HELP
+from nmt_cli.flags import IMPORTS_HELP, FromFile
 from nmt_cli.registry import argument, group, option
 from nmt_cli.streams import say
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointOptions:
+class CheckpointOptions(FromFile):
     """Which model, and where it computes."""
 
     checkpoints: tuple[Path, ...] = argument(

@@ -61,6 +61,7 @@ def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
         command = ["train", *options.data, "--config", str(settings)]
         command += [f"--import={module}" for module in options.imports]
         command += [f"--init-from={options.init_from}"] if options.init_from else []
+        command += ["--new-vocabulary"] if options.new_vocabulary else []
         say(f"training {STEPS} steps; then again, killed twice and resumed ...")
         execute(["-m", "nmt_cli", *command, "--out", str(whole)])
         for step in (STEPS // 4 + 1, 3 * STEPS // 4 + 1):

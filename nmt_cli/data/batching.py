@@ -6,6 +6,7 @@ GPUs; so an update of several groups mixes lengths. To be computed, it is cut in
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -61,17 +62,19 @@ class BatchPlan:
     target_lengths: NDArray[Any] | Lengths  # [sentences]
     batch_tokens: int  # at most, of source and of target, in an update, padding in groups included
     seed: int
-    weights: Sequence[tuple[int, int, int]] = ()  # first sentence, end and weight of each part; by default one part
+    weights: Sequence[tuple[int, int, float]] = ()  # first sentence, end and weight of each part; by default one part
+    stages: Sequence[tuple[int, Sequence[float]]] = ()  # first epoch, and the parts' weights from then on instead
     packed: bool = False
 
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
 
-        A sentence of weight w is in w of them, or several times in one. The last update of a pool may be smaller.
+        A sentence of weight w is in w of them, or several times in one. A part of weight 1.3 has all sentences once and
+        three in ten once more: others in each epoch, in turn. The last update of a pool may be smaller.
         """
         random = np.random.default_rng((self.seed, number))
         size = groups_of_update(self.batch_tokens)
-        for pool in self._pools(random):
+        for pool in self._pools(random, number):
             lengths = self.source_lengths[pool], self.target_lengths[pool]
             groups = length_buckets(*lengths, self.batch_tokens // size, random)
             order = random.permutation(len(groups))
@@ -86,10 +89,15 @@ class BatchPlan:
                 assert update is not None
                 yield number, place, update, following is None
 
-    @property
-    def sentences(self) -> int:
+    def sentences(self, epoch: int = 0) -> int:
         """The sentences of an epoch, each as often as its weight says."""
-        return sum((end - first) * weight for first, end, weight in self._parts())
+        return int(self._counts(epoch)[0].sum())
+
+    def samples(self, count: int) -> Iterator[tuple[int, float, list[Indices]]]:
+        """Yield the first epoch of each stage, the first one after it, and up to `count` updates from its beginning."""
+        begins = [begin for begin, _ in self.stages] or [0]
+        for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
+            yield begin, end, list(islice(self.epoch(begin), count))
 
     def micro_batches(self, update: Indices, count: int) -> list[Indices]:
         """Cut an update, ordered by length, into `count` micro-batches of about as many tokens, with padding.
@@ -114,13 +122,28 @@ class BatchPlan:
         """Target tokens of these sentences, without padding."""
         return int(self.target_lengths[indices].sum())
 
-    def _parts(self) -> Sequence[tuple[int, int, int]]:
+    def _parts(self) -> Sequence[tuple[int, int, float]]:
         return self.weights or [(0, len(self.source_lengths), 1)]
 
-    def _pools(self, random: np.random.Generator) -> Iterator[Indices]:
+    def _counts(self, epoch: int) -> tuple[Indices, Indices]:
+        """Return how many sentences of each part an epoch has, and how many came beyond whole copies before it."""
+        sizes = np.array([end - first for first, end, _ in self._parts()])
+        stages = self.stages or [(0, [weight for *_, weight in self._parts()])]
+        counts = before = np.zeros(len(sizes), np.int64)
+        for (begin, weights), (end, _) in pairwise([*stages, (epoch + 1, ())]):
+            if begin <= epoch:
+                ends = np.rint(np.cumsum(sizes * np.array(weights))).astype(np.int64)  # the sum is the nearest to exact
+                counts = np.diff(ends, prepend=0)
+                before = before + (min(end, epoch) - begin) * (counts % np.maximum(sizes, 1))
+        return counts, before
+
+    def _pools(self, random: np.random.Generator, epoch: int) -> Iterator[Indices]:
         """Yield all sentences, as often as their weights say, in pools of similar size."""
-        first, end, weight = np.array(self._parts()).T
-        ends = np.cumsum((end - first) * weight)
+        first, end = np.array([part[:2] for part in self._parts()]).T
+        sizes, (counts, before) = end - first, self._counts(epoch)
+        copies = counts - counts % np.maximum(sizes, 1)  # sentences in whole copies of the part
+        strides = np.array([stride(n) for n in sizes.tolist()])
+        ends = np.cumsum(counts)
         size = int(ends[-1])
         chunk = -(-size // _CHUNKS)
         order = np.arange(-(-size // chunk), dtype=np.int32)
@@ -129,7 +152,28 @@ class BatchPlan:
             places = (chunks[:, None] * np.int64(chunk) + np.arange(chunk)).ravel()
             places = places[places < size]
             part = np.searchsorted(ends, places, side="right")
-            yield first[part] + (places - ends[part]) % (end - first)[part]
+            places -= (ends - counts)[part]
+            if len(rest := np.flatnonzero(places >= copies[part])):
+                which = part[rest]
+                places[rest] = (before[which] + places[rest]) % sizes[which] * strides[which]
+            yield first[part] + places % sizes[part]
+
+
+def stride(size: int) -> int:
+    """Return a number whose multiples modulo `size` are all numbers below it, and spread evenly, however few they are.
+
+    Divided by `size`, it has a continued fraction of small terms (Niederreiter 1992, section 3.1).
+    """
+
+    def largest_term(number: int) -> int:
+        rest, largest = size, 0
+        while number:
+            largest = max(largest, rest // number)
+            rest, number = number, rest % number
+        return largest if rest == 1 else size + 1  # never one with a common divisor
+
+    middle = round(0.618034 * size)  # the golden section has the smallest terms
+    return min(range(max(1, middle - 50), middle + 50), key=largest_term)
 
 
 def length_buckets(

@@ -82,6 +82,11 @@ class Corpus:
             }
             self.weights = _weights(description.get("parts"), self._sentences)
             """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
+            prefixes = [part.get("prefix") for part in description.get("parts") or [{}]]
+            self.names = [
+                [data.resolve(), *map(Path, (prefix or "").partition("@<")[0].split("\t"))] for prefix in prefixes
+            ]
+            """The paths by which a part may be named: of its directory, and the prefix or the files of its text."""
             types = [
                 (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
             ]
@@ -90,7 +95,7 @@ class Corpus:
         self._sides = {side: self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)}
         self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
         sums = [found for path, found in self._sums.items() if path.suffix != ".txt"]
-        upsampled = [f"{part}" for part in self.weights] if any(weight > 1 for *_, weight in self.weights) else []
+        upsampled = [f"{part}" for part in self.weights] if any(weight != 1 for *_, weight in self.weights) else []
         self.fingerprint = hashlib.sha256("\n".join(sums + upsampled).encode()).hexdigest()
         """SHA-256 over the SHA-256 of the split's files in the manifest, and over its weights."""
 
@@ -155,7 +160,7 @@ class Corpus:
 class JoinedCorpus(Corpus):
     """The same split of several directories with one vocabulary, whose ids stay where they are."""
 
-    def __init__(self, corpora: Sequence[Corpus], weights: Sequence[int]) -> None:
+    def __init__(self, corpora: Sequence[Corpus], weights: Sequence[float]) -> None:
         self.split, self._corpora = corpora[0].split, corpora
         self.source_lengths, self.target_lengths = (
             np.concatenate([getattr(each, f"{side}_lengths")[:].astype(np.int32) for each in corpora]) for side in SIDES
@@ -164,6 +169,7 @@ class JoinedCorpus(Corpus):
         self._sentences = int(self._begins[-1])
         self._sums = {path: found for corpus in corpora for path, found in corpus._sums.items()}
         described, self.weights = [], []
+        self.names = [paths for each in corpora for paths in each.names]
         for begin, corpus, weight in zip(self._begins.tolist(), corpora, weights, strict=False):
             self.weights += [(begin + first, begin + end, own * weight) for first, end, own in corpus.weights]
             described.append(f"{corpus.fingerprint} {weight}")
@@ -245,23 +251,23 @@ def read_manifest(data: Path) -> dict[str, Any]:
     return content
 
 
-def weighted(text: str, where: str = "") -> tuple[str, int]:
+def weighted(text: str, where: str = "") -> tuple[str, float]:
     """Return the path and the weight of `PATH` or `PATH*WEIGHT`; raise a UsageError for a weight out of range."""
     match = re.fullmatch(r"(.+)\*([-+.\d]+)", text)
     if match is None:
         return text, 1
-    if not match[2].isdecimal() or not 1 <= int(match[2]) <= LARGEST_WEIGHT:
-        raise UsageError(f"{where}{text}: the weight must be an integer from 1 to {LARGEST_WEIGHT}, not {match[2]}")
-    return match[1], int(match[2])
+    weight = float(match[2]) if re.fullmatch(r"\d*\.?\d+", match[2], re.ASCII) else 0.0
+    if not 0 < weight <= LARGEST_WEIGHT:
+        raise UsageError(f"{where}{text}: the weight must be above 0 and at most {LARGEST_WEIGHT}, not {match[2]}")
+    return match[1], int(weight) if weight.is_integer() else weight
 
 
-def _weights(parts: Any, sentences: int) -> list[tuple[int, int, int]]:
+def _weights(parts: Any, sentences: int) -> list[tuple[int, int, float]]:
     """Return first sentence, end and weight of each part of the text; raise ValueError if they are not all of it."""
     parts = [{"sentences": sentences, "weight": 1}] if parts is None else parts
     ends = list(accumulate(operator.index(part["sentences"]) for part in parts))
-    weights = [operator.index(part["weight"]) for part in parts]
-    found = list(zip([0, *ends], ends, weights, strict=False))
-    if ends[-1:] != [sentences] or any(end < first or not 1 <= w <= LARGEST_WEIGHT for first, end, w in found):
+    found = list(zip([0, *ends], ends, [part["weight"] for part in parts], strict=False))
+    if ends[-1:] != [sentences] or any(end < first or not 0 < w <= LARGEST_WEIGHT for first, end, w in found):
         raise ValueError(f"wrong parts: {parts!r}")
     return found
 

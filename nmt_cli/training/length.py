@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from nmt_cli.data.batching import BatchPlan
 from nmt_cli.interfaces import Schedule
@@ -40,12 +40,23 @@ class Length:
 
 
 def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
-    """Return the length of a training by `plan`: --max-steps or --max-epochs, whichever comes first."""
-    sample = list(islice(plan.epoch(0), SAMPLED_UPDATES))
-    updates = len(sample) * plan.sentences / sum(map(len, sample))
-    epochs = settings.max_epochs
-    steps = settings.max_steps if epochs is None else min(settings.max_steps, round(epochs * updates))
-    return Length(updates, sum(map(plan.target_tokens, sample)) / len(sample), max(1, steps))
+    """Return the length of a training by `plan`: --max-steps or --max-epochs, whichever comes first.
+
+    The numbers of an epoch are means over the epochs of the training.
+    """
+    left, epochs, updates, tokens = float(settings.max_steps), [], [], []
+    for begin, end, sample in plan.samples(SAMPLED_UPDATES):
+        updates.append(len(sample) * plan.sentences(begin) / sum(map(len, sample)))
+        tokens.append(sum(map(plan.target_tokens, sample)) / len(sample))
+        epochs.append(max(0.0, min(min(end, settings.max_epochs or end) - begin, left / updates[-1])))
+        left -= epochs[-1] * updates[-1]
+    made = [count * each for count, each in zip(epochs, updates, strict=True)]
+    return Length(_mean(updates, epochs), _mean(tokens, made), max(1, round(sum(made))))
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the weighted mean, which is exact for one value."""
+    return values[0] + sum(w * (value - values[0]) for value, w in zip(values, weights, strict=True)) / sum(weights)
 
 
 def highest_rate(schedule: Schedule, steps: int) -> float | None:

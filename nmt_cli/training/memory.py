@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 import torch
 
@@ -71,7 +70,7 @@ def check_state(setup: Setup) -> None:
 def largest(setup: Setup, count: int) -> list[Batch]:
     """Return the micro-batches of the first updates, a random sample of the data, that need most memory."""
     plan = setup.plan
-    sample = islice(plan.epoch(0), SAMPLED_UPDATES)
+    sample = [update for *_, updates in plan.samples(SAMPLED_UPDATES) for update in updates]
     found = [indices for update in sample for indices in plan.micro_batches(update, count)]
     # Hidden states grow with the length, attention weights with its square; in bins, with tokens and with the width.
     sizes: list[Callable[[Indices], int]] = [

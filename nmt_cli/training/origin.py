@@ -21,12 +21,14 @@ from nmt_cli.task import Task
 from nmt_cli.training.run_directory import recorded_config
 
 KINDS = ("model", "attention")  # the components that a run takes over from its origin
+NEW_VOCABULARY = "new_vocabulary"  # in the record of an origin with other vocabularies
 
 
 @dataclass(frozen=True)
 class Origin:
-    record: dict[str, Any]  # its path, its run's fingerprint, its step
+    record: dict[str, Any]  # its path, its run's fingerprint, its step, and whether it has other vocabularies
     weights: Mapping[str, Tensor] | None  # None if the run has a checkpoint of its own
+    task: Task | None = None  # if its vocabularies are others
 
 
 def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
@@ -35,7 +37,9 @@ def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
     return flatten({kind: sections[kind] for kind in KINDS if kind in sections}, str(init_from))
 
 
-def origin_of(run: Path, init_from: Path | None, config: RunConfig, task: Task) -> Origin | None:
+def origin_of(
+    run: Path, init_from: Path | None, config: RunConfig, task: Task, new_vocabulary: bool = False
+) -> Origin | None:
     """Return the origin of a run, which a resumed one knows without `init_from`, or None.
 
     Raises:
@@ -44,7 +48,7 @@ def origin_of(run: Path, init_from: Path | None, config: RunConfig, task: Task) 
     """
     resumed = recorded_config(run)
     if resumed is None:
-        return None if init_from is None else read_origin(init_from, config, task)
+        return None if init_from is None else read_origin(init_from, config, task, new_vocabulary)
     recorded = resumed.get("origin")
     if init_from is not None and not (recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())):
         began = f"from {recorded['path']}" if recorded else "without --init-from"
@@ -56,31 +60,34 @@ def origin_of(run: Path, init_from: Path | None, config: RunConfig, task: Task) 
         return None
     if checkpoint.resumable_of(run):
         return Origin(recorded, None)
-    found = read_origin(Path(recorded["path"]), config, task)
+    found = read_origin(Path(recorded["path"]), config, task, NEW_VOCABULARY in recorded)
     if found.record != recorded:
         raise CheckpointError(f"{recorded['path']}: not the checkpoint that {run} was started from; give another --out")
     return found
 
 
-def read_origin(path: Path, config: RunConfig, task: Task) -> Origin:
+def read_origin(path: Path, config: RunConfig, task: Task, new_vocabulary: bool = False) -> Origin:
     """Return a checkpoint, or the newest of a run, as the origin of a model like `config` for the data of `task`.
 
     Raises:
         UsageError: the settings of the model are not those of the checkpoint.
-        CheckpointError: the checkpoint is missing or damaged, or has other vocabularies.
+        CheckpointError: the checkpoint is missing or damaged, or has other vocabularies, without `new_vocabulary`.
     """
     folder = checkpoint.locate(path)
     contents = checkpoint.read_contents(folder)
-    difference = task.difference(checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", "")))
-    if difference is not None:
+    former = checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", ""))
+    difference = task.difference(former)
+    if difference is not None and not new_vocabulary:
         raise CheckpointError(
             f"--init-from {folder}: the data have another {difference}. Prepare them with its vocabularies: "
-            f"nmt prepare --subwords-from {folder}"
+            f"nmt prepare --subwords-from {folder}. Or give --new-vocabulary: pieces that both have keep their weights"
         )
     for kind in KINDS:
         check_settings(config[kind], checkpoint.component_config(contents, kind, str(folder)), kind, folder)
     record = {"path": str(folder.resolve()), "run": contents.run, "step": contents.step}
-    return Origin(record, checkpoint.load_weights(folder))
+    if difference is None:
+        return Origin(record, checkpoint.load_weights(folder))
+    return Origin({**record, NEW_VOCABULARY: True}, checkpoint.load_weights(folder), former)
 
 
 def check_settings(ours: Any, theirs: Any, kind: str, folder: Path) -> None:

@@ -23,6 +23,14 @@ class TrainingConfig:
     max_epochs: int | None = option(
         None, "Stop after N times through the data, if --max-steps does not come first.", minimum=1, metavar="N"
     )
+    mix_temperature: float = option(
+        1.0, "1 takes the parts of the text by their sizes and weights. More makes them more equal.", minimum=1.0
+    )
+    stage: tuple[str, ...] = option(
+        (),
+        "The parts of the text by epoch: 'bt*2 clean until 3', 'clean'. Repeat for each stage, in order.",
+        metavar="'PART[*WEIGHT]... [until EPOCH]'",
+    )
     freeze: tuple[str, ...] = option(
         (),
         "Do not train these parameters: embeddings, encoder, decoder, or a pattern of names. May be repeated.",

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from nmt_cli import registry
 from nmt_cli.config import select
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import Command, CommandWithSections, MoreFlags, components_in, epilog, function_of
+from nmt_cli.flags import Command, CommandWithSections, FromFile, MoreFlags, components_in, epilog, function_of
 from nmt_cli.registry import REQUIRED, argument, group, option
 
 
@@ -31,7 +31,7 @@ class OvenOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CookOptions:
+class CookOptions(FromFile):
     """Cook."""
 
     guests: tuple[str, ...] = argument("GUEST...", "The guests.")
@@ -186,3 +186,78 @@ def test_the_help_is_about_the_selected_component(cook: Command, taken: list[Any
     assert "How much salt [grams]. [default: 2.5]" in " ".join(output.split())
     assert call(application, "anne", "--table", "x", "--servings", "3")[0] == 0
     assert taken[0][1] == {"servings": 3}
+
+
+COOKED = """
+guest: [anne, bob]
+table: oak
+knife: k
+hours: 2
+quiet: true
+heat: high
+degrees: 200
+dish: {name: stew, beef: 4}
+spice: 7
+"""
+
+
+def called(cook: Command, *words: str) -> tuple[int, str]:
+    """Call the command as `nmt` does, which makes its flags by the words of the command line."""
+    application = typer.Typer(rich_markup_mode=None)
+    try:
+        application.command(cls=CommandWithSections)(function_of(cook, words))
+    except UsageError as error:
+        return error.exit_code, str(error)
+    return call(application, *words)
+
+
+@pytest.mark.usefixtures("_there")
+def test_a_file_gives_flags_and_arguments(cook: Command, taken: list[Any]) -> None:
+    Path("dinner.yaml").write_text(COOKED)
+    assert called(cook, "--config", "dinner.yaml")[0] == 0
+    options, flags = taken[0]
+    expected = CookOptions(
+        guests=("anne", "bob"), table=Path("oak"), knives=(Path("k"),), hours=2.0, quiet=True, heat="high",
+        oven=OvenOptions(degrees=200), config=Path("dinner.yaml"),
+    )  # fmt: skip
+    assert (options, flags) == (expected, {})
+    assert options.of_components() == {"dish": "stew", "dish.beef": 4, "spice": 7}
+
+
+@pytest.mark.usefixtures("_there")
+def test_the_command_line_wins_over_the_file(cook: Command, taken: list[Any]) -> None:
+    Path("dinner.yaml").write_text(COOKED)
+    words = "carl --config=dinner.yaml -k a --heat low --no-quiet --degrees 30 --beef 2".split()
+    assert called(cook, *words)[0] == 0
+    options, flags = taken[0]
+    assert (options.guests, options.knives, options.heat, options.quiet) == (("carl",), (Path("a"),), "low", False)
+    assert (options.table, options.oven.degrees, flags) == (Path("oak"), 30, {"beef": 2})
+
+
+@pytest.mark.usefixtures("_there")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("tabel: oak", "dinner.yaml: there is no setting called 'tabel'. Did you mean table?"),
+        ("hidden: 3", "dinner.yaml: there is no setting called 'hidden'."),
+        ("config: x", "dinner.yaml: there is no setting called 'config'."),
+        ("hours: no", "dinner.yaml: --hours must be of type float, not 'no'"),
+        ("hours: 1e-1", "dinner.yaml: --hours must be at least 0.5"),
+        ("degrees: 301", "dinner.yaml: --degrees must be at most 300"),
+        ("knife: [1]", "dinner.yaml: --knife must be of type"),
+        ("table:", "table is missing: give it on the command line or in the file of --config"),
+        ("table: oak\nguest: []", "guest is missing"),
+    ],
+)
+def test_a_file_that_does_not_fit(cook: Command, taken: list[Any], content: str, message: str) -> None:
+    given = "" if "table" in content else "table: oak\n"
+    Path("dinner.yaml").write_text(f"{given}{content}\n")
+    code, output = called(cook, *([] if "guest" in content else ["anne"]), "--config", "dinner.yaml")
+    assert code == 2
+    assert output.startswith(message)
+    assert taken == []
+
+
+@pytest.fixture
+def _there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)

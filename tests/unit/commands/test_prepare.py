@@ -243,7 +243,7 @@ def test_validation_lines_in_the_training_text_are_reported(text: Path, capfd: p
         (["--subwords", "bpee"], "bpe?"),
         (["--target-lang", "en"], "--target-lang"),
         (["--vocab-size", "9" * 18], "--vocab-size must be at most"),
-        (["--train", "x*0"], "the weight must be an integer from 1 to 1000, not 0"),
+        (["--train", "x*0"], "the weight must be above 0 and at most 1000, not 0"),
     ],
 )
 def test_settings_that_do_not_fit(text: Path, capfd: pytest.CaptureFixture[str], more: list[str], message: str) -> None:

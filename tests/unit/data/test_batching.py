@@ -17,6 +17,7 @@ from nmt_cli.data.batching import (
     even_cuts,
     groups_of_update,
     length_buckets,
+    stride,
 )
 from nmt_cli.interfaces import BOS, EOS, PAD
 
@@ -73,7 +74,62 @@ def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tup
     made = updates(BatchPlan(lengths, lengths, 100, 1, weights), epoch=1)
     expected = [i for first, end, weight in weights for i in range(first, end) for _ in range(weight)]
     assert sorted(itertools.chain(*made)) == expected
-    assert BatchPlan(lengths, lengths, 100, 1, weights).sentences == len(expected)
+    assert BatchPlan(lengths, lengths, 100, 1, weights).sentences(1) == len(expected)
+
+
+@given(
+    parts=st.lists(st.tuples(st.integers(0, 30), st.floats(0, 3)), min_size=1, max_size=4),
+    later=st.lists(st.floats(0, 3), min_size=4, max_size=4),
+)
+@pytest.mark.usefixtures("_small_pools")
+def test_fractions_use_every_sentence_in_turn(parts: list[tuple[int, float]], later: list[float]) -> None:
+    """Over any number of epochs, each as often as any other of its part, or once more; in two stages."""
+    ends = list(itertools.accumulate(size for size, _ in parts))
+    stages = [(0, [weight for _, weight in parts]), (3, later[: len(parts)])]
+    assume(all(sum(size * w for (size, _), w in zip(parts, weights, strict=True)) >= 1 for _, weights in stages))
+    lengths = np.arange(ends[-1]) % 7 + 1
+    made = BatchPlan(
+        lengths, lengths, 100, 1, [(end - n, end, 1) for end, (n, _) in zip(ends, parts, strict=True)], stages
+    )
+    seen = np.zeros(ends[-1], np.int64)
+    expected = np.zeros(len(parts))
+    for epoch in range(7):
+        weights = np.array(stages[epoch >= 3][1])
+        found = [i for update in made.epoch(epoch) for i in update.tolist()]
+        seen += np.bincount(found, minlength=len(seen))
+        expected += weights * [size for size, _ in parts]
+        assert made.sentences(epoch) == len(found)
+        assert len(found) == pytest.approx((weights * [size for size, _ in parts]).sum(), abs=0.5 + 1e-9)
+        for end, (size, _), wanted in zip(ends, parts, expected, strict=True):
+            counts = seen[end - size : end]
+            assert counts.sum() == pytest.approx(wanted, abs=epoch + 1 + 1e-9)
+            assert np.ptp(counts) <= 1 if size else True
+
+
+def test_weights_of_a_stage_may_be_those_of_the_parts() -> None:
+    lengths = np.arange(500) % 9 + 1
+    parts = [(0, 300, 1), (300, 500, 2)]
+    plain, staged = (BatchPlan(lengths, lengths, 60, 1, parts, stages) for stages in ((), [(0, [1.0, 2.0])]))
+    assert updates(plain, 3) == updates(staged, 3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 1000, 1024, 9973, 123_456])
+def test_a_few_turns_are_spread_over_the_part(size: int) -> None:
+    turns = np.arange(size) * stride(size) % size
+    assert len({*turns.tolist()}) == size
+    for begin, few in ((0, size // 10), (size // 3, size // 7)):
+        gaps = np.diff(np.sort(turns[begin : begin + few]))
+        assert gaps.max(initial=0) <= 6 * size / max(few, 1)
+
+
+def test_a_fraction_is_of_the_whole_part() -> None:
+    """In a corpus of many chunks and pools, too."""
+    lengths = np.full(2000, 5)
+    made = BatchPlan(lengths, lengths, 100, 1, [(0, 1000, 1), (1000, 2000, 0.25)])
+    first, second = ({i for update in made.epoch(epoch) for i in update.tolist() if i >= 1000} for epoch in (0, 1))
+    assert len(first) == len(second) == 250
+    assert not first & second
+    assert all(sum(begin <= i < begin + 100 for i in first) in range(20, 31) for begin in range(1000, 2000, 100))
 
 
 def test_epochs_and_seeds_differ() -> None:

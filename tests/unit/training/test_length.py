@@ -30,6 +30,26 @@ def test_repeated_sentences_count() -> None:
     assert (found.updates_per_epoch, found.steps) == (20, 20)
 
 
+@pytest.mark.parametrize(
+    ("settings", "steps", "epochs"),
+    [
+        ({"max_epochs": 5}, 2 * 20 + 3 * 5, 5),
+        ({"max_epochs": 1}, 20, 1),
+        ({"max_steps": 45}, 45, 3),
+        ({"max_steps": 30}, 30, 1.5),
+        ({"max_steps": 30, "max_epochs": 5}, 30, 1.5),
+        ({"max_steps": 50, "max_epochs": 3}, 45, 3),
+    ],
+)
+def test_stages_have_epochs_of_their_own_lengths(settings: dict[str, int], steps: int, epochs: float) -> None:
+    """Two epochs of 20 updates, and then of 5."""
+    lengths = np.full(500, 7), np.full(500, 10)
+    staged = BatchPlan(*lengths, 500, 1, [(0, 250, 1), (250, 500, 1)], [(0, [3, 1.0]), (2, [0, 1.0])])
+    found = length_of(staged, TrainingConfig(**settings))
+    assert (found.steps, found.epochs) == (steps, pytest.approx(epochs))
+    assert found.target_tokens_per_update == 500
+
+
 def test_of_a_large_corpus_it_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """With sentences of all lengths, to a few percent of the exact number."""
     lengths = np.random.default_rng(1).integers(1, 60, 8000)

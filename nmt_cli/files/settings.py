@@ -1,0 +1,67 @@
+"""Files of settings by name: TOML, JSON and YAML."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import LARGEST_JSON, check_regular
+
+# The words of YAML 1.2. In YAML 1.1, PyYAML's, `no` is a boolean, `1:30` and `010` are other numbers, `1e-4` is text.
+_YAML_WORDS = {
+    "null": r"(~|null|Null|NULL|)$",
+    "bool": r"(true|True|TRUE|false|False|FALSE)$",
+    "int": r"[-+]?(0|[1-9][0-9]*)$",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$",
+}
+
+
+def read_settings(path: Path) -> Any:
+    """Return the content of a file of TOML (.toml), YAML (.yaml, .yml), or JSON.
+
+    Raises:
+        UsageError: it cannot be read, or has an error.
+    """
+    form = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix, "JSON")
+    try:
+        check_regular(path, LARGEST_JSON)
+        text = path.read_text(encoding="utf-8")
+        readers: dict[str, Callable[[str], Any]] = {"TOML": tomllib.loads, "JSON": json.loads, "YAML": _from_yaml}
+        return readers[form](text)
+    except DataError as error:
+        raise UsageError(str(error)) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as {form}: {error}") from error
+
+
+def _from_yaml(text: str) -> Any:
+    """Return the content of a YAML document, by PyYAML's safe loader; of an empty one, no settings."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [str(key.value) for key, _ in node.value]
+            for number, (key, _) in enumerate(node.value):
+                if key.value in keys[:number]:  # PyYAML would take the last
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
+            return super().construct_mapping(node, deep)
+
+    for kind, form in _YAML_WORDS.items():
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(form), None)
+    try:
+        loader = Loader(text)
+        root = loader.get_single_node()
+        if root is not None and root.id != "mapping":
+            raise yaml.MarkedYAMLError(problem="expected `name: value`", problem_mark=root.start_mark)
+        return {} if root is None else loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(f"line {error.problem_mark.line + 1}: {error.problem}") from error
+    except (yaml.YAMLError, AttributeError, LookupError) as error:  # the latter by tags such as !!bool
+        raise ValueError(str(error).partition("\n")[0]) from error
