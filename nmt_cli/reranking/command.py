@@ -138,6 +138,6 @@ command = Command(
     rerank,
     examples=[
         "nmt rerank --mbr chrf < test.samples.tsv > test.de",
-        "nmt rerank --reverse de-en*0.3 --score-weight 1 --source test.en < nbest.tsv",
+        "nmt rerank --score-weight 1 --reverse de-en*0.3 --source en < nbest.tsv",
     ],
 )
