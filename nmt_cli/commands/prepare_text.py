@@ -124,8 +124,8 @@ def read_train(
         dropped[(dropped == 0) & low] = reasons[LOW_SCORE]
     if not options.keep_duplicates:
         dropped[dropped == 0] = repeated(hashes) * np.uint8(reasons[DUPLICATE])
-    counts = zip(reasons, np.bincount(dropped, minlength=len(reasons)).tolist(), strict=True)
-    text = Text(task, "train", parts, dropped == 0, Counter({name: n for name, n in counts if name and n}))
+    counts = Counter({name: int(np.count_nonzero(dropped == code)) for name, code in reasons.items() if name})
+    text = Text(task, "train", parts, dropped == 0, +counts)
     if options.dropped:
         with progress.stage("reading dropped pairs", size, "bytes") as consumed:
             again = (block for part in parts for block in task.blocks(part.prefix, consumed))
