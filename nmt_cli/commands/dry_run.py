@@ -70,7 +70,7 @@ def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
     if warmup > steps:
         lines.append(f"{has} rises for --warmup-steps {warmup:,}")
     if decay and not 0.9 <= steps / decay <= 1.1:
-        lines.append(f"{has} falls to zero at --decay-steps {decay:,}; give --decay-steps {steps}")
+        lines.append(f"{has} falls until --decay-steps {decay:,}; give --decay-steps {steps}")
     return lines
 
 
