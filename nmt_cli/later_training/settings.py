@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.optim.adam import AdamConfig
 from nmt_cli.optim.linear_decay import LinearDecayConfig
 from nmt_cli.registry import configures, option
@@ -20,3 +21,9 @@ class AdamWConfig(AdamConfig):
 class CosineConfig(LinearDecayConfig):
     decay_steps: int = option(100_000, "Step of the lowest learning rate, usually --max-steps.", minimum=1)
     lowest_rate: float = option(0.1, "Rate after --decay-steps, as a share of the peak.", minimum=1e-6, maximum=1.0)
+
+
+@configures("criterion", "r_drop", "nmt_cli.later_training.r_drop:RDrop")
+@dataclass(frozen=True)
+class RDropConfig(LabelSmoothingConfig):
+    r_drop_alpha: float = option(5.0, "alpha: weight of the divergence between two passes.", minimum=0.0)
