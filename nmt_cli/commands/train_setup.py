@@ -25,6 +25,7 @@ from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
+from nmt_cli.training.moving_average import MovingAverage
 from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
@@ -116,11 +117,14 @@ def build_setup(
     if settings.compile and rows is not None and (stacks := rows.stacks()):
         compile_stacks(stacks, criterion)
 
+    average = MovingAverage(model, settings.ema_decay)
+
     def validate() -> dict[str, float]:
         assert valid is not None
-        values = validation_loss(model, criterion, valid, world, precision, packed)
-        if settings.validation_bleu or settings.best_by != LOSS:
-            values |= translation_scores(model, task, valid, world)
+        with average.applied():
+            values = validation_loss(model, criterion, valid, world, precision, packed)
+            if settings.validation_bleu or settings.best_by != LOSS:
+                values |= translation_scores(model, task, valid, world)
         return values
 
     automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
@@ -132,6 +136,7 @@ def build_setup(
         criterion=criterion,
         precision=precision,
         optimizer=registry.build(config["optimizer"], parameters=trained(model)),
+        average=average,
         scaler=torch.amp.GradScaler(world.device.type, enabled=precision == "float16"),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,

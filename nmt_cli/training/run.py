@@ -67,6 +67,7 @@ class Run:
         if folder is not None:
             checkpoint.assign_weights(self.setup.model, checkpoint.load_weights(folder), str(folder))
             saved = checkpoint.load_training(folder)
+            self.setup.average.restore(saved.tensors, str(folder))
             optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
             self.state = RunState.from_json(saved.values["state"], str(folder))
             self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
@@ -259,8 +260,9 @@ class Run:
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
         """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
         step, keep = self.state.step, self.config.keep_last
-        weights = checkpoint.weights_of(self.setup.model)
+        weights, raw = self.setup.average.dump(checkpoint.weights_of(self.setup.model))
         scalars, moments = optimizer_state.dump(self.setup.optimizer)
+        moments |= raw
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)
