@@ -82,12 +82,9 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 
-def build_setup(
-    config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, origin: Origin | None = None
-) -> Setup:
-    """Build everything that is trained; the seed determines the initial weights, unless there is an origin."""
+def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | None) -> Any:
+    """Return the model before its first update; the seed determines the weights, unless there is an origin."""
     settings: TrainingConfig = config.training
-    check_measure(settings.best_by, task)
     torch.manual_seed(settings.seed)
     try:
         model = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
@@ -99,6 +96,16 @@ def build_setup(
     if origin is not None and origin.weights is not None:
         checkpoint.assign_weights(model, origin.weights, origin.record["path"])
     freeze(model, settings.freeze)
+    return model
+
+
+def build_setup(
+    config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, origin: Origin | None = None
+) -> Setup:
+    """Build everything that a training consists of."""
+    settings: TrainingConfig = config.training
+    check_measure(settings.best_by, task)
+    model = initial_model(config, task, world, origin)
     criterion = registry.build(config["criterion"])
     searches = settings.validation_bleu or settings.best_by != LOSS or getattr(criterion, "refines", False)
     if settings.model_parallel and searches:
