@@ -121,7 +121,10 @@ def build_setup(
         raise UsageError("--model-parallel cannot be used with --precision float16")
     rows = model if isinstance(model, ComputesRows) and world.device.type in PACKED_DEVICES else None
     packed = rows is not None and rows.takes_bins() and getattr(criterion, "takes_bins", False)
-    if settings.compile and rows is not None and (stacks := rows.stacks()):
+    stacks = model.stacks() if isinstance(model, ComputesRows) else []
+    if settings.gradient_checkpointing:
+        recompute(stacks)
+    elif settings.compile and rows is not None and stacks:
         compile_stacks(stacks, criterion)
 
     average = MovingAverage(model, settings.ema_decay)
@@ -183,6 +186,14 @@ def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> N
         stack.compile(dynamic=True)
     if hasattr(criterion, "compile"):
         criterion.compile()
+
+
+def recompute(stacks: Sequence[Any]) -> None:
+    """Let the backward pass compute the activations of each layer again."""
+    if not stacks:
+        raise UsageError("--gradient-checkpointing: this model cannot compute its layers again")
+    for stack in stacks:
+        stack.recompute = True
 
 
 def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
