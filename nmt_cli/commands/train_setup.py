@@ -30,6 +30,7 @@ from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
+from nmt_cli.training.tensorboard import summary_writer
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
@@ -105,6 +106,8 @@ def build_setup(
     """Build everything that a training consists of."""
     settings: TrainingConfig = config.training
     check_measure(settings.best_by, task)
+    if settings.tensorboard:
+        summary_writer()  # before a directory is made
     model = initial_model(config, task, world, origin)
     criterion = registry.build(config["criterion"])
     searches = settings.validation_bleu or settings.best_by != LOSS or getattr(criterion, "refines", False)

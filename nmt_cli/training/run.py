@@ -29,6 +29,7 @@ from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import ACTIONS, RunState, Totals
+from nmt_cli.training.tensorboard import TensorBoard
 from nmt_cli.training.updates import Update
 from nmt_cli.training.validation import LOSS
 
@@ -58,6 +59,7 @@ class Run:
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: tuple[int, Indices, Callable[[], list[float]]] | None = None  # see `add`
+        self.tensorboard: TensorBoard | None = None  # of the main rank
         self.host_copies = HostCopies()
         self.clock = 0.0  # the time up to which the training is counted
 
@@ -81,6 +83,8 @@ class Run:
             self.directory.delete_old(self.config.keep_last)
             if self.state.best is not None:
                 self.directory.repair_best(self.state.best_step, self.reporter.note)
+            if self.config.tensorboard:
+                self.tensorboard = TensorBoard(self.directory.path)
         return folder is not None
 
     def check_agreement(self) -> None:
@@ -236,6 +240,8 @@ class Run:
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:
             self.directory.append_metrics(record)
+        if self.tensorboard is not None:
+            self.tensorboard.add(record)
         self.reporter.show(record)
         self.state.window = Totals()
 

@@ -58,6 +58,7 @@ class TrainingConfig:
     gradient_checkpointing: bool = option(
         False, "Compute the activations of layers again in the backward pass, for less memory (not compiled)."
     )
+    tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.")
     compile: bool = option(True, "Compile the layers of a Transformer on a GPU.")
     cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.")
     model_parallel: bool = option(False, "Divide what the model allows among the processes of torchrun.")
@@ -85,9 +86,9 @@ class TrainingConfig:
 
 
 MAY_CHANGE = frozenset(
-    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every compile cuda_graphs "
-    "gradient_checkpointing model_parallel device deterministic sustained_tflops peak_tflops non_finite_budget "
-    "timeout_minutes".split()
+    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every tensorboard compile "
+    "cuda_graphs gradient_checkpointing model_parallel device deterministic sustained_tflops peak_tflops "
+    "non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 
