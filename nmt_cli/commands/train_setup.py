@@ -16,7 +16,7 @@ from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
-from nmt_cli.decoding.validation import translation_scores
+from nmt_cli.decoding.validation import examples, translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
 from nmt_cli.errors import UsageError
@@ -110,10 +110,12 @@ def build_setup(
         summary_writer()  # before a directory is made
     model = initial_model(config, task, world, origin)
     criterion = registry.build(config["criterion"])
-    searches = settings.validation_bleu or settings.best_by != LOSS or getattr(criterion, "refines", False)
+    searches = (
+        settings.validation_bleu or settings.show or settings.best_by != LOSS or getattr(criterion, "refines", False)
+    )
     if settings.model_parallel and searches:
         raise UsageError(
-            "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
+            "--model-parallel: there can be no search, as --validation-bleu, --show, --best-by and --criterion ask"
         )
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
 
@@ -132,12 +134,14 @@ def build_setup(
 
     average = MovingAverage(model, settings.ema_decay)
 
-    def validate() -> dict[str, float]:
+    def validate() -> dict[str, Any]:
         assert valid is not None
         with average.applied():
-            values = validation_loss(model, criterion, valid, world, precision, packed)
+            values: dict[str, Any] = validation_loss(model, criterion, valid, world, precision, packed)
             if settings.validation_bleu or settings.best_by != LOSS:
                 values |= translation_scores(model, task, valid, world)
+            if settings.show:
+                values["examples"] = examples(model, task, valid, world, settings.show)
         return values
 
     automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)

@@ -226,7 +226,7 @@ class Run:
         elif improved:
             self.save(self.directory.place("best", state.step), improved)
 
-    def validate(self) -> dict[str, float]:
+    def validate(self) -> dict[str, Any]:
         """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
         if self.setup.validate is None:  # the run was resumed with data that has no validation set
             return {}
@@ -235,7 +235,7 @@ class Run:
         self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 
-    def log(self, values: Mapping[str, float]) -> None:
+    def log(self, values: Mapping[str, Any]) -> None:
         rate = self.setup.schedule(self.state.step) if self.state.step else 0.0
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:

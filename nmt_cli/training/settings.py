@@ -46,10 +46,13 @@ class TrainingConfig:
         None, "Steps or minutes between validations. [default: before each checkpoint]"
     )
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
+    show: int = option(
+        0, "Show the greedy outputs of N validation sentences at each validation.", minimum=0, metavar="N"
+    )
     best_by: str = option(
         "loss",
-        "Metric that selects the best checkpoint and resets --patience. bleu and f1 are of greedy outputs.",
-        metavar="loss|bleu|f1",
+        "Metric that selects the best checkpoint and resets --patience. All but loss are of greedy outputs.",
+        metavar="loss|bleu|exact|f1",
     )
     patience: int | None = option(
         None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
@@ -86,8 +89,8 @@ class TrainingConfig:
 
 
 MAY_CHANGE = frozenset(
-    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every tensorboard compile "
-    "cuda_graphs gradient_checkpointing model_parallel device deterministic sustained_tflops peak_tflops "
+    "max_steps max_epochs save_every keep_last validate_every validation_bleu show patience log_every tensorboard "
+    "compile cuda_graphs gradient_checkpointing model_parallel device deterministic sustained_tflops peak_tflops "
     "non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""

@@ -36,5 +36,5 @@ class Setup:
     micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length
-    validate: Callable[[], dict[str, float]] | None  # scores of the task on the main rank only
+    validate: Callable[[], dict[str, Any]] | None  # scores of the task on the main rank only
     flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part
