@@ -83,6 +83,18 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 
+def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
+    """Raise a UsageError for settings that cannot be used for this task, with this criterion or together."""
+    check_measure(settings.best_by, task)
+    if settings.tensorboard:
+        summary_writer()
+    searches = settings.validation_bleu or settings.show or settings.best_by != LOSS
+    if settings.model_parallel and (searches or getattr(criterion, "refines", False)):
+        raise UsageError(
+            "--model-parallel: there can be no search, as --validation-bleu, --show, --best-by and --criterion ask"
+        )
+
+
 def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | None) -> Any:
     """Return the model before its first update; the seed determines the weights, unless there is an origin."""
     settings: TrainingConfig = config.training
@@ -105,18 +117,9 @@ def build_setup(
 ) -> Setup:
     """Build everything that a training consists of."""
     settings: TrainingConfig = config.training
-    check_measure(settings.best_by, task)
-    if settings.tensorboard:
-        summary_writer()  # before a directory is made
-    model = initial_model(config, task, world, origin)
     criterion = registry.build(config["criterion"])
-    searches = (
-        settings.validation_bleu or settings.show or settings.best_by != LOSS or getattr(criterion, "refines", False)
-    )
-    if settings.model_parallel and searches:
-        raise UsageError(
-            "--model-parallel: there can be no search, as --validation-bleu, --show, --best-by and --criterion ask"
-        )
+    check_settings(settings, task, criterion)
+    model = initial_model(config, task, world, origin)
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, settings.batch_tokens, settings.seed, corpus.weights)
 
     precision = settings.precision

@@ -10,16 +10,14 @@ from typing import Any
 from nmt_cli.errors import missing_package
 from nmt_cli.training.run_directory import METRICS
 
-FOLDER = "tensorboard"  # in the directory of the run
-
 
 class TensorBoard:
     """Writes to RUN/tensorboard, at first all lines of metrics.jsonl anew, because a resumed run repeats steps."""
 
     def __init__(self, run: Path) -> None:
-        for old in (run / FOLDER).glob("events.out.tfevents.*"):
+        for old in (run / "tensorboard").glob("events.out.tfevents.*"):
             old.unlink()
-        self.writer = summary_writer()(str(run / FOLDER))
+        self.writer = summary_writer()(str(run / "tensorboard"))
         if (metrics := run / METRICS).exists():
             for line in metrics.read_text(encoding="utf-8").splitlines():
                 self.add(json.loads(line))
