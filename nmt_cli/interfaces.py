@@ -150,7 +150,7 @@ class ComputesRows(Protocol):
         """Return whether the rows may be those of `Bins`, in which batches are on a GPU."""
 
     def stacks(self) -> Sequence[Any]:
-        """Return the modules to be compiled on a GPU."""
+        """Return the modules to be compiled on a GPU. They compute activations twice if their `recompute` is True."""
 
 
 @runtime_checkable

@@ -29,6 +29,7 @@ LEVELS["__main__"] = 8
 ANNEXES = (
     "parsing",
     "table2",
+    "later_training",
     "positions",
     "marian",
     "ctranslate2",

@@ -84,7 +84,7 @@ class TranslationTask(VocabularyTask):
     name = "translation"
     config_type = TranslationConfig
     presets = ("transformer_base", "pairs_100k", "multi30k", "quickstart")
-    measures = ("bleu",)
+    measures = ("bleu", "exact")
     text_settings = ("normalization", "moses", "moses_escape", "lowercase")
     vocabulary_settings = (
         *text_settings,
@@ -299,11 +299,16 @@ class TranslationTask(VocabularyTask):
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return sacreBLEU's BLEU (13a) of detokenised lines, case-insensitive if the task lower-cases."""
+        """Return sacreBLEU's BLEU (13a) of detokenised lines, and the percentage that equal their references.
+
+        Both are case-insensitive if the task lower-cases.
+        """
         from sacrebleu.metrics.bleu import BLEU
 
-        bleu = BLEU(lowercase=self.config.lowercase)
-        return {"bleu": float(bleu.corpus_score(list(hypotheses), [list(references)]).score)}
+        lowercase = self.config.lowercase
+        bleu = BLEU(lowercase=lowercase).corpus_score(list(hypotheses), [list(references)])
+        exact = [a.lower() == b.lower() if lowercase else a == b for a, b in zip(hypotheses, references, strict=True)]
+        return {"bleu": float(bleu.score), "exact": 100 * sum(exact) / max(len(exact), 1)}
 
     @cached_property
     def _tokenisers(self) -> tuple[Moses, Moses]:

@@ -28,6 +28,7 @@ from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import ACTIONS, RunState, Totals
+from nmt_cli.training.tensorboard import TensorBoard
 from nmt_cli.training.updates import Update
 from nmt_cli.training.validation import LOSS
 
@@ -57,6 +58,7 @@ class Run:
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: tuple[int, Update, Callable[[], list[float]]] | None = None  # see `add`
+        self.tensorboard: TensorBoard | None = None  # of the main rank
         self.host_copies = HostCopies()
         self.clock = 0.0  # the time up to which the training is counted
 
@@ -66,6 +68,7 @@ class Run:
         if folder is not None:
             checkpoint.assign_weights(self.setup.model, checkpoint.load_weights(folder), str(folder))
             saved = checkpoint.load_training(folder)
+            self.setup.average.restore(saved.tensors, str(folder))
             optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
             self.state = RunState.from_json(saved.values["state"], str(folder))
             self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
@@ -79,6 +82,8 @@ class Run:
             self.directory.delete_old(self.config.keep_last)
             if self.state.best is not None:
                 self.directory.repair_best(self.state.best_step, self.reporter.note)
+            if self.config.tensorboard:
+                self.tensorboard = TensorBoard(self.directory.path)
         return folder is not None
 
     def check_agreement(self) -> None:
@@ -221,7 +226,7 @@ class Run:
         elif improved:
             self.save(self.directory.place("best", state.step), improved)
 
-    def validate(self) -> dict[str, float]:
+    def validate(self) -> dict[str, Any]:
         """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
         if self.setup.validate is None:  # the run was resumed with data that has no validation set
             return {}
@@ -230,11 +235,13 @@ class Run:
         self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 
-    def log(self, values: Mapping[str, float]) -> None:
+    def log(self, values: Mapping[str, Any]) -> None:
         rate = self.setup.schedule(self.state.step) if self.state.step else 0.0
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:
             self.directory.append_metrics(record)
+        if self.tensorboard is not None:
+            self.tensorboard.add(record)
         self.reporter.show(record)
         self.state.window = Totals()
 
@@ -259,8 +266,9 @@ class Run:
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
         """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
         step, keep = self.state.step, self.config.keep_last
-        weights = checkpoint.weights_of(self.setup.model)
+        weights, raw = self.setup.average.dump(checkpoint.weights_of(self.setup.model))
         scalars, moments = optimizer_state.dump(self.setup.optimizer)
+        moments |= raw
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)

@@ -56,21 +56,34 @@ class TrainingConfig:
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
+    ema_decay: float = option(
+        0.0,
+        "Decay of a moving average of the weights, such as 0.999, for checkpoints. 0 means none.",
+        minimum=0.0,
+        maximum=0.999999,
+    )
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
     keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)
     validate_every: str | int | None = option(
         None, "Steps or minutes between validations. [default: before each checkpoint]"
     )
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
+    show: int = option(
+        0, "Show the greedy outputs of N validation sentences at each validation.", minimum=0, metavar="N"
+    )
     best_by: str = option(
         "loss",
-        "Metric that selects the best checkpoint and resets --patience. bleu and f1 are of greedy outputs.",
-        metavar="loss|bleu|f1",
+        "Metric that selects the best checkpoint and resets --patience. All but loss are of greedy outputs.",
+        metavar="loss|bleu|exact|f1",
     )
     patience: int | None = option(
         None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1)
+    gradient_checkpointing: bool = option(
+        False, "Compute the activations of layers again in the backward pass, for less memory (not compiled)."
+    )
+    tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.")
     compile: bool = option(True, "Compile the layers of a Transformer on a GPU.")
     cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.")
     model_parallel: bool = option(False, "Divide what the model allows among the processes of torchrun.")
@@ -99,8 +112,9 @@ class TrainingConfig:
 
 
 MAY_CHANGE = frozenset(
-    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every compile cuda_graphs "
-    "model_parallel device deterministic sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
+    "max_steps max_epochs save_every keep_last validate_every validation_bleu show patience log_every tensorboard "
+    "compile cuda_graphs gradient_checkpointing model_parallel device deterministic sustained_tflops peak_tflops "
+    "non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 

@@ -60,6 +60,7 @@ class Trainer:
                     read = self.world.start_sum(sums)
                     self.change_weights(sums)  # section 5.3: Adam
                     self.setup.scaler.update()
+                    self.setup.average.update(run.state.step)
                 run.add(update, read)
                 run.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
             run.save(run.directory.place("step", run.state.step))
