@@ -40,8 +40,10 @@ class MovingAverage:
         """Let the model have the averaged weights. They are copied, because CUDA graphs have the addresses."""
         trained = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
         self._assign(self.weights)
-        yield
-        self._assign(trained)
+        try:
+            yield
+        finally:
+            self._assign(trained)
 
     def dump(self, trained: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return a checkpoint's weights, and what resuming needs besides, of `checkpoint.weights_of` the model."""
