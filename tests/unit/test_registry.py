@@ -48,7 +48,7 @@ def test_a_component_is_found_and_built_by_its_config() -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(UsageError, match=r"optimizer.*'adm'.*adam\?"):
+    with pytest.raises(UsageError, match=r"optimizer.*'adm'.*adam or adamw\?"):
         find("optimizer", "adm")
     with pytest.raises(UsageError, match=r"Known: alibi, full, relative, restricted, rotary\..*--import"):
         find("attention", "xyzzy")
