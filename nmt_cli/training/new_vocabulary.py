@@ -35,21 +35,21 @@ def start_from(origin: Origin, model: Any, config: RunConfig, task: Task, note: 
         former, new = (vocabulary_rows(config, each) for each in (origin.task, task))
         initial = checkpoint.weights_of(model)
         weights |= {name: initial[name].cpu().clone() for name, _ in new.values()}
-        taken: dict[str, set[int]] = {side: set() for _, side in new.values()}
-        for alias, (name, side) in sorted(new.items()):
-            before, former_side = former[alias]
+        labels = {side: "joint" if task.shared_vocabulary else side for side in _SIZES}
+        taken: dict[str, set[int]] = {label: set() for label in labels.values()}
+        for alias in sorted(former.keys() & new.keys()):
+            (before, former_side), (name, side) = former[alias], new[alias]
             places = {piece: place for place, piece in enumerate(pieces_of(origin.task, former_side))}
             found = [(row, places[piece]) for row, piece in enumerate(pieces_of(task, side)) if piece in places]
             rows, chosen = torch.tensor(found).T
             weights[name][rows] = origin.weights[before][chosen]
-            taken[side].update(rows.tolist())
-        for side, rows_taken in taken.items():
-            count, size = len(rows_taken), len(pieces_of(task, side))
-            label = "joint" if task.shared_vocabulary else side
+            taken[labels[side]].update(rows.tolist())
+        for side, label in zip(labels, taken, strict=False):
+            count, size = len(taken[label]), len(pieces_of(task, side))
             note(f"{count:,} of {size:,} {label} pieces taken over; {size - count:,} new")
             if 2 * count < size:
                 note(f"warning: fewer than half of the {label} pieces are in the vocabulary of the checkpoint")
-        weights = {name: weights[name] for name in initial}
+        weights = {name: weight for name, weight in weights.items() if name in initial}
     checkpoint.assign_weights(model, weights, origin.record["path"])
 
 
