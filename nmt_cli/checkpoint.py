@@ -1,7 +1,7 @@
 """Checkpoints: self-contained directories of tensors and JSON; loading one never unpickles or runs anything.
 
     config.json          schema, configuration, vocabulary sizes, step, run, and the modules of its components
-    model.safetensors    the weights
+    model.safetensors    the weights, or their moving average
     task/                vocabularies and tokenisation
     training.json, training.safetensors    optimizer and state of the run; only where training can be resumed
     checksums.json       SHA-256 of each file above; written last

@@ -150,7 +150,7 @@ class ComputesRows(Protocol):
         """Return whether the rows may be those of `Bins`, in which batches are on a GPU."""
 
     def stacks(self) -> Sequence[Any]:
-        """Return the modules to be compiled on a GPU."""
+        """Return the modules to be compiled on a GPU. They compute activations twice if their `recompute` is True."""
 
 
 @runtime_checkable
@@ -163,13 +163,13 @@ class HasParts(Protocol):
 
 @runtime_checkable
 class ShowsAttention(Protocol):
-    """Optional for a model: its attention weights, which `nmt attention` shows."""
+    """Optional for a model: its attention weights, for `nmt attention` and `nmt translate --alignments`."""
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> Mapping[str, Tensor]:
-        """Return the weights for one sentence, in evaluation mode: `source` is [1, S], `target_in` [1, T].
+        """Return the weights in evaluation mode: `source` is [B, S], `target_in` [B, T].
 
-        The keys are `encoder` [layers, H, S, S], `decoder` [layers, H, T, T] and `cross` [layers, H, T, S], as far as
-        the model has them.
+        The keys are `encoder` [B, layers, H, S, S], `decoder` [B, layers, H, T, T] and `cross` [B, layers, H, T, S], as
+        far as the model has them. The rows of padding mean nothing.
         """
 
 

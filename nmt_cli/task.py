@@ -62,6 +62,9 @@ class Task(ABC):
         """Return the pairs of a block."""
         return list(block)
 
+    def look_ahead(self, prefixes: Iterable[str]) -> None:  # noqa: B027
+        """Read what must be known of the training text before its first pass, unless vocabularies are adopted."""
+
     def rejection(self, example: Example) -> str | None:
         """Return a short reason to drop the pair from the training set, or None. Called for every pair."""
         return None
@@ -113,6 +116,21 @@ class Task(ABC):
     def shared_vocabulary(self) -> bool:
         """Whether source and target ids mean the same, so that one matrix serves all embeddings (section 3.4)."""
         return False
+
+    @property
+    def symbols(self) -> Sequence[str]:
+        """The symbols that may be put before a source line as tags."""
+        return ()
+
+    @property
+    def never_generated(self) -> int:
+        """The number of the last target ids that outputs do not have."""
+        return 0
+
+    @property
+    def text_vocabularies(self) -> Any:
+        """The vocabularies of source and target if both sides are text, which they decode and encode; else None."""
+        return None
 
     @property
     def source_language(self) -> str | None:

@@ -29,6 +29,7 @@ LEVELS["__main__"] = 8
 ANNEXES = (
     "parsing",
     "table2",
+    "later_training",
     "positions",
     "marian",
     "ctranslate2",
@@ -36,6 +37,8 @@ ANNEXES = (
     "serving",
     "attention_page",
     "other_toolkits",
+    "other_metrics",
+    "reranking",
 )
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 
@@ -142,7 +145,7 @@ def test_help_needs_no_torch() -> None:
         ["--help"],
         *(
             [name, "--help"]
-            for name in ("translate", "score-targets", "score", "prepare", "serve", "attention", "train")
+            for name in ("translate", "score-targets", "score", "rerank", "prepare", "serve", "attention", "train")
         ),
         ["train", "--help", *(word for kind, name in SELECTED.items() for word in (f"--{kind}", name))],
         ["train", "--list-presets"],

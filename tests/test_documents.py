@@ -44,7 +44,7 @@ def words_of(line: str) -> list[str]:
     lexer.whitespace_split = True
     words = []
     for word in lexer:
-        if word[0] in "|<>&;":
+        if set(word) <= set("|<>&;"):
             break
         if not re.fullmatch(r"\W*\.\.\.\W*|…", word):
             words.append("1" if re.fullmatch(r"[A-Z]|.*\$.*", word) else word)

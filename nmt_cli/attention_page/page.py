@@ -76,7 +76,7 @@ def _sentence(translator: Translator, model: ShowsAttention, translation: Transl
     target_in = [BOS, *target[:-1]]
     rows = (torch.tensor([ids], device=translator.engine.device) for ids in (source, target_in))
     given = model.attention_weights(*rows)
-    weights = {kind: given[kind] for kind in KINDS if kind in given}
+    weights = {kind: given[kind][0] for kind in KINDS if kind in given}
     return {
         "source": translation.source,
         "target": translation.text,

@@ -75,7 +75,7 @@ def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
     if warmup > steps:
         lines.append(f"{has} rises for --warmup-steps {warmup:,}")
     if decay and not 0.9 <= steps / decay <= 1.1:
-        lines.append(f"{has} falls to zero at --decay-steps {decay:,}; give --decay-steps {steps}")
+        lines.append(f"{has} falls until --decay-steps {decay:,}; give --decay-steps {steps}")
     return lines
 
 
@@ -148,13 +148,14 @@ def bytes_per_process(config: RunConfig, model: Any, processes: int) -> int:
 
 
 def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
-    """Return the size of a checkpoint: the float32 weights, and the optimizer's state, tried on a few parameters."""
-    sample = torch.nn.Parameter(torch.zeros(1000))
+    """Return the size of a checkpoint: the float32 weights, perhaps also their average, and the optimizer's state."""
+    sample = torch.nn.Parameter(torch.zeros(1000))  # on which the optimizer is tried
     sample.grad = torch.zeros_like(sample)
     optimizer = registry.build(config["optimizer"], parameters=[sample])
     optimizer.step()
     state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
-    return sample.element_size() * parameters + state * learning // sample.numel()
+    weights = 2 if config.training.ema_decay else 1
+    return weights * sample.element_size() * parameters + state * learning // sample.numel()
 
 
 def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, registry
+from nmt_cli.commands.prepare_filters import FilterOptions
 from nmt_cli.commands.prepare_text import Part, Sample, encode, read_held_out, read_train
 from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
@@ -24,7 +25,7 @@ from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
-from nmt_cli.registry import REQUIRED, option
+from nmt_cli.registry import REQUIRED, group, option
 from nmt_cli.streams import say, warn
 from nmt_cli.task import TASK_FILE, Task
 
@@ -43,17 +44,23 @@ class PrepareOptions(FromFile):
 
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
-        REQUIRED,
-        "Training text. corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed. Repeat for "
-        "more. PREFIX*3: every epoch has its sentences three times.",
-        metavar="PREFIX[*WEIGHT]",
+        (),
+        "Training text. corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed, and "
+        "train.tsv for a table. Repeat for more. PREFIX*3: every epoch has its sentences three times. PREFIX@<bt>: "
+        "before each source is the tag <bt>.",
+        metavar="PREFIX[@TAG][*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text. Every line is kept.", metavar="PREFIX")
     test: str | None = option(None, "Test text. Every line is kept.", metavar="PREFIX")
+    train_source: tuple[str, ...] = option((), "Training text, its source file. Repeat for more.", metavar="FILE")
+    train_target: tuple[str, ...] = option((), "Target file of each --train-source.", metavar="FILE[@TAG][*WEIGHT]")
+    valid_source: str | None = option(None, "Validation text, its source file.", metavar="FILE")
+    valid_target: str | None = option(None, "Its target file.", metavar="FILE[@TAG]")
+    test_source: str | None = option(None, "Test text, its source file.", metavar="FILE")
+    test_target: str | None = option(None, "Its target file.", metavar="FILE[@TAG]")
     subwords_from: Path | None = option(
         None, "Use the vocabulary of prepared data, a checkpoint or a run instead of learning one.", metavar="PATH"
     )
-    keep_duplicates: bool = option(False, "Keep repeated training pairs.")
     workers: int | None = option(
         None,
         "Processes. The result does not depend on it. [default: number of cores, at most 8]",
@@ -62,14 +69,30 @@ class PrepareOptions(FromFile):
     )
     overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    filters: FilterOptions = group("filters of training pairs", FilterOptions)
 
     def parts(self) -> list[Part]:
-        """Return the prefixes of the training text with their weights; raise UsageError for one out of range."""
-        return [Part(*weighted(text, "--train ")) for text in self.train]
+        """Return the prefixes of the training text with their weights.
+
+        Raises:
+            UsageError: a weight is out of range, there is no text, or a source has no target.
+        """
+        named = _joined("train", self.train_source, self.train_target)
+        if not self.train and not named:
+            raise UsageError("there is no training text: give --train PREFIX, or --train-source and --train-target")
+        return [Part(*weighted(text, "--train ")) for text in (*self.train, *named)]
 
     def held_out(self) -> dict[str, str]:
-        """Return the prefixes of the other splits."""
-        return {split: prefix for split, prefix in (("valid", self.valid), ("test", self.test)) if prefix is not None}
+        """Return the prefixes of the other splits; raise UsageError for two of one split."""
+        found: dict[str, str] = {}
+        for split in ("valid", "test"):
+            sides = ([text] if text else [] for text in (getattr(self, f"{split}_{side}") for side in SIDES))
+            prefix = getattr(self, split)
+            given = [*([prefix] if prefix else []), *_joined(split, *sides)]
+            if len(given) > 1:
+                raise UsageError(f"--{split} and --{split}-source contradict each other: give one of them")
+            found.update((split, each) for each in given)
+        return found
 
 
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
@@ -84,7 +107,11 @@ def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     task: Task = registry.build(config)
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
-    if options.subwords_from is not None:
+    files |= {"scores": list(map(Path, options.filters.scores))}
+    options.filters.check(chain.from_iterable(files.values()))
+    if options.subwords_from is None:
+        task.look_ahead(part.prefix for part in options.parts())
+    else:
         chosen = {name.removeprefix("task.") for layer in layers.values() for name in layer}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
@@ -124,7 +151,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
     held_out = [read_held_out(task, split, prefix) for split, prefix in options.held_out().items()]
     watched = {source for _, sources in held_out for source in sources}
     size = sum(path.stat().st_size for path in files["train"])
-    train, found = read_train(task, options.parts(), size, watched, options.keep_duplicates, workers)
+    train, found = read_train(task, options.parts(), size, watched, options.filters, workers)
     for text, sources in held_out:
         if count := sum(source in found for source in sources):
             warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
@@ -142,7 +169,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
         "nmt": __version__,
         "task": task.describe(),
         "settings": {
-            "keep_duplicates": options.keep_duplicates,
+            **{name: value for name, value in asdict(options.filters).items() if name != "dropped"},
             "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
         },
         "inputs": [
@@ -154,6 +181,13 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
     }
     write_object(directory / MANIFEST, manifest)
     return splits
+
+
+def _joined(split: str, sources: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Return the two files of each pair, with a tab between them, as `Task.files` takes them for a prefix."""
+    if len(sources) != len(targets):
+        raise UsageError(f"--{split}-source and --{split}-target belong together: give one for each of the other")
+    return ["\t".join(pair) for pair in zip(sources, targets, strict=True)]
 
 
 def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:

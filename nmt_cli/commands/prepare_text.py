@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress
+from itertools import compress, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.commands import progress
+from nmt_cli.commands.prepare_filters import LOW_SCORE, Filter, FilterOptions, low_scores, make_filters, write_sample
 from nmt_cli.data import parallel
-from nmt_cli.data.cleaning import DUPLICATE, EMPTY, pair_hash, repeated
+from nmt_cli.data.cleaning import COMPARED, DUPLICATE, EMPTY, pair_hash, repeated
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
 from nmt_cli.data.marks import warn_of_marks
 from nmt_cli.errors import DataError
@@ -90,55 +91,63 @@ def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]
 
 
 class _Cleaned(NamedTuple):
-    kept: bytes  # a byte for each pair
-    dropped: Counter[str]
+    reasons: list[str | None]  # to drop each pair
     hashes: bytes  # of the pairs kept
     found: set[str]  # the watched lines among the sources kept
 
 
 def read_train(
-    task: Task, parts: Sequence[Part], size: int, watched: Set[str], keep_duplicates: bool, workers: int
+    task: Task, parts: Sequence[Part], size: int, watched: Set[str], options: FilterOptions, workers: int
 ) -> tuple[Text, set[str]]:
     """Read the training text, of `size` bytes, and decide which pairs are kept.
 
     Return it, and those of the lines `watched` that are among its sources.
     """
-    kept = bytearray()
-    dropped: Counter[str] = Counter()
+    codes = bytearray()  # of the reason to drop each pair
+    reasons = defaultdict[str | None, int](count(3).__next__, {None: 0, LOW_SCORE: 1, DUPLICATE: 2})
     hashes = bytearray()
     found: set[str] = set()
+    state = task, watched, make_filters(options, watched)
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
-        clean = partial(_clean, hashed=not keep_duplicates)
-        for block, cleaned in parallel.mapped(clean, (task, watched), blocks, workers):
-            kept += cleaned.kept
-            dropped += cleaned.dropped
+        clean = partial(_clean, compared=None if options.keep_duplicates else COMPARED[options.unique])
+        for block, cleaned in parallel.mapped(clean, state, blocks, workers):
+            codes += bytes(map(reasons.__getitem__, cleaned.reasons))
             hashes += cleaned.hashes
             found |= cleaned.found
             warn_of_marks(block)
-    mask = np.frombuffer(kept, dtype=bool)
-    if not keep_duplicates:
-        duplicates = repeated(hashes)
-        mask[mask] = ~duplicates
-        dropped[DUPLICATE] = int(np.count_nonzero(duplicates))
-    text = Text(task, "train", parts, mask, +dropped)
+    dropped = np.frombuffer(codes, dtype=np.uint8)
+    if options.min_score is not None:
+        low = low_scores(options.scores, options.min_score, len(dropped))
+        if hashes:
+            hashes = bytearray(np.frombuffer(hashes, dtype="V8")[~low[dropped == 0]])
+        dropped[(dropped == 0) & low] = reasons[LOW_SCORE]
+    if not options.keep_duplicates:
+        dropped[dropped == 0] = repeated(hashes) * np.uint8(reasons[DUPLICATE])
+    counts = Counter({name: int(np.count_nonzero(dropped == code)) for name, code in reasons.items() if name})
+    text = Text(task, "train", parts, dropped == 0, +counts)
+    if options.dropped:
+        with progress.stage("reading dropped pairs", size, "bytes") as consumed:
+            again = (block for part in parts for block in task.blocks(part.prefix, consumed))
+            write_sample(options.dropped, task, again, dropped, list(reasons))
     if not len(text):
-        reasons = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
-        problem = f"all {len(mask)} pairs were dropped: {reasons}" if len(mask) else "the files are empty"
+        problems = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
+        problem = f"all {len(dropped)} pairs were dropped: {problems}" if len(dropped) else "the files are empty"
         raise DataError(f"--train {' '.join(part.prefix for part in parts)}: {problem}")
     return text, found
 
 
-def _clean(state: tuple[Task, Set[str]], block: Any, hashed: bool) -> _Cleaned:
-    task, watched = state
+def _clean(state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared: slice | None) -> _Cleaned:
+    task, watched, filters = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
-    pairs = [example[:2] for example, reason in zip(examples, reasons, strict=True) if reason is None]
+    for name, drops in filters:
+        reasons = [old or (name if drops(*e[:2]) else None) for old, e in zip(reasons, examples, strict=True)]
+    kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
     return _Cleaned(
-        bytes(reason is None for reason in reasons),
-        Counter(reason for reason in reasons if reason is not None),
-        b"".join(pair_hash(*pair) for pair in pairs) if hashed else b"",
-        {source for source, _ in pairs if source in watched},
+        reasons,
+        b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
+        {source for source, _, _ in kept if source in watched},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -13,9 +14,10 @@ from rich.console import Console
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.data.marks import MOSES, SUBWORDS
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines, without_compression
 from nmt_cli.flags import Command
-from nmt_cli.metrics.bleu import DEFAULT, Score, measures_of, score_systems
+from nmt_cli.metrics.bleu import DEFAULT, Measure, Score, check_lengths, measures_of, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
@@ -38,7 +40,8 @@ class ScoreOptions:
     metrics: tuple[str, ...] = option(
         (),
         "Metric, may be repeated: bleu, chrf, ter, paper (the paper's BLEU), decomposition (the steps from "
-        "sacreBLEU's BLEU to the paper's), all, or a name from docs/score.md. [default: bleu, chrf]",
+        "sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-K, another name from docs/score.md, or "
+        "MODULE:FUNCTION. Commas separate several. [default: bleu, chrf]",
         names=("--metric",),
     )
     target_language: str | None = option(
@@ -47,6 +50,9 @@ class ScoreOptions:
         metavar="LANG",
         names=("--target-lang",),
     )
+    source: str | None = option(None, "Source sentences, for --metric MODULE:FUNCTION.", metavar="FILE")
+    group_by: str | None = option(None, "Also score each group of lines: a file with a label a line.", metavar="FILE")
+    per_line: bool = option(False, "Print the scores of each line instead, separated by tabs.")
     test: str | None = option(None, "Significance test of each system against the first.", choices=tuple(sorted(TESTS)))
     samples: int | None = option(
         None, "Resamples or trials of the test. [default: 1000 or 10000]", minimum=1, names=("--test-samples",)
@@ -62,38 +68,51 @@ def run(options: ScoreOptions) -> None:
         UsageError: flags that do not fit together; an unknown metric, test or language.
         DataError: a file cannot be read, is not UTF-8, contains subword marks or has another number of lines.
     """
-    check_read_once([*options.hypotheses, *options.references])
+    others = [name for name in (options.source, options.group_by) if name]
+    check_read_once([*options.hypotheses, *options.references, *others])
     twice = next((name for name in options.hypotheses if options.hypotheses.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is given twice; give each file of translations once")
     if options.samples is not None and options.test is None:
         raise UsageError("--test-samples needs --test")
-    metrics = options.metrics or DEFAULT
-    language = _target_language(options)
-    systems = [_read_segments(name) for name in options.hypotheses]
+    if sum(map(bool, (options.test, options.group_by, options.per_line))) > 1:
+        raise UsageError("--test, --group-by and --per-line cannot be used together")
+    metrics = [name for names in options.metrics for name in names.split(",")] or DEFAULT
+    measures = measures_of(metrics, "de")
+    language = _target_language(options, measures)
+    nbest = any(measure.nbest for measure in measures)
+    systems = [_read_segments(name, nbest) for name in options.hypotheses]
     references = [_read_segments(name) for name in options.references]
+    read = {name: _read_segments(name) for name in others}
+    check_lengths(list(read.values()), references)
+    sources, labels = (read[name][1] if name else [] for name in (options.source, options.group_by))
     if not options.allow_subword_marks:
         for name, lines in [*references, *systems]:
             _check_subword_marks(name, lines)
     comparisons = []
     with Console(stderr=True).status("scoring"):
         if options.test is not None:
-            comparisons = paired_test(systems, references, options.test, metrics, language, options.samples or 0)
-        scores = score_systems(systems, references, metrics, language)
+            samples = options.samples or 0
+            comparisons = paired_test(systems, references, options.test, metrics, language, samples, sources)
+        numbers = range(1, len(references[0][1]) + 1)
+        groups = numbers if options.per_line else labels
+        scores = score_systems(systems, references, metrics, language, sources, groups)
     for remark in _remarks(systems, references, scores):
         say(f"note: {remark}")
     used = language if any("|moses:" in score.signature for score in scores) else None
     hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))
-    report = Report(hypothesis_names, reference_names, len(references[0][1]), used, scores, comparisons)
+    counts = dict(sorted(Counter(labels).items()))
+    report = Report(hypothesis_names, reference_names, len(numbers), used, scores, comparisons, counts)
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
+    elif options.per_line:
+        print("\n".join("\t".join(f"{score.groups[line]:.4f}" for score in scores) for line in numbers))
     else:
         print(report.as_text(), end="")
 
 
-def _target_language(options: ScoreOptions) -> str:
+def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:
     """Return the language that is given or, where the Moses tokenizer needs one, the reference's file ending or de."""
-    measures = measures_of(options.metrics or DEFAULT, "de")
     if options.target_language or not any("moses" in measure.hypothesis for measure in measures):
         return options.target_language or "de"
     reference = options.references[0]
@@ -104,12 +123,13 @@ def _target_language(options: ScoreOptions) -> str:
     return "de"
 
 
-def _read_segments(name: str) -> tuple[str, list[str]]:
-    """Return the name for messages and the lines of a file or, for "-", of standard input."""
+def _read_segments(name: str, nbest: bool = False) -> tuple[str, list[str]]:
+    """Return the name for messages and the lines of a file or, for "-", of standard input; outputs of a line joined."""
     path = None if name == STANDARD_INPUT else Path(name)
     shown = "standard input" if path is None else name
     # A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
-    lines = list(read_lines(path, keep_mark=True))
+    found = ("\n".join(text for _, text in candidates) for candidates in read_nbest(path))
+    lines = list(found if nbest else read_lines(path, keep_mark=True))
     if not lines:
         raise DataError(f"{shown}: the file is empty")
     return shown, lines
@@ -128,8 +148,8 @@ def _check_subword_marks(name: str, lines: Sequence[str]) -> None:
 def _remarks(
     systems: Sequence[tuple[str, list[str]]], references: Sequence[tuple[str, list[str]]], scores: Sequence[Score]
 ) -> Iterator[str]:
-    """Yield notes about text that is scored as it is, but probably should not be."""
-    for name, lines in [*references, *systems]:
+    """Yield notes about text that is scored by sacreBLEU as it is, but probably should not be."""
+    for name, lines in [*references, *systems] if any("|case:" in score.signature for score in scores) else []:
         tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
         if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
             yield (
@@ -150,5 +170,7 @@ command = Command(
         "nmt score test.translated --ref test.de",
         "nmt score test.translated --ref test.de --metric paper --json",
         "nmt score old.txt new.txt --ref test.de --test paired-bootstrap",
+        "nmt score forms --ref forms.gold --metric exact,cer --group-by labels",
+        "nmt score nbest.tsv --ref test.gold --metric top-1,top-3,top-5",
     ],
 )

@@ -23,10 +23,11 @@ class Report:
     target_language: str | None  # of the Moses tokenizer, if it was used
     scores: list[Score]
     comparisons: list[Comparison]
+    groups: dict[str, int]  # lines of each label
 
     def as_object(self) -> dict[str, Any]:
         """Return what `--json` prints."""
-        return {key: value for key, value in asdict(self).items() if value != []}
+        return {key: value for key, value in asdict(self).items() if value not in ([], {})}
 
     def as_text(self) -> str:
         """Return the tables that are printed otherwise."""
@@ -48,6 +49,12 @@ class Report:
                 ]
             signatures = {labels[cell.metric]: cell.signature for cell in cells}
             lines += ["", *_columns(list(signatures.items()))]
+        if self.groups:
+            columns = [f"{score.system} {labels[score.metric]}" for score in self.scores]
+            rows = [["group", "lines", *(columns if len(self.systems) > 1 else labels.values())]]
+            for group, count in self.groups.items():
+                rows.append([group, str(count), *(f"{score.groups[group]:.2f}" for score in self.scores)])
+            lines += ["", *_columns(rows, numbers=range(1, len(rows[0])))]
         return "".join(f"{line}\n" for line in lines)
 
 

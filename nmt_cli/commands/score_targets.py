@@ -83,7 +83,7 @@ def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
                 for cut, name in cuts
                 if cut
             ]
-        return "".join(format_score(score, options.token_scores) for score in scores), totals, warnings
+        return ["".join(format_score(score, options.token_scores) for score in scores)], totals, warnings
 
     return work
 

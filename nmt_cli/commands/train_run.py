@@ -122,6 +122,7 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: s
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
+        "--show": settings.show > 0,
         "--validate-every": {"validate_every", "training.validate_every"} & flags.keys(),  # a preset may have it
     }
     if any(wanted.values()):

@@ -17,7 +17,7 @@ from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.data.mixing import mixture
-from nmt_cli.decoding.validation import translation_scores
+from nmt_cli.decoding.validation import examples, translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
 from nmt_cli.errors import UsageError
@@ -27,12 +27,15 @@ from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
+from nmt_cli.training.moving_average import MovingAverage
 from nmt_cli.training.new_vocabulary import start_from
 from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.run_directory import recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
+from nmt_cli.training.tensorboard import summary_writer
 from nmt_cli.training.validation import LOSS, check_measure, validation_loss
+from nmt_cli.training.variants import Variants
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
@@ -84,12 +87,21 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 
-def build_setup(
-    config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, origin: Origin | None = None
-) -> Setup:
-    """Build everything that is trained; the seed determines the initial weights, unless there is an origin."""
-    settings: TrainingConfig = config.training
+def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
+    """Raise a UsageError for settings that cannot be used for this task, with this criterion or together."""
     check_measure(settings.best_by, task)
+    if settings.tensorboard:
+        summary_writer()
+    searches = settings.validation_bleu or settings.show or settings.best_by != LOSS
+    if settings.model_parallel and (searches or getattr(criterion, "refines", False)):
+        raise UsageError(
+            "--model-parallel: there can be no search, as --validation-bleu, --show, --best-by and --criterion ask"
+        )
+
+
+def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | None) -> Any:
+    """Return the model before its first update; the seed determines the weights, unless there is an origin."""
+    settings: TrainingConfig = config.training
     torch.manual_seed(settings.seed)
     try:
         model = registry.build(config["model"], attention=config["attention"], **checkpoint.vocabulary_of(task))
@@ -101,12 +113,17 @@ def build_setup(
     if origin is not None and origin.weights is not None:
         start_from(origin, model, config, task, say if world.is_main else lambda _: None)
     freeze(model, settings.freeze)
+    return model
+
+
+def build_setup(
+    config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, origin: Origin | None = None
+) -> Setup:
+    """Build everything that a training consists of."""
+    settings: TrainingConfig = config.training
     criterion = registry.build(config["criterion"])
-    searches = settings.validation_bleu or settings.best_by != LOSS or getattr(criterion, "refines", False)
-    if settings.model_parallel and searches:
-        raise UsageError(
-            "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
-        )
+    check_settings(settings, task, criterion)
+    model = initial_model(config, task, world, origin)
     plan = plan_of(corpus, settings)
 
     precision = settings.precision
@@ -116,14 +133,22 @@ def build_setup(
         raise UsageError("--model-parallel cannot be used with --precision float16")
     rows = model if isinstance(model, ComputesRows) and world.device.type in PACKED_DEVICES else None
     packed = rows is not None and rows.takes_bins() and getattr(criterion, "takes_bins", False)
-    if settings.compile and rows is not None and (stacks := rows.stacks()):
+    stacks = model.stacks() if isinstance(model, ComputesRows) else []
+    if settings.gradient_checkpointing:
+        recompute(stacks)
+    elif settings.compile and rows is not None and stacks:
         compile_stacks(stacks, criterion)
 
-    def validate() -> dict[str, float]:
+    average = MovingAverage(model, settings.ema_decay)
+
+    def validate() -> dict[str, Any]:
         assert valid is not None
-        values = validation_loss(model, criterion, valid, world, precision, packed)
-        if settings.validation_bleu or settings.best_by != LOSS:
-            values |= translation_scores(model, task, valid, world)
+        with average.applied():
+            values: dict[str, Any] = validation_loss(model, criterion, valid, world, precision, packed)
+            if settings.validation_bleu or settings.best_by != LOSS:
+                values |= translation_scores(model, task, valid, world)
+            if settings.show:
+                values["examples"] = examples(model, task, valid, world, settings.show)
         return values
 
     automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
@@ -135,11 +160,13 @@ def build_setup(
         criterion=criterion,
         precision=precision,
         optimizer=registry.build(config["optimizer"], parameters=trained(model)),
+        average=average,
         scaler=torch.amp.GradScaler(world.device.type, enabled=precision == "float16"),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
         plan=replace(plan, packed=packed),
+        variants=Variants(settings, task),
         micro_batches=settings.micro_batches or automatic,
         costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),
@@ -180,6 +207,14 @@ def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> N
         stack.compile(dynamic=True)
     if hasattr(criterion, "compile"):
         criterion.compile()
+
+
+def recompute(stacks: Sequence[Any]) -> None:
+    """Let the backward pass compute the activations of each layer again."""
+    if not stacks:
+        raise UsageError("--gradient-checkpointing: this model cannot compute its layers again")
+    for stack in stacks:
+        stack.recompute = True
 
 
 def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None = None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -29,7 +30,8 @@ def translate(options: TranslateCommandOptions) -> None:
 
         converse(_load(options))
         return
-    totals = write_results(options, options.prefix, "translated", options.translation.read_ahead, _start)
+    more = [options.alignments] if options.alignments else []
+    totals = write_results(options, options.prefix, "translated", options.translation.read_ahead, _start, more)
     if totals.repairs:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in totals.repairs.most_common())
         options.note(f"repaired {totals.repaired:,} of {totals.outputs:,} outputs: {kinds}")
@@ -37,7 +39,8 @@ def translate(options: TranslateCommandOptions) -> None:
 
 def _load(options: TranslateCommandOptions) -> Translator:
     plain = options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
-    return options.translator(options.translation, scores=not plain, say=options.note)
+    chosen = replace(options.translation, align=options.alignments is not None)
+    return options.translator(chosen, scores=not plain, say=options.note)
 
 
 def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
@@ -53,13 +56,14 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
         start = time.perf_counter()
         found = translator.translate_window(lines, advance, first=first, prefixes=prefixes or None, workers=workers)
         totals = Totals(lines=len(found), seconds=time.perf_counter() - start)
-        rows, warnings = [], []
+        rows, links, warnings = list[str](), list[str](), []
         for number, translation in enumerate(found, first):
             rows.append(_format(translator, translation, number, options))
             best = translation.outputs[0]
             # An engine may leave out the scores.
             totals.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)
             for output in translation.outputs:
+                links.append(" ".join(f"{i}-{j}" for i, j in output.alignment) + "\n")
                 totals.outputs += 1
                 totals.repaired += bool(output.repairs)
                 totals.repairs.update(output.repairs)
@@ -68,7 +72,7 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
                     f"{name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
                     "the rest of it is not translated (--max-source-length)"
                 )
-        return "".join(rows), totals, warnings
+        return ["".join(rows), "".join(links)][: 1 + bool(options.alignments)], totals, warnings
 
     return work
 
@@ -97,6 +101,7 @@ command = Command(
         "nmt translate run --split-sentences < paragraphs.en",
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
+        "nmt translate run --input test.en --output test.out --alignments test.links",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
         "nmt translate run --dtype int8 < test.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",

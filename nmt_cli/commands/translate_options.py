@@ -88,8 +88,8 @@ class FileOptions:
     input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
     output: Path | None = option(
         None,
-        "Write this file instead of standard output, compressed if it ends in .gz, .xz or .bz2. It appears when it is "
-        "complete.",
+        "Write this file instead of standard output, compressed if it ends in .gz, .xz, .bz2 or .zst. It appears "
+        "when it is complete.",
         names=("--output", "-o"),
     )
     quiet: bool = option(False, "No progress, summary or warnings about lines on stderr.", names=("--quiet", "-q"))
@@ -120,6 +120,11 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
         "of input. [default: text, or tsv with --nbest]",
         choices=tuple(FORMATS),
     )
+    alignments: Path | None = option(
+        None,
+        "Also write this file, as --output: a line for each output, with the words of the input and of the output that "
+        "belong together: 0-0 1-2.",
+    )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
     translation: TranslateOptions = group("batches and limits", TranslateOptions)
@@ -133,11 +138,19 @@ def check(options: TranslateCommandOptions) -> None:
     if options.prefix and options.engine != engines.OWN:
         raise UsageError(f"--prefix cannot be used with --engine {options.engine}")
     if options.interactive:
-        if options.input or options.output or options.prefix or options.workers or options.format:
-            raise UsageError("--interactive cannot be used with --input, --output, --prefix, --workers or --format")
+        files = options.input or options.output or options.alignments or options.prefix
+        if files or options.workers or options.format:
+            raise UsageError(
+                "--interactive cannot be used with --input, --output, --alignments, --prefix, --workers or --format"
+            )
         if not sys.stdin.isatty():
             raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
     check_output(options.output, options.input, options.prefix)
+    if options.alignments:
+        check_output(options.alignments, options.input, options.prefix)
+        written = _identity(options.output or sys.stdout.fileno())
+        if options.alignments == options.output or (written and written == _identity(options.alignments)):
+            raise UsageError(f"{options.alignments} is also the output: choose another name")
 
 
 def check_checkpoints(options: CheckpointOptions) -> None:

@@ -121,17 +121,20 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
         yield advance
 
 
-Results = tuple[str, Totals, list[str]]  # text, figures and warnings
+Results = tuple[list[str], Totals, list[str]]  # the text of each file, figures and warnings
 Work = Callable[[Callable[[Sequence[str]], None], int, list[str], list[str]], Results]
 """Called with `advance`, the number of the first line of a window, its lines, and those of the other file."""
 
+Start = Callable[[Any, ExitStack], Work]
+
 
 def write_results(
-    options: Any, other: Path | None, verb: str, read_ahead: int, start: Callable[[Any, ExitStack], Work]
+    options: Any, other: Path | None, verb: str, read_ahead: int, start: Start, more: Sequence[Path] = ()
 ) -> Totals:
     """Write the results of the input, and return their figures; other ranks than the first do the work only.
 
-    The file `other` has a line for each line of the input. `start` loads the model, with the options of this rank.
+    The file `other` has a line for each line of the input. `start` loads the model, with the options of this rank. The
+    files `more` are written beside the output.
     """
     from nmt_cli.distributed import join_world
 
@@ -145,13 +148,15 @@ def write_results(
             source = stack.enter_context(open_input(options.input))
             beside = stack.enter_context(open_input(other)) if other else None
             work = start(own, stack)
-            write = stack.enter_context(open_output(own.output))
+            files = [own.output, *(more if world.is_main else [Path(os.devnull)] * len(more))]
+            writers = [stack.enter_context(open_output(path)) for path in files]
             if options.input is None and sys.stdin.isatty():
                 own.note("Type lines; Ctrl-D ends.")
             advance = stack.enter_context(progress(source, verb, own.shows_progress))
             windows = parallel_windows(source, beside, read_ahead, warn, strict=verb == "translated")
-            for text, figures, warnings in _results(windows, work, advance, world, parts):
-                write(text.encode())
+            for texts, figures, warnings in _results(windows, work, advance, world, parts):
+                for write, text in zip(writers, texts, strict=True):
+                    write(text.encode())
                 totals.add(figures)
                 for warning in warnings:
                     warn(warning)
@@ -186,11 +191,11 @@ def _results(
 
 def _read_part(path: Path, ranks: int) -> Results:
     try:
-        text, totals, warnings = json.loads(path.read_bytes())
+        texts, totals, warnings = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise NmtError(f"{path}: this part is missing. All processes must see the same files, --output too") from error
     totals |= {"seconds": totals["seconds"] / ranks, "repairs": Counter(totals["repairs"])}
-    return text, Totals(**totals), warnings
+    return texts, Totals(**totals), warnings
 
 
 def _parts_folder(options: Any) -> Path:

@@ -53,7 +53,7 @@ def verify_resume(options: TrainOptions, flags: Mapping[str, Any]) -> str:
         raise UsageError("--verify-resume starts processes of its own: run it without torchrun")
     sections = configuration(options, flags).to_json()
     short = {"max_steps": STEPS, "save_every": STEPS // 4, "validate_every": None, "keep_last": STEPS}
-    sections["training"] |= {**short, "max_epochs": None, "log_every": 1, "patience": None}
+    sections["training"] |= {**short, "max_epochs": None, "log_every": 1, "patience": None, "tensorboard": False}
     place = options.out.absolute().parent if options.out else None
     with tempfile.TemporaryDirectory(prefix=".nmt-", dir=place if place and place.is_dir() else None) as folder:
         settings, whole, resumed = (Path(folder) / name for name in ("config.json", "whole", "resumed"))

@@ -151,6 +151,7 @@ class CTranslate2Engine:
             "--sample": options.sampling.sample,
             "--constrained": options.constrained,
             "--replace-unknown": options.replace_unknown,
+            "--alignments": options.align,
         }
         for flag, given in chosen.items():
             if given:
@@ -202,7 +203,7 @@ class CTranslate2Engine:
             max_decoding_length=longest,
             no_repeat_ngram_size=no_repeat_ngram,
             disable_unk=not search.unknown,
-            suppress_sequences=[[SPECIAL_SYMBOLS[PAD]], [SPECIAL_SYMBOLS[BOS]]],
+            suppress_sequences=[[SPECIAL_SYMBOLS[PAD]], [SPECIAL_SYMBOLS[BOS]], *self._never(search)],
             max_input_length=0,
             return_end_token=True,
             return_scores=True,
@@ -240,6 +241,9 @@ class CTranslate2Engine:
         scores = iter(self.log_probabilities(sources, [each.ids for row in found for each in row]))
         rows = [[(not each.ended, _hypothesis(each, next(scores), alpha)) for each in row] for row in found]
         return [[each for _, each in sorted(row, key=lambda pair: (pair[0], -pair[1].score))] for row in rows]
+
+    def _never(self, search: SearchSettings) -> list[list[str]]:
+        return [[token] for token in self.target_tokens[len(self.target_tokens) - search.never_generated :]]
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -14,17 +14,19 @@ import numpy.typing as npt
 NUL, EMPTY, TOO_LONG, RATIO = "NUL byte", "empty", "too long", "length ratio"
 IDENTICAL, DUPLICATE = "source equals target", "duplicate"
 
+COMPARED = {"pair": slice(2), "source": slice(1), "target": slice(1, 2)}  # what is equal in duplicates
+
 _GROUPS = 16  # of hashes, sorted one after the other to save memory
 
 
-def pair_hash(source: str, target: str) -> bytes:
-    """Return a hash of 8 bytes."""
+def pair_hash(source: str, target: str = "") -> bytes:
+    """Return a hash of 8 bytes, of a pair or of one text."""
     # Lines contain no line feed, so it separates the two unambiguously.
     return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
 
 
 def repeated(hashes: bytes | bytearray) -> npt.NDArray[np.bool_]:
-    """Return, for each pair in order, given as `pair_hash`, whether an equal pair came before it.
+    """Return, for each pair in order, given as `pair_hash`, whether an equal one came before it.
 
     In a corpus of 36 million pairs, two different ones have the same hash with a probability of 1 in 28,000.
     """

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ import numpy.typing as npt
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Sentences
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -80,8 +83,10 @@ class Corpus:
             self.weights = _weights(description.get("parts"), self._sentences)
             """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
             prefixes = [part.get("prefix") for part in description.get("parts") or [{}]]
-            self.names = [[data.resolve(), *([Path(prefix)] if prefix else [])] for prefix in prefixes]
-            """The paths by which a part may be named: of its directory, and the prefix of its text."""
+            self.names = [
+                [data.resolve(), *map(Path, (prefix or "").partition("@<")[0].split("\t"))] for prefix in prefixes
+            ]
+            """The paths by which a part may be named: of its directory, and the prefix or the files of its text."""
             types = [
                 (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
             ]
@@ -179,6 +184,16 @@ class JoinedCorpus(Corpus):
             own = owners == owner
             ids[np.repeat(own, lengths)] = self._corpora[owner].ids(side, chosen[own] - self._begins[owner])[0]
         return ids, lengths
+
+
+class MemoryCorpus(Corpus):
+    """Sentence pairs in memory."""
+
+    def __init__(self, sources: Sentences, targets: Sentences) -> None:
+        self._sentences = len(sources[1])
+        ends = (np.concatenate(([0], lengths.cumsum())) for _, lengths in (sources, targets))
+        self._sides = dict(zip(SIDES, zip((sources[0], targets[0]), ends, strict=True), strict=True))
+        self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
 
 
 class CorpusWriter:

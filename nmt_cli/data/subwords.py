@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
 from nmt_cli.data.word_ids import WordIds
+from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import check_regular
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
@@ -79,6 +80,12 @@ class SentencePieces(Vocabulary):
         if self.kind != "bpe" or space == UNK or any(SPACE in piece[1:] for piece in self.pieces(range(len(self)))):
             return None
         return WordIds(self._encode_batch, [space])
+
+    def samples(self, amount: float) -> WordSamples:
+        """Return what draws segmentations at random, of BPE or unigram pieces; `WordSamples` explains `amount`."""
+        ids = {text: i for i, text in enumerate(self.texts) if text and SPACE not in text[1:]}
+        scores = {text: float(self._processor.get_score(i)) for text, i in ids.items()}
+        return WordSamples(ids, scores, self.encode, self.kind == "bpe", amount)
 
     def _encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         return list(self._processor.encode(list(lines), num_threads=1))

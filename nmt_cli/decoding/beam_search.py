@@ -241,3 +241,5 @@ def restrict(log_probabilities: Tensor, length: int, options: SearchSettings, co
     # The special symbols come first.
     for tokens in (slice(PAD, UNK), slice(UNK + 1, end)) if options.unknown else (slice(PAD, end),):
         log_probabilities[:, tokens].fill_(-torch.inf)
+    if options.never_generated:
+        log_probabilities[:, -options.never_generated :].fill_(-torch.inf)

@@ -47,6 +47,7 @@ class SearchSettings(SearchOptions):
 
     beam: int = 4
     alpha: float = 0.6
+    never_generated: int = 0  # the number of the last ids that outputs do not have
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class TranslateOptions:
         None, "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]", minimum=1
     )
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
+    tag: str | None = option(None, "Put these symbols before each line, such as <2de>.", metavar="SYMBOL")
     max_source_length: int = option(1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1)
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
@@ -87,6 +89,7 @@ class TranslateOptions:
     replace_unknown: bool = option(
         False, "Allow unknown words, and replace each by the source word that it attends to most."
     )
+    align: bool = False  # align the words of outputs to those of the source
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
     split_sentences: bool | None = option(
         None, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
@@ -104,6 +107,8 @@ class TranslateOptions:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
         if self.sentence_language is not None and not self.split_sentences:
             raise UsageError("--sentence-language needs --split-sentences")
+        if self.split_sentences and self.align:
+            raise UsageError("--split-sentences cannot be used with --alignments: it joins the outputs of sentences")
         if self.split_sentences and (search.nbest > 1 or sample):
             which = "--sample" if sample else "--nbest"
             raise UsageError(f"--split-sentences cannot be used with {which}: it joins the best outputs of sentences")
@@ -140,7 +145,8 @@ class TranslateOptions:
         alpha = task.default_alpha if search.alpha is None else search.alpha
         if search.nbest > beam and not self.sampling.sample:
             raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
-        return SearchSettings(**vars(search) | {"beam": beam, "alpha": alpha})
+        given = {"beam": beam, "alpha": alpha, "never_generated": task.never_generated}
+        return SearchSettings(**vars(search) | given)
 
 
 class TranslateKeywords(TypedDict, total=False):
@@ -158,11 +164,13 @@ class TranslateKeywords(TypedDict, total=False):
     seed: int | None
     batch_tokens: int | None
     read_ahead: int | None
+    tag: str | None
     max_source_length: int | None
     max_length_offset: int | None
     max_length: int | None
     no_repeat_ngram: int | None
     replace_unknown: bool | None
+    align: bool | None
     constrained: bool | None
     split_sentences: bool | None
     sentence_language: str | None

@@ -16,6 +16,7 @@ class Output:
     token_scores: list[float]  # log-probability of each, and of EOS unless the output was cut at its limit
     repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
     ids: Sequence[int] = ()  # of the tokens
+    alignment: Sequence[tuple[int, int]] = ()  # numbers of words of the line and of `text`, if `align` is set
 
 
 @dataclass(frozen=True)

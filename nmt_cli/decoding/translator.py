@@ -10,9 +10,12 @@ from functools import cached_property, partial
 from typing import Unpack
 
 import torch
+from torch import Tensor
 
 from nmt_cli.data.parallel import Workers
-from nmt_cli.decoding.encoding import Encoded, encoded, plain, request_of
+from nmt_cli.data.symbols import check_tag
+from nmt_cli.decoding.alignment import Aligner, Links, links_of
+from nmt_cli.decoding.encoding import Encoded, encoded, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
@@ -20,7 +23,7 @@ from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords
 from nmt_cli.errors import DataError, UsageError, check_iterable
-from nmt_cli.interfaces import UNK, Hypothesis
+from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
 
 LARGEST_BATCH = {"cpu": 128, "cuda": 1024}
@@ -51,8 +54,10 @@ class Translator:
         """Raise UsageError if an option is set that task, model or engine does not have, or that needs an extra."""
         self.engine.check(self.options)
         _ = self.search
+        check_tag(self.options.tag or "", self.task.symbols, f"--tag {self.options.tag}")
         if self.options.replace_unknown:
             _ = self._unknown_words
+        _ = self._aligner
         if self.options.split_sentences:
             splitter(self.task, self.options.sentence_language)
 
@@ -93,9 +98,11 @@ class Translator:
                 fewest whose probabilities sum to `top_p`. The same `seed` gives the same outputs.
             batch_tokens: source tokens in a batch.
             read_ahead: lines that are sorted by length at once.
+            tag: symbols to put before each line, such as "<2de>".
             max_source_length: source tokens of a line that are translated.
             no_repeat_ngram: the length of token sequences that an output has only once.
             replace_unknown: replace unknown words by translations of source words.
+            align: align the words of outputs, in `Output.alignment`, by attention.
             constrained: allow only the outputs that the task defines as well-formed.
             split_sentences: translate the sentences of a line one by one, in the language `sentence_language`.
 
@@ -192,7 +199,7 @@ class Translator:
             raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
         check_iterable(sources, "a list of sources")
         check_iterable(targets, "a list of targets")
-        inputs = [encoded(line, self.task.encode_source, self.options.max_source_length) for line in sources]
+        inputs = [encoded(line, self._encode_source, self.options.max_source_length) for line in sources]
         outputs = [self._encoded_target(line, place(position)) for position, line in enumerate(targets)]
         if len(inputs) != len(outputs):
             raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
@@ -219,6 +226,9 @@ class Translator:
     @property
     def _batch_tokens(self) -> int:
         return self.options.batch_tokens or BATCH_TOKENS[self.engine.device.type]
+
+    def _encode_source(self, line: str) -> list[int]:
+        return self.task.encode_source(tagged(line, self.options))
 
     def _encoded_target(self, line: str, place: str) -> Encoded:
         try:
@@ -258,19 +268,42 @@ class Translator:
     def outputs(self, batches: Sequence[list[Request]]) -> Iterator[tuple[list[Request], list[list[Output]]]]:
         """Translate batches; yield each with the outputs of its lines."""
         for batch, found in zip(batches, self.engine.search(batches, self.search, self.options), strict=True):
-            lines = zip(batch, found, strict=True)
-            yield batch, [[self._output(hypothesis, line) for hypothesis in hypotheses] for line, hypotheses in lines]
+            lines = list(zip(batch, found, strict=True))
+            pairs = [(line.ids, each.tokens) for line, hypotheses in lines for each in hypotheses]
+            weights = self._aligner.weights(pairs) if self._aligner else [None] * len(pairs)
+            own = iter(weights)
+            yield batch, [[self._output(each, line, next(own)) for each in hypotheses] for line, hypotheses in lines]
 
-    def _output(self, hypothesis: Hypothesis, line: Request) -> Output:
+    def _output(self, hypothesis: Hypothesis, line: Request, weights: Tensor | None) -> Output:
         ids = hypothesis.tokens
         text, repairs = self.task.repaired(ids, line.line)
-        if self.options.replace_unknown and UNK in ids:
-            text = self._unknown_words.replaced(ids, line.ids, line.line.strip())
-        return Output(text, hypothesis.score, self.task.target_tokens(ids), hypothesis.token_scores, repairs, ids)
+        links: Links = []
+        if weights is not None:
+            text, links = self._aligned(text, ids, line, weights)
+        tokens = self.task.target_tokens(ids)
+        return Output(text, hypothesis.score, tokens, hypothesis.token_scores, repairs, ids, links)
+
+    def _aligned(self, text: str, ids: Sequence[int], line: Request, weights: Tensor) -> tuple[str, Links]:
+        """Return an output without unknown words, if they are replaced, and the links of its words."""
+        raw, target = tagged(line.line.strip(), self.options), self.task.target_tokens(ids)
+        if self.options.replace_unknown:
+            target = self._unknown_words.replaced(ids, weights, raw)
+            text = self.task.join_words(target)
+        if not self.options.align:
+            return text, []
+        source = self.task.source_words(raw) or self.task.source_tokens(line.ids)
+        links = links_of(weights, source[: len(line.ids)], target, raw, text)
+        tags = len((self.options.tag or "").split())
+        return text, [(i - tags, j) for i, j in links if i >= tags]
 
     @cached_property
     def _unknown_words(self) -> UnknownWords:
-        return UnknownWords(self.task, self.engine.models, self.dictionary, self.engine.device)
+        return UnknownWords(self.task, self.dictionary)
+
+    @cached_property
+    def _aligner(self) -> Aligner | None:
+        wanted = self.options.align or self.options.replace_unknown
+        return Aligner(self.engine.models, self.engine.device) if wanted else None
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
+from torch import Tensor
 
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import read_lines
-from nmt_cli.interfaces import BOS, EOS, UNK, Model, ShowsAttention
+from nmt_cli.interfaces import UNK
 from nmt_cli.task import Task
 
 
@@ -38,55 +38,35 @@ class UnknownWords:
     """Finds the words in place of unknown ones.
 
     Args:
-        models: whose attention is averaged, in evaluation mode, on `device`.
         dictionary: translations by source word; words that it lacks are copied.
 
     Raises:
-        UsageError: the task's ids are not of words, or a model has no attention weights.
+        UsageError: the task's ids are not of words.
     """
 
-    def __init__(
-        self, task: Task, models: Sequence[Model], dictionary: Mapping[str, str], device: torch.device
-    ) -> None:
+    def __init__(self, task: Task, dictionary: Mapping[str, str]) -> None:
         if task.source_words("") is None:
             raise UsageError(
                 "--replace-unknown cannot be used with this model: its vocabulary has no whole words "
                 "(nmt prepare --subwords none)"
             )
-        self._models = [model for model in models if isinstance(model, ShowsAttention)]
-        if len(self._models) < len(models):
-            raise UsageError("--replace-unknown cannot be used with a model without the method attention_weights")
-        self._task, self._dictionary, self._device = task, dictionary, device
+        self._task, self._dictionary = task, dictionary
 
-    def replaced(self, target: Sequence[int], source: Sequence[int], line: str) -> str:
-        """Return an output line without unknown words.
+    def replaced(self, target: Sequence[int], weights: Tensor, line: str) -> list[str]:
+        """Return the words of an output without unknown words.
 
         Args:
             target: ids of the output, without EOS.
-            source: ids of the input, without EOS.
-            line: the input line; it may have more words than `source` has ids.
+            weights: of its attention over the source, [T, S].
+            line: the input line; it may have more words than S.
         """
         words = self._task.source_words(line)
         assert words is not None
         written = self._task.target_tokens(target)
-        positions = self._aligned(source, target)
-        return self._task.join_words(
-            [
-                self._translated(words[position]) if i == UNK else word
-                for i, word, position in zip(target, written, positions, strict=True)
-            ]
-        )
+        return [
+            self._translated(words[position]) if i == UNK else word
+            for i, word, position in zip(target, written, weights.argmax(dim=1).tolist(), strict=True)
+        ]
 
     def _translated(self, word: str) -> str:
         return self._dictionary.get(word) or self._dictionary.get(word.lower()) or word
-
-    @torch.inference_mode()
-    def _aligned(self, source: Sequence[int], target: Sequence[int]) -> list[int]:
-        """The source position that each target token attends to most, on average over models, layers and heads.
-
-        The end of the source is no word, so it does not count.
-        """
-        rows = [torch.tensor([ids], device=self._device) for ids in ([*source, EOS], [BOS, *target[:-1]])]
-        weights = [model.attention_weights(*rows)["cross"].mean(dim=(0, 1)) for model in self._models]  # [T, S] each
-        places: list[int] = torch.stack(weights).mean(dim=0)[:, : len(source)].argmax(dim=1).tolist()
-        return places

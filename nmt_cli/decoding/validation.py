@@ -1,7 +1,8 @@
-"""Validation during training: scores of greedy outputs."""
+"""Validation during training: greedy outputs, and their scores."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from nmt_cli.data.corpus import Corpus
@@ -13,17 +14,33 @@ from nmt_cli.task import Task
 
 
 def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> dict[str, float]:
-    """Return the task's scores of `corpus`, each as `validation_NAME`. Leaves the model in training mode.
+    """Return the task's scores of `corpus`, each as `validation_NAME`."""
+    hypotheses = greedy_outputs(model, task, corpus.raw_lines("source"), world)
+    return {
+        f"validation_{name}": value for name, value in task.evaluate(hypotheses, corpus.raw_lines("target")).items()
+    }
 
-    The outputs are those of `nmt translate --beam 1`: of raw lines, with products in float32. The ranks share the work.
+
+def examples(model: Any, task: Task, corpus: Corpus, world: World, count: int) -> list[dict[str, str]]:
+    """Return source, reference and output of `count` sentences at most, at equal distances in the corpus."""
+    sources, references = (corpus.raw_lines(side) for side in ("source", "target"))
+    count = min(count, len(sources))
+    chosen = [len(sources) * i // count for i in range(count)]
+    outputs = greedy_outputs(model, task, [sources[i] for i in chosen], world)
+    return [
+        {"source": sources[i], "reference": references[i], "output": output}
+        for i, output in zip(chosen, outputs, strict=True)
+    ]
+
+
+def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -> list[str]:
+    """Return the outputs of `nmt translate --beam 1`, with products in float32. The ranks share the work.
+
+    Leaves the model in training mode.
     """
     model.eval()
     greedy = TranslateOptions(search=SearchOptions(beam=1))
     translator = Translator(OwnEngine(task, model.decodable("float32"), world.device), greedy)
-    lines, size = corpus.raw_lines("source"), world.size
-    shares = world.gather(translator.translate(lines[world.rank :: size]))
-    hypotheses = [shares[number % size][number // size] for number in range(len(lines))]
+    shares = world.gather(translator.translate(lines[world.rank :: world.size]))
     model.train()
-    return {
-        f"validation_{name}": value for name, value in task.evaluate(hypotheses, corpus.raw_lines("target")).items()
-    }
+    return [shares[number % world.size][number // world.size] for number in range(len(lines))]

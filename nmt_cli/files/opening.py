@@ -20,17 +20,21 @@ from nmt_cli.errors import DataError, NmtError
 from nmt_cli.files import durable
 
 PAUSE = 0.02  # seconds without input that count as a pause
-COMPRESSED = (".gz", ".xz", ".bz2")  # the endings of compressed files that can be read and written
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")  # the endings of compressed files that can be read and written
 
 _BLOCK = 1 << 18
 _BEGINNINGS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "xz": re.compile(rb"\xfd7zXZ\0"),
     "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
-    "Zstandard": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "Zstandard": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # or a frame to skip
 }
 # Some builds of Python lack one of them, so they are imported when they are needed.
-_READERS = {"xz": ("lzma", "LZMADecompressor"), "bzip2": ("bz2", "BZ2Decompressor")}
+_READERS = {
+    "xz": ("lzma", "LZMADecompressor"),
+    "bzip2": ("bz2", "BZ2Decompressor"),
+    "Zstandard": ("backports.zstd", "ZstdDecompressor"),
+}
 
 
 class Streams:
@@ -62,7 +66,7 @@ class Streams:
 
 
 class Input:
-    """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz or bzip2 data.
+    """The bytes of a file, a pipe or a terminal, decompressed where they are gzip, xz, bzip2 or Zstandard data.
 
     Args:
         consumed: called with the number of bytes of the file read since the last call.
@@ -87,7 +91,7 @@ class Input:
         """Return some bytes, waiting for them if necessary; empty at the end.
 
         Raises:
-            DataError: the input cannot be read, is damaged compressed data, or is compressed by Zstandard.
+            DataError: the input cannot be read, or is damaged compressed data.
         """
         try:
             content = self._content = self._content or self._opened()
@@ -115,8 +119,6 @@ class Input:
             return plain
         if self._form == "gzip":
             return importlib.import_module("gzip").GzipFile(fileobj=plain)
-        if self._form not in _READERS:
-            raise DataError(f"{self.name}: {self._form} data; decompress it first, with zstd -dc")
         module, name = _READERS[self._form]
         return Streams(plain, getattr(importlib.import_module(module), name))
 
@@ -173,4 +175,7 @@ def _packer(ending: str) -> Any:
             return importlib.import_module("lzma").LZMACompressor()
         case ".bz2":
             return importlib.import_module("bz2").BZ2Compressor()
+        case ".zst":
+            zstd = importlib.import_module("backports.zstd")
+            return zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})  # as the program zstd
     return None

@@ -147,6 +147,13 @@ def count_lines(path: Path) -> int:
     return count + (last != b"\n")
 
 
+def existing_file(name: str) -> Path:
+    """Return the path of a file, or else of the compressed file; raise DataError if there is none."""
+    if found := plain_or_compressed(Path(name)):
+        return found
+    raise DataError(f"{name}: no such file, nor a compressed one, as {name}.gz")
+
+
 def find_file(prefix: str, ending: str) -> Path:
     """Return the path `PREFIX.ENDING`, or else the path of the compressed file; raise DataError if there is none."""
     path, given = Path(f"{prefix}.{ending}"), Path(prefix)
@@ -155,9 +162,7 @@ def find_file(prefix: str, ending: str) -> Path:
     directory = given if given.is_dir() else path.parent
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     prefixes = {name.partition(f".{ending}")[0] for name in names if f".{ending}" in name} - {given.name}
-    if path.with_name(f"{path.name}.zst").exists():
-        hint = f"{path}.zst exists: unpack it, or pack it with gzip, xz or bzip2."
-    elif given.is_dir():
+    if given.is_dir():
         example = directory / min(prefixes, default="train")
         hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
     elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):

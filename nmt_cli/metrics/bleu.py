@@ -1,4 +1,4 @@
-"""Scores of translations: every BLEU of the literature under a name of its own, chrF and TER.
+"""Scores of translations: every BLEU of the literature under a name of its own, chrF, TER, and metrics of others.
 
 sacreBLEU does the counting. The BLEU of multi-bleu.perl is sacreBLEU's without tokenization and without smoothing, on
 lines prepared as users of that script prepare them (`nmt_cli.metrics.preparation`).
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import Any
 
 from nmt_cli import __version__
 from nmt_cli.errors import DataError, UsageError, check_iterable, counted, nearest
+from nmt_cli.metrics.functions import FunctionMetric
 from nmt_cli.metrics.preparation import STEPS, check_language
 
 DEFAULT = ("bleu", "chrf")
@@ -31,11 +32,12 @@ class Measure:
 
     metric: str  # the short name
     name: str  # the full name; "{language}" stands for the target language
-    kind: str = "BLEU"  # or CHRF or TER
-    settings: Mapping[str, Any] = field(default_factory=dict)  # arguments of sacreBLEU's class for this kind
+    kind: str = "BLEU"  # or CHRF or TER, or MODULE:FUNCTION of a metric that is not sacreBLEU's
+    settings: Mapping[str, Any] = field(default_factory=dict)  # arguments of sacreBLEU's class, or of the function
     hypothesis: tuple[str, ...] = ()  # the steps that prepare a hypothesis line, names of `preparation.STEPS`
     reference: tuple[str, ...] = ()  # the same for a reference line
     signature: Mapping[str, str] = field(default_factory=dict)  # entries added to sacreBLEU's signature
+    nbest: bool = False  # whether it reads all outputs of a line, joined by line feeds, and not the first alone
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,11 @@ class Score:
 
     metric: str  # the short name, such as "bleu"
     name: str  # the full name
-    score: float  # 0 to 100 for BLEU and chrF; TER is an error rate, which may exceed 100
+    score: float  # 0 to 100 for BLEU and chrF; an error rate, such as TER, may exceed 100
     signature: str  # everything that the score depends on, in sacreBLEU's notation
     system: str = ""  # a file
     details: Mapping[str, Any] = field(default_factory=dict)  # of BLEU: precisions, brevity penalty, lengths in tokens
+    groups: Mapping[str | int, float] = field(default_factory=dict)  # by label, the score of these lines
 
 
 _MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
@@ -125,7 +128,7 @@ _ALL_MEASURES = (
     Measure("ter", "TER (sacreBLEU)", "TER"),
 )
 MEASURES: Mapping[str, Measure] = {measure.metric: measure for measure in _ALL_MEASURES}
-"""Every metric by its short name."""
+"""Every metric of sacreBLEU by its short name."""
 
 CHAIN = (
     "bleu",
@@ -147,23 +150,35 @@ _GROUPS = {
 }
 
 
+@cache
+def _annexed() -> dict[str, Measure]:
+    """Return the measures of the entry points `nmt.metrics`, by name."""
+    groups = (entry.load() for entry in entry_points(group="nmt.metrics"))
+    return {measure.metric: measure for group in groups for measure in group}
+
+
 def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     """Return the measures called `names`, in any case, each once.
 
-    A name is that of a measure, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`, or `paper`: what Table 2 of
-    the paper reports, which is tokenized BLEU, for German with compounds split.
+    A name is that of a measure, `sacrebleu-13a[-lc]` (`bleu[-lc]`), `decomposition`, `all`, MODULE:FUNCTION, or
+    `paper`: what Table 2 of the paper reports, which is tokenized BLEU, for German with compounds split.
 
     Raises:
         UsageError: an unknown name.
     """
     aliases = {**_GROUPS, "paper": ("get-ende-bleu-quotes" if target_language == "de" else "multi-bleu",)}
-    metrics: dict[str, None] = {}
-    for name in map(str.lower, names):
-        if name not in aliases and name not in MEASURES:
-            near = nearest(name, [*MEASURES, *aliases], "See nmt score --help.")
+    known = {**MEASURES, **_annexed()}
+    found: dict[str, Measure] = {}
+    for given in names:
+        name = given.lower()
+        if ":" in name:
+            found[given] = Measure(given, given, given)
+        elif name not in aliases and name not in known:
+            near = nearest(name, [*known, *aliases], "See nmt score --help.")
             raise UsageError(f"there is no metric called {name!r}. {near}")
-        metrics.update(dict.fromkeys(aliases.get(name, (name,))))
-    return [MEASURES[metric] for metric in metrics]
+        else:
+            found.update((metric, known[metric]) for metric in aliases.get(name, (name,)))
+    return list(found.values())
 
 
 def score(
@@ -171,6 +186,7 @@ def score(
     references: Lines | Sequence[Lines],
     metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
+    sources: Lines = (),
 ) -> list[Score]:
     """Score the output of one system.
 
@@ -179,6 +195,7 @@ def score(
         references: as many sentences, or several such lists.
         metrics: as in `measures_of`.
         target_language: of the Moses tokenizer; with "de", `paper` splits compounds.
+        sources: the source sentences, for metrics that are functions.
 
     Raises:
         DataError: no sentence at all, or lists of different length.
@@ -191,7 +208,7 @@ def score(
     given = _listed(references) or []
     lists = [given] if any(isinstance(line, str) for line in given) else given
     named = [(f"reference {number}", lines) for number, lines in enumerate(lists, 1)]
-    return score_systems([("", _listed(hypotheses))], named, metrics, target_language)
+    return score_systems([("", _listed(hypotheses))], named, metrics, target_language, sources)
 
 
 def _listed(lines: Any) -> Any:
@@ -204,12 +221,23 @@ def score_systems(
     references: Sequence[Named],
     metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
+    sources: Lines = (),
+    labels: Sequence[str | int] = (),
 ) -> list[Score]:
-    """Score several systems; metric by metric, in the systems' order."""
+    """Score several systems; metric by metric, in the systems' order.
+
+    Args:
+        labels: the group of each line, for `Score.groups`. The BLEU of one line is sacreBLEU's sentence BLEU.
+    """
+    groups: dict[str | int, list[int]] = {}
+    for line, label in enumerate(labels):
+        groups.setdefault(label, []).append(line)
     scores = []
-    for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
+    all_measured = measured(systems, references, metrics, target_language, sources)
+    for measure, metric, prepared_references, prepared in all_measured:
         for (system, _), lines in zip(systems, prepared, strict=True):
-            result = _corpus_score(metric, lines, prepared_references)
+            statistics = _statistics(metric, lines, prepared_references, whole=not groups)
+            result = metric._aggregate_and_compute(statistics)
             details: dict[str, Any] = {}
             if measure.kind == "BLEU":
                 details = {
@@ -220,19 +248,33 @@ def score_systems(
                 }
             name = measure.name.format(language=target_language)
             signature = signature_of(measure, metric.get_signature(), target_language)
-            scores.append(Score(measure.metric, name, round(float(result.score), _DIGITS), signature, system, details))
+            of_groups = {label: _value(metric, [statistics[i] for i in each]) for label, each in groups.items()}
+            score = round(float(result.score), _DIGITS)
+            scores.append(Score(measure.metric, name, score, signature, system, details, of_groups))
     return scores
 
 
+def _value(metric: Any, statistics: Sequence[Any]) -> float:
+    if hasattr(metric, "effective_order"):  # of BLEU
+        metric.effective_order = len(statistics) == 1
+    return round(float(metric._aggregate_and_compute(statistics).score), _DIGITS)
+
+
 def measured(
-    systems: Sequence[Named], references: Sequence[Named], metrics: Sequence[str], target_language: str
+    systems: Sequence[Named],
+    references: Sequence[Named],
+    metrics: Sequence[str],
+    target_language: str,
+    sources: Lines = (),
 ) -> Iterator[tuple[Measure, Any, list[list[str]], list[list[str]]]]:
     """Yield each measure, sacreBLEU's metric, and the lines of every reference and every system prepared for it."""
     measures = measures_of(metrics, target_language)
     if any("moses" in measure.hypothesis for measure in measures):
         check_language(target_language)
-    _check_lengths(systems, references)
+    check_lengths(systems, references)
     texts = [lines for _, lines in (*references, *systems)]
+    if any(measure.nbest for measure in measures):
+        texts = [[line.partition("\n")[0] for line in lines] for lines in texts]
 
     @cache
     def prepared(text: int, steps: tuple[str, ...]) -> list[str]:
@@ -242,23 +284,29 @@ def measured(
     for measure in measures:
         reference_lines = [prepared(text, measure.reference) for text in range(len(references))]
         system_lines = [prepared(text, measure.hypothesis) for text in range(len(references), len(texts))]
-        yield measure, _sacrebleu_metric(measure), reference_lines, system_lines
+        if measure.nbest:
+            system_lines = [list(lines) for _, lines in systems]
+        yield measure, _metric(measure, sources), reference_lines, system_lines
 
 
-def _sacrebleu_metric(measure: Measure) -> Any:
+def _metric(measure: Measure, sources: Lines) -> Any:
     import sacrebleu.metrics
 
+    if ":" in measure.kind:
+        return FunctionMetric(measure.metric, measure.kind, measure.settings, sources)
     # force: no warning about tokenized input; the command itself looks for that, once.
     settings = {**measure.settings, "force": True} if measure.kind == "BLEU" else measure.settings
     return getattr(sacrebleu.metrics, measure.kind)(**settings)
 
 
-def _corpus_score(metric: Any, hypotheses: Lines, references: Sequence[Lines]) -> Any:
-    """Return what `metric.corpus_score` returns, in less time and memory: n-grams are held for one sentence only."""
+def _statistics(metric: Any, hypotheses: Lines, references: Sequence[Lines], whole: bool) -> Any:
+    """Return what a metric counts in each line, in less memory: sacreBLEU's n-grams are held for one sentence only."""
+    if isinstance(metric, FunctionMetric):
+        return metric.statistics(hypotheses, references, whole)
     statistics: list[Any] = []
     for hypothesis, *of_sentence in zip(hypotheses, *references, strict=True):
         statistics += metric._extract_corpus_statistics([hypothesis], [[reference] for reference in of_sentence])
-    return metric._aggregate_and_compute(statistics)
+    return statistics
 
 
 def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
@@ -267,12 +315,12 @@ def signature_of(measure: Measure, signature: Any, target_language: str) -> str:
         signature.update(key, value.format(language=target_language))
     if "moses" in measure.hypothesis:
         signature.update("moses", f"sacremoses-{version('sacremoses')}")
-    if measure.hypothesis:
+    if measure.hypothesis or ":" in measure.kind:
         signature.update("nmt", __version__)
     return str(signature)
 
 
-def _check_lengths(systems: Sequence[Named], references: Sequence[Named]) -> None:
+def check_lengths(systems: Sequence[Named], references: Sequence[Named]) -> None:
     """Raise an error unless all are lists of strings, of the same length."""
     if not references or not references[0][1]:
         raise DataError("there is nothing to score: no reference sentence")
@@ -283,5 +331,5 @@ def _check_lengths(systems: Sequence[Named], references: Sequence[Named]) -> Non
         if len(lines) != expected:
             raise DataError(
                 f"{name or 'hypotheses'}: {counted(len(lines), 'line')}, but {first} has {expected:,}; line n must "
-                f"translate the sentence of line n of {first}"
+                f"belong to line n of {first}"
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.metrics.bleu import DEFAULT, Named, measured, signature_of
+from nmt_cli.metrics.bleu import DEFAULT, Lines, Named, measured, signature_of
 
 TESTS = {"paired-bootstrap": "bs", "approximate-randomization": "ar"}
 """The tests by name, and sacreBLEU's abbreviations."""
@@ -35,12 +35,13 @@ def paired_test(
     metrics: Sequence[str] = DEFAULT,
     target_language: str = "de",
     samples: int = 0,
+    sources: Lines = (),
 ) -> list[Comparison]:
     """Compare every system with the first one, metric by metric.
 
     Args:
         systems: the baseline first.
-        metrics, target_language: as in `nmt_cli.metrics.bleu.score`.
+        metrics, target_language, sources: as in `nmt_cli.metrics.bleu.score`.
         test: a name of `TESTS`.
         samples: resamples or trials; 0 means sacreBLEU's 1,000 resamples or 10,000 trials.
 
@@ -55,7 +56,9 @@ def paired_test(
     if len(systems) < 2:
         raise UsageError("a paired test compares systems: give two or more files of hypotheses, the baseline first")
     comparisons = []
-    for measure, metric, prepared_references, prepared in measured(systems, references, metrics, target_language):
+    for measure, metric, prepared_references, prepared in measured(
+        systems, references, metrics, target_language, sources
+    ):
         names = [name for name, _ in systems]
         named: list[Named] = list(zip(names, prepared, strict=True))
         signatures, columns = PairedTest(named, {"": metric}, prepared_references, TESTS[test], samples)()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.device import lowered
 from nmt_cli.interfaces import PAD
@@ -75,10 +76,13 @@ class DecoderLayer(nn.Module):
 class Stack(nn.ModuleList):
     """The layers of the encoder or the decoder, which are compiled as one."""
 
+    recompute = False  # whether the backward pass computes activations again, with the same dropout
+
     def forward(self, x: Tensor, *others: Any) -> Tensor:
         """[N, d_model] -> [N, d_model]; the layers get the `others`, too."""
         for layer in self:
-            x = layer(x, *others)
+            again = self.recompute and torch.is_grad_enabled()
+            x = checkpoint(layer, x, *others, use_reentrant=False) if again else layer(x, *others)
         return x
 
 
@@ -186,7 +190,7 @@ class Transformer(nn.Module):
         with torch.inference_mode():
             self.decoder_rows(source, target_in, Packing.of(source != PAD), Packing.of(target_in != PAD), layout)
         names = ("encoder", "decoder", "cross")  # the order in which `decoder_rows` makes them
-        return {name: torch.cat(each.weights) for name, each in zip(names, recorded, strict=True)}
+        return {name: torch.stack(each.weights, dim=1) for name, each in zip(names, recorded, strict=True)}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `CountsFlops`."""

@@ -132,7 +132,8 @@ class AttentiveEncoderDecoder(EncoderDecoder):
     @torch.inference_mode()
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `ShowsAttention`."""
-        return {"cross": torch.stack([*self.decode(target_in, self.start(source)).weights])}
+        weights = self.decode(target_in, self.start(source)).weights  # one head
+        return {"cross": torch.stack([*weights], dim=1).unsqueeze(2)}
 
 
 def elements(*modules: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -15,10 +15,11 @@ from nmt_cli.data import subwords, unicode
 from nmt_cli.data.cleaning import EMPTY, IDENTICAL, NUL, RATIO, TOO_LONG
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LARGEST, LearningOptions
+from nmt_cli.data.symbols import WithSymbols, check_tag, symbols_of, words_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
-from nmt_cli.files.parallel_text import ParallelLines, read_parallel
-from nmt_cli.files.text import find_file
+from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel, read_table
+from nmt_cli.files.text import existing_file, find_file, without_compression
 from nmt_cli.interfaces import Prefix
 from nmt_cli.registry import option, register
 from nmt_cli.task import Example
@@ -27,6 +28,7 @@ from nmt_cli.tasks.base import VocabularyTask
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
 
+SMALLEST = 5  # ids of a vocabulary: the special symbols and one more
 _PROBES = (
     "Hello, world! It's 3.5 % of U.S. GDP (approx.), isn't it?",
     "„Äußerst schöne Größe“, sagte er – z. B. 1.234,5 € …",
@@ -43,7 +45,9 @@ class TranslationConfig:
     )
     target_lang: str = option("", "Target language.", metavar="LANG")
     subwords: str = option("bpe", "Kind of vocabulary (none: whole tokens between spaces).", choices=subwords.kinds())
-    vocab_size: int = option(10000, "Vocabulary size, the 4 special symbols included.", minimum=5, maximum=LARGEST)
+    vocab_size: int = option(
+        10000, "Vocabulary size, the 4 special symbols included.", minimum=SMALLEST, maximum=LARGEST
+    )
     separate_vocabularies: bool = option(False, "One vocabulary for each language instead of a joint one.")
     byte_fallback: bool = option(False, "Spell unknown characters as UTF-8 bytes (takes 256 entries).")
     character_coverage: float = option(
@@ -65,6 +69,12 @@ class TranslationConfig:
     )
     ratio_unit: str = option("characters", "Unit of --max-ratio.", choices=("characters", "words"))
     drop_identical: bool = option(False, "Drop training pairs with equal source and target.")
+    columns: str = option("source=1,target=2", "Columns of tables, which are files whose names end in .tsv.")
+    tags: str = option("", "Columns of tables that become tags before the source: V;PST is <V> <PST>.", metavar="N,N")
+    symbols: str = option(
+        "", "Symbols, such as tags: one id each, never changed, and not in outputs.", metavar="<2de>,<bt>"
+    )
+    generate_symbols: bool = option(False, "Outputs may have the symbols.")
 
 
 @register("task", "translation", TranslationConfig)
@@ -74,17 +84,19 @@ class TranslationTask(VocabularyTask):
     name = "translation"
     config_type = TranslationConfig
     presets = ("transformer_base", "pairs_100k", "multi30k", "quickstart")
-    measures = ("bleu",)
+    measures = ("bleu", "exact")
     text_settings = ("normalization", "moses", "moses_escape", "lowercase")
     vocabulary_settings = (
         *text_settings,
-        *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies"),
+        *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies", "symbols"),
     )
     settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE}
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
         self._vocabularies: tuple[Vocabulary, Vocabulary] | None = None
+        self._symbols = symbols_of(config.symbols)
+        self._columns = columns_of(config.columns, config.tags)
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -92,21 +104,39 @@ class TranslationTask(VocabularyTask):
         return self.config.source_lang, self.config.target_lang
 
     def files(self, prefix: str) -> list[Path]:
-        """Return PREFIX.SOURCE and PREFIX.TARGET, each plain or compressed."""
+        """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a tab between."""
+        where = _untagged(prefix)[0]
+        if "\t" in where or without_compression(where).endswith(".tsv"):
+            return list(map(existing_file, where.split("\t")))
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
             if not language:
                 raise UsageError(f"{flag} is needed: the ending of the text files, as de in train.de")
         source, target = self.languages
         if source == target:
-            raise UsageError(f"--source-lang and --target-lang are both {source!r}: they name the same file")
-        return [find_file(prefix, source), find_file(prefix, target)]
+            raise UsageError(
+                f"--source-lang and --target-lang are both {source!r}: they name the same file. Give a table, or "
+                "--train-source and --train-target"
+            )
+        return [find_file(where, source), find_file(where, target)]
 
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
         return chain.from_iterable(map(self.examples, self.blocks(prefix, consumed)))
 
     def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
-        source, target = self.files(prefix)
-        return read_parallel(source, target, consumed)
+        first, *second = self.files(prefix)
+        tag = _untagged(prefix)[1]
+        check_tag(tag, self.symbols, f"{first}@{tag}")
+        if second:
+            return read_parallel(first, second[0], consumed, tag)
+        return read_table(first, self._columns, consumed, tag)
+
+    def look_ahead(self, prefixes: Iterable[str]) -> None:
+        """Make symbols of the values in columns of tags."""
+        if self._columns.tags:
+            blocks = chain.from_iterable(map(self.blocks, prefixes))
+            found = {tag for block in blocks for tag in block.tags()}.difference(self.symbols)
+            self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(found)]))
+            self._symbols = symbols_of(self.config.symbols)
 
     def examples(self, block: ParallelLines) -> list[Example]:
         return list(map(Example._make, block.lines()))
@@ -116,6 +146,8 @@ class TranslationTask(VocabularyTask):
         c = self.config
         if "\0" in source or "\0" in target:
             return NUL
+        if self._symbols:
+            source, target = map(self._symbols.without, (source, target))
         texts = source.strip(), target.strip()
         if not all(texts):
             return EMPTY
@@ -138,28 +170,37 @@ class TranslationTask(VocabularyTask):
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
         c = self.config
-        options = LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage)
+        size = c.vocab_size - len(self.symbols)
+        if size < SMALLEST:
+            raise UsageError(f"--vocab-size {c.vocab_size} has no place for words beside {len(self.symbols)} symbols")
+        options = LearningOptions(c.subwords, size, c.byte_fallback, c.character_coverage)
+        texts = self._symbols.texts if self._symbols else iter
         if c.separate_vocabularies:
-            source = subwords.learn((source for source, _ in pairs), options)
-            self.set_vocabularies(source, subwords.learn((target for _, target in pairs), options))
+            source = subwords.learn(texts(source for source, _ in pairs), options)
+            self.set_vocabularies(source, subwords.learn(texts(target for _, target in pairs), options))
         else:
-            joint = subwords.learn((line for pair in pairs for line in pair), options)
+            joint = subwords.learn(texts(line for pair in pairs for line in pair), options)
             self.set_vocabularies(joint, joint)
 
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
-        """Use these vocabularies; without `separate_vocabularies`, they must be the same."""
-        self._vocabularies = source, target
+        """Use these vocabularies, with the symbols; without `separate_vocabularies`, they must be the same."""
+        first = WithSymbols(source, self._symbols) if self._symbols else source
+        second = WithSymbols(target, self._symbols) if self._symbols else target
+        self._vocabularies = first, first if source is target else second
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
+        if not any(self.languages):  # tables and named files need none
+            self.config = replace(self.config, source_lang=saved.languages[0], target_lang=saved.languages[1])
         if sorted(saved.languages) != sorted(self.languages):
             theirs, ours = (" and ".join(task.languages) for task in (saved, self))
             raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
-        source, target = saved.vocabularies()
+        self._symbols = symbols_of(self.config.symbols)
+        source, target = map(words_of, saved.vocabularies())
         self.set_vocabularies(*((source, target) if saved.languages == self.languages else (target, source)))
         self.__dict__.pop("_tokenisers", None)
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
-        source, target = self.vocabularies()
+        source, target = map(words_of, self.vocabularies())
         stems = ("joint", "joint") if source is target else ("source", "target")
         first = subwords.save(source, folder, stems[0])
         return {"vocabularies": {"source": first, "target": subwords.save(target, folder, stems[1])}}
@@ -194,6 +235,18 @@ class TranslationTask(VocabularyTask):
     @property
     def shared_vocabulary(self) -> bool:
         return not self.config.separate_vocabularies
+
+    @property
+    def symbols(self) -> list[str]:
+        return self._symbols.names if self._symbols else []
+
+    @property
+    def never_generated(self) -> int:
+        return 0 if self.config.generate_symbols else len(self.symbols)
+
+    @property
+    def text_vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        return self.vocabularies()
 
     @property
     def source_language(self) -> str:
@@ -231,7 +284,7 @@ class TranslationTask(VocabularyTask):
         """Return the words as written, also with --lowercase; None unless the vocabulary is of whole tokens."""
         if self.config.subwords != "none":
             return None
-        return [word for word in self._tokenised([line], 0)[0].split(" ") if word]
+        return [word for word in self._apart_from_symbols(self._tokenised, [line], 0)[0].split(" ") if word]
 
     def join_words(self, words: Sequence[str]) -> str:
         return self._finished(" ".join(words))
@@ -246,11 +299,16 @@ class TranslationTask(VocabularyTask):
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return sacreBLEU's BLEU (13a) of detokenised lines, case-insensitive if the task lower-cases."""
+        """Return sacreBLEU's BLEU (13a) of detokenised lines, and the percentage that equal their references.
+
+        Both are case-insensitive if the task lower-cases.
+        """
         from sacrebleu.metrics.bleu import BLEU
 
-        bleu = BLEU(lowercase=self.config.lowercase)
-        return {"bleu": float(bleu.corpus_score(list(hypotheses), [list(references)]).score)}
+        lowercase = self.config.lowercase
+        bleu = BLEU(lowercase=lowercase).corpus_score(list(hypotheses), [list(references)])
+        exact = [a.lower() == b.lower() if lowercase else a == b for a, b in zip(hypotheses, references, strict=True)]
+        return {"bleu": float(bleu.score), "exact": 100 * sum(exact) / max(len(exact), 1)}
 
     @cached_property
     def _tokenisers(self) -> tuple[Moses, Moses]:
@@ -258,9 +316,23 @@ class TranslationTask(VocabularyTask):
         return Moses(source, self.config.moses_escape), Moses(target, self.config.moses_escape)
 
     def _normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        return self._apart_from_symbols(self._changed, lines, side)
+
+    def _apart_from_symbols(
+        self, change: Callable[[Sequence[str], int], Sequence[str]], lines: Sequence[str], side: int
+    ) -> Sequence[str]:
+        return self._symbols.changed(lines, lambda texts: change(texts, side)) if self._symbols else change(lines, side)
+
+    def _changed(self, lines: Sequence[str], side: int) -> Sequence[str]:
         texts = self._tokenised(lines, side)
         return [text.lower() for text in texts] if self.config.lowercase else texts
 
     def _tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
         texts = unicode.normalised(lines, self.config.normalization)
         return list(map(self._tokenisers[side].tokenise, texts)) if self.config.moses else texts
+
+
+def _untagged(prefix: str) -> tuple[str, str]:
+    """Return what comes before `@` and the tags after it, as in `corpus@<bt>`, which begin with `<`."""
+    where, _, tag = prefix.partition("@<")
+    return where, f"<{tag}" if tag else ""

@@ -80,7 +80,8 @@ def largest(setup: Setup, count: int) -> list[Batch]:
     if plan.packed:
         sizes[0] = lambda indices: int(plan.source_lengths[indices].sum()) + plan.target_tokens(indices)
         sizes[1] = lambda indices: int(plan.padded_lengths(indices).max())
-    return [read_batch(plan, setup.corpus, max(found, key=size), setup.world.device) for size in sizes]
+    chosen = (setup.variants.of(plan, setup.corpus, 0, max(found, key=size)) for size in sizes)
+    return [read_batch(*each, setup.world.device) for each in chosen]
 
 
 def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:

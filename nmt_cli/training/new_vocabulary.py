@@ -35,17 +35,17 @@ def start_from(origin: Origin, model: Any, config: RunConfig, task: Task, note: 
         former, new = (vocabulary_rows(config, each) for each in (origin.task, task))
         initial = checkpoint.weights_of(model)
         weights |= {name: initial[name].cpu().clone() for name, _ in new.values()}
-        labels = {side: "joint" if task.shared_vocabulary else side for side in _SIZES}
-        taken: dict[str, set[int]] = {label: set() for label in labels.values()}
+        joint = task.shared_vocabulary
+        taken: dict[str, set[int]] = {"joint": set()} if joint else {"source": set(), "target": set()}
         for alias in sorted(former.keys() & new.keys()):
             (before, former_side), (name, side) = former[alias], new[alias]
             places = {piece: place for place, piece in enumerate(pieces_of(origin.task, former_side))}
             found = [(row, places[piece]) for row, piece in enumerate(pieces_of(task, side)) if piece in places]
             rows, chosen = torch.tensor(found).T
             weights[name][rows] = origin.weights[before][chosen]
-            taken[labels[side]].update(rows.tolist())
-        for side, label in zip(labels, taken, strict=False):
-            count, size = len(taken[label]), len(pieces_of(task, side))
+            taken["joint" if joint else side].update(rows.tolist())
+        for label, rows_taken in taken.items():
+            count, size = len(rows_taken), len(pieces_of(task, "target" if joint else label))
             note(f"{count:,} of {size:,} {label} pieces taken over; {size - count:,} new")
             if 2 * count < size:
                 note(f"warning: fewer than half of the {label} pieces are in the vocabulary of the checkpoint")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt_cli import checkpoint
-from nmt_cli.data.batching import Indices
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import HostCopies
 from nmt_cli.errors import Interrupted, TrainingError
@@ -29,6 +28,7 @@ from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import ACTIONS, RunState, Totals
+from nmt_cli.training.tensorboard import TensorBoard
 from nmt_cli.training.updates import Update
 from nmt_cli.training.validation import LOSS
 
@@ -57,7 +57,8 @@ class Run:
         self.validation_interval = Interval(every, "--validate-every") if every else None
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
-        self.uncounted: tuple[int, Indices, Callable[[], list[float]]] | None = None  # see `add`
+        self.uncounted: tuple[int, Update, Callable[[], list[float]]] | None = None  # see `add`
+        self.tensorboard: TensorBoard | None = None  # of the main rank
         self.host_copies = HostCopies()
         self.clock = 0.0  # the time up to which the training is counted
 
@@ -67,6 +68,7 @@ class Run:
         if folder is not None:
             checkpoint.assign_weights(self.setup.model, checkpoint.load_weights(folder), str(folder))
             saved = checkpoint.load_training(folder)
+            self.setup.average.restore(saved.tensors, str(folder))
             optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
             self.state = RunState.from_json(saved.values["state"], str(folder))
             self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
@@ -80,6 +82,8 @@ class Run:
             self.directory.delete_old(self.config.keep_last)
             if self.state.best is not None:
                 self.directory.repair_best(self.state.best_step, self.reporter.note)
+            if self.config.tensorboard:
+                self.tensorboard = TensorBoard(self.directory.path)
         return folder is not None
 
     def check_agreement(self) -> None:
@@ -120,28 +124,28 @@ class Run:
         self.state.epochs = update.epoch + update.ends_epoch
         return update
 
-    def add(self, sentences: Indices, sums: Callable[[], list[float]]) -> None:
+    def add(self, update: Update, sums: Callable[[], list[float]]) -> None:
         """Add the update of this step, and count the one before it: a device never waits for the host.
 
         The function `sums` waits for the numbers of `Sums`, with the square of the norm.
         """
         self.count()
-        self.uncounted = self.state.step, sentences, sums
+        self.uncounted = self.state.step, update, sums
 
     def count(self) -> None:
         """Count the last update, if that was not done; before anything is validated, logged or saved."""
         if self.uncounted is None:
             return
-        (step, sentences, read), self.uncounted = self.uncounted, None
+        (step, update, read), self.uncounted = self.uncounted, None
         loss, nll, square = read()
         sums = Sums(loss, nll, math.sqrt(square))
         began, self.clock = self.clock, time.perf_counter()
         if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
             scaler = self.setup.scaler
             if not (scaler.is_enabled() and math.isfinite(sums.loss) and scaler.get_scale() >= 1):
-                self.skip(step, sentences, sums)  # else it has lowered the scale, and that is all
+                self.skip(step, update, sums)  # else it has lowered the scale, and that is all
             return
-        source, target = self.setup.plan.source_lengths[sentences], self.setup.plan.target_lengths[sentences]
+        source, target = update.lengths
         totals = replace(
             self.setup.costs.of(self.clock - began),
             loss=sums.loss,
@@ -154,10 +158,11 @@ class Run:
         self.state.window.add(totals)
         self.state.gradient_norm = sums.gradient_norm
 
-    def skip(self, step: int, sentences: Indices, sums: Sums) -> None:
+    def skip(self, step: int, update: Update, sums: Sums) -> None:
         """Count an update that is not finite; raise a TrainingError after more than `--non-finite-budget`."""
         self.state.skipped += 1
-        shown = ", ".join(str(i + 1) for i in sorted(sentences)[:8]) + (", ..." if len(sentences) > 8 else "")
+        sentences = sorted(update.sentences)
+        shown = ", ".join(str(i + 1) for i in sentences[:8]) + (", ..." if len(sentences) > 8 else "")
         what = (
             f"step {step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
             f"sentences {shown} of the training corpus"
@@ -221,7 +226,7 @@ class Run:
         elif improved:
             self.save(self.directory.place("best", state.step), improved)
 
-    def validate(self) -> dict[str, float]:
+    def validate(self) -> dict[str, Any]:
         """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
         if self.setup.validate is None:  # the run was resumed with data that has no validation set
             return {}
@@ -230,11 +235,13 @@ class Run:
         self.state.judge(value, larger_is_better=measure != LOSS)
         return values
 
-    def log(self, values: Mapping[str, float]) -> None:
+    def log(self, values: Mapping[str, Any]) -> None:
         rate = self.setup.schedule(self.state.step) if self.state.step else 0.0
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:
             self.directory.append_metrics(record)
+        if self.tensorboard is not None:
+            self.tensorboard.add(record)
         self.reporter.show(record)
         self.state.window = Totals()
 
@@ -259,8 +266,9 @@ class Run:
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
         """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
         step, keep = self.state.step, self.config.keep_last
-        weights = checkpoint.weights_of(self.setup.model)
+        weights, raw = self.setup.average.dump(checkpoint.weights_of(self.setup.model))
         scalars, moments = optimizer_state.dump(self.setup.optimizer)
+        moments |= raw
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)

@@ -2,6 +2,7 @@
 
 RUN/config.json                        the settings and the data; a resumed run must agree with them
 RUN/metrics.jsonl                      a line for each log line
+RUN/tensorboard/                       the same for TensorBoard, with --tensorboard
 RUN/summary.json                       the run's figures, written at its end
 RUN/checkpoints/step-00001500          the last N checkpoints of --save-every
 RUN/checkpoints/latest-00001234        saved when a signal stopped the run, until a later checkpoint is saved

@@ -6,6 +6,7 @@ import re
 import time
 from dataclasses import dataclass
 
+from nmt_cli.data import noise
 from nmt_cli.errors import UsageError
 from nmt_cli.registry import option
 
@@ -36,27 +37,53 @@ class TrainingConfig:
         metavar="PATTERN",
     )
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
+    bpe_dropout: float = option(
+        0.0, "Leave out each merge of BPE with this probability, drawn anew in each epoch.", minimum=0, maximum=1
+    )
+    unigram_sampling: float = option(
+        0.0,
+        "Draw segmentations of a unigram vocabulary anew in each epoch, by their probability to this power. 0: off.",
+        minimum=0,
+    )
+    noise: str = option(
+        "",
+        "Share of sentences that are altered: upper, title, typos, no_final_stop. Drawn anew in each epoch.",
+        metavar="NAME=X,...",
+    )
     precision: str = option(
         "auto",
         "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
+    ema_decay: float = option(
+        0.0,
+        "Decay of a moving average of the weights, such as 0.999, for checkpoints. 0 means none.",
+        minimum=0.0,
+        maximum=0.999999,
+    )
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
     keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)
     validate_every: str | int | None = option(
         None, "Steps or minutes between validations. [default: before each checkpoint]"
     )
     validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
+    show: int = option(
+        0, "Show the greedy outputs of N validation sentences at each validation.", minimum=0, metavar="N"
+    )
     best_by: str = option(
         "loss",
-        "Metric that selects the best checkpoint and resets --patience. bleu and f1 are of greedy outputs.",
-        metavar="loss|bleu|f1",
+        "Metric that selects the best checkpoint and resets --patience. All but loss are of greedy outputs.",
+        metavar="loss|bleu|exact|f1",
     )
     patience: int | None = option(
         None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
     )
     log_every: int = option(100, "Steps between log lines.", minimum=1)
+    gradient_checkpointing: bool = option(
+        False, "Compute the activations of layers again in the backward pass, for less memory (not compiled)."
+    )
+    tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.")
     compile: bool = option(True, "Compile the layers of a Transformer on a GPU.")
     cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.")
     model_parallel: bool = option(False, "Divide what the model allows among the processes of torchrun.")
@@ -78,14 +105,16 @@ class TrainingConfig:
     )
 
     def __post_init__(self) -> None:
+        noise.parsed(self.noise)
         Interval(self.save_every, "--save-every")
         if self.validate_every is not None:
             Interval(self.validate_every, "--validate-every")
 
 
 MAY_CHANGE = frozenset(
-    "max_steps max_epochs save_every keep_last validate_every validation_bleu patience log_every compile cuda_graphs "
-    "model_parallel device deterministic sustained_tflops peak_tflops non_finite_budget timeout_minutes".split()
+    "max_steps max_epochs save_every keep_last validate_every validation_bleu show patience log_every tensorboard "
+    "compile cuda_graphs gradient_checkpointing model_parallel device deterministic sustained_tflops peak_tflops "
+    "non_finite_budget timeout_minutes".split()
 )
 """The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 

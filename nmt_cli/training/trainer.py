@@ -47,7 +47,7 @@ class Trainer:
         count = self.setup.micro_batches if run.finished else choose_micro_batches(run, self.gradients)
         place = run.state.epoch, run.state.position
         with (
-            updates(self.setup.plan, self.setup.corpus, self.world, count, *place) as following,
+            updates(self.setup, count, *place) as following,
             stop_signals() as signals,
             run.reporter.display(run.state, self.setup.length.steps),
         ):
@@ -60,7 +60,8 @@ class Trainer:
                     read = self.world.start_sum(sums)
                     self.change_weights(sums)  # section 5.3: Adam
                     self.setup.scaler.update()
-                run.add(update.sentences, read)
+                    self.setup.average.update(run.state.step)
+                run.add(update, read)
                 run.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
             run.save(run.directory.place("step", run.state.step))
 

@@ -11,6 +11,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Batch
+from nmt_cli.training.setup import Setup
 
 AHEAD = 2  # updates whose batches are made before they are needed
 
@@ -26,18 +27,19 @@ class Update(NamedTuple):
     position: int  # in the epoch
     sentences: Indices
     ends_epoch: bool  # it is the epoch's last
+    lengths: tuple[Indices, Indices]  # of sources and targets as they are trained on, EOS included
     share: list[MicroBatch]  # that this rank computes: at least one
 
 
-def updates(
-    plan: BatchPlan, corpus: Corpus, world: World, micro_batches: int, epoch: int, position: int
-) -> Prefetcher[Any, Update]:
+def updates(setup: Setup, micro_batches: int, epoch: int, position: int) -> Prefetcher[Any, Update]:
     """Return the updates from `position` of `epoch` on, without end; a thread makes them ahead."""
 
     def make(place: tuple[int, int, Indices, bool]) -> Update:
-        return Update(*place, share(plan, corpus, world, place[2], micro_batches))
+        plan, corpus, sentences = setup.variants.of(setup.plan, setup.corpus, place[0], place[2])
+        lengths = plan.source_lengths[sentences], plan.target_lengths[sentences]
+        return Update(*place, lengths, share(plan, corpus, setup.world, sentences, micro_batches))
 
-    return Prefetcher(make, plan.updates(epoch, position), AHEAD, world.device)
+    return Prefetcher(make, setup.plan.updates(epoch, position), AHEAD, setup.world.device)
 
 
 def share(plan: BatchPlan, corpus: Corpus, world: World, sentences: Indices, count: int) -> list[MicroBatch]:

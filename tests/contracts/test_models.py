@@ -119,18 +119,25 @@ def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Ba
     """`nmt attention` shows them, around any kernel, for the kinds of attention that there are."""
     if not isinstance(model, ShowsAttention):
         return
-    batch = make_batch([2])
+    batch, several = make_batch([2]), make_batch()
     S, T = batch.source.size(1), batch.target_in.size(1)
     weights = model.attention_weights(batch.source, batch.target_in)
     assert weights
     for kind, each in weights.items():
-        layers, heads, *shape = each.shape
+        sentences, layers, heads, *shape = each.shape
+        assert sentences == 1
         assert layers * heads > 0
         assert shape == {"encoder": [S, S], "decoder": [T, T], "cross": [T, S]}[kind]
         close(each.sum(-1), torch.ones(each.shape[:-1]))
     assert "decoder" not in weights or not weights["decoder"].triu(1).any()
     again = model.attention_weights(batch.source, batch.target_in)
     assert all(torch.equal(weights[kind], again[kind]) for kind in weights)
+    for number in range(3):
+        alone = make_batch([number])
+        for kind, each in model.attention_weights(alone.source, alone.target_in).items():
+            rows, columns = each.shape[-2:]
+            found = model.attention_weights(several.source, several.target_in)[kind]
+            close(found[number, ..., :rows, :columns], each[0])
 
 
 def test_flops_are_optional(model: Any) -> None:

@@ -46,23 +46,27 @@ def summary(err: str) -> list[str]:
     ("ranks", "flags"),
     [
         (4, ("--format", "json", "--max-source-length", 8, "--prefix", "PREFIX")),
-        (2, ("--sample", "--seed", 3, "--nbest", 2, "--workers", 2)),
+        (2, ("--sample", "--seed", 3, "--nbest", 2, "--workers", 2, "--alignments", "LINKS")),
     ],
 )
 def test_several_processes_translate_as_one(
     forks: Any, start_ranks: Callable[..., Any], model: Path, text: Path, tmp_path: Path, ranks: int, flags: Any
 ) -> None:
     (tmp_path / "prefix").write_text("ein\n\n" * 50)
-    flags = [tmp_path / "prefix" if flag == "PREFIX" else flag for flag in flags]
-    command = ("translate", model, "--input", text, *WINDOW, *flags)
+    names = {"PREFIX": tmp_path / "prefix", "LINKS": tmp_path / "links"}
+    command = ("translate", model, "--input", text, *WINDOW, *(names.get(flag, flag) for flag in flags))
     alone = forks.start(*command, "--output", tmp_path / "alone.gz")
     alone.code(0)
+    links = names["LINKS"].read_bytes() if names["LINKS"].exists() else None
+    names["LINKS"].unlink(missing_ok=True)
     started = start_ranks(ranks, *command, "--output", tmp_path / "out.gz")
     assert [process.code() for process in started] == [0] * ranks
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == gzip.decompress((tmp_path / "alone.gz").read_bytes())
+    assert links == (names["LINKS"].read_bytes() if names["LINKS"].exists() else None)
     assert summary(started[0].err) == summary(alone.err)
     assert [process.err for process in started[1:]] == [""] * (ranks - 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone.gz", "out.gz", "prefix", "text.gz"]
+    expected = {"alone.gz", "out.gz", "prefix", "text.gz"} | ({"links"} if links else set())
+    assert {path.name for path in tmp_path.iterdir()} == expected
 
 
 def test_several_processes_score_as_one(

@@ -38,11 +38,12 @@ def make_checkpoint() -> Callable[..., Path]:
         normalization: str = "nmt_nfkc",
         ends: bool = False,
         noise: float = 0.0,
+        symbols: str = "",
     ) -> Path:
         registry.discover()
-        size = 5 + len(letters)
+        size = 5 + len(letters) + len(symbols.split(",") if symbols else [])
         settings = {"vocab_size": size, "separate_vocabularies": separate, "normalization": normalization}
-        task = TranslationTask(TranslationConfig("en", "de", **settings))
+        task = TranslationTask(TranslationConfig("en", "de", **settings, symbols=symbols))
         task.learn([(letters, letters[::-1])])
         vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
         sections = {"model": {**MODEL, **(model or {})}, "attention": {"name": attention}}

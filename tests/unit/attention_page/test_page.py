@@ -112,7 +112,8 @@ def test_the_page_holds_what_the_model_looks_at(translator: Translator) -> None:
     written = [*output.ids, EOS] if ended else list(output.ids)
     source = [*translator.task.encode_source("abc"), EOS]
     model: Any = translator.engine.models[0]
-    expected = model.attention_weights(torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]]))
+    rows = torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]])
+    expected = {kind: weights[0] for kind, weights in model.attention_weights(*rows).items()}
     assert sentence["shapes"] == {kind: list(expected[kind].shape) for kind in KINDS}
     flat = torch.cat([expected[kind].flatten() for kind in KINDS])
     torch.testing.assert_close(unpacked(sentence["weights"]), flat, atol=0.005, rtol=0)

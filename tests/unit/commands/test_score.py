@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 
 from nmt_cli.metrics.bleu import DEFAULT, MEASURES
 
@@ -124,6 +125,92 @@ def test_paired_tests(test: str, nmt_score: Score) -> None:
     assert f"(p={bad['p_value']:.4f}" in out
 
 
+def test_groups_are_scored_as_files_of_their_lines(nmt_score: Score) -> None:
+    write("labels", ["b", "a", "b"])
+    write("good-b", [GOOD[0], GOOD[2]])
+    write("reference-b", [REFERENCE[0], REFERENCE[2]])
+    flags = ("--metric", "bleu,chrf", "--metric", "exact,cer")
+    _, out, _ = nmt_score("good", "bad", "--ref", "reference", *flags, "--group-by", "labels", "--json")
+    report = json.loads(out)
+    assert report["groups"] == {"a": 1, "b": 2}
+    alone = scores_of(nmt_score("good-b", "--ref", "reference-b", *flags, "--json")[1])
+    assert {each["metric"]: each["groups"]["b"] for each in report["scores"] if each["system"] == "good"} == alone
+    _, out, _ = nmt_score("good", "--ref", "reference", "--metric", "exact,cer", "--group-by", "labels")
+    assert [line.split()[:3] for line in out.splitlines()[3:]] == [
+        ["group", "lines", "exact"],
+        ["a", "1", "0.00"],
+        ["b", "2", "50.00"],
+    ]
+    _, out, _ = nmt_score("good", "bad", "--ref", "reference", "--metric", "exact", "--group-by", "labels")
+    assert re.search("^group +lines +good exact +bad exact$", out, re.MULTILINE)
+
+
+def test_lines_are_scored_as_sacrebleu_scores_sentences(nmt_score: Score) -> None:
+    metrics = ("--metric", "bleu,chrf,ter,exact", "--per-line")
+    code, out, _ = nmt_score("good", "--ref", "reference", *metrics)
+    rows = [
+        (
+            sacrebleu.sentence_bleu(line, [reference]).score,
+            sacrebleu.sentence_chrf(line, [reference]).score,
+            sacrebleu.sentence_ter(line, [reference]).score,
+            100 * (line == reference),
+        )
+        for line, reference in zip(GOOD, REFERENCE, strict=True)
+    ]
+    assert (code, out) == (0, "".join("\t".join(f"{value:.4f}" for value in row) + "\n" for row in rows))
+    _, out, _ = nmt_score("good", "--ref", "reference", *metrics, "--json")
+    assert json.loads(out)["scores"][-1]["groups"] == {"1": 100, "2": 0, "3": 0}
+
+
+def test_nbest_lists(nmt_score: Score) -> None:
+    write(
+        "nbest",
+        [f"{number}\t0.5\t{line}" for number, pair in enumerate(zip(BAD, GOOD, strict=True), 1) for line in pair],
+    )
+    _, out, _ = nmt_score("nbest", "--ref", "reference", "--metric", "top-1,top-3,bleu", "--json")
+    expected = scores_of(nmt_score("bad", "--ref", "reference", "--metric", "bleu", "--json")[1])
+    assert scores_of(out) == {"top-1": 0, "top-3": pytest.approx(100 / 3)} | expected
+    write("nbest", ["1\t0.5\tA", "B"])
+    code, _, err = nmt_score("nbest", "--ref", "reference", "--metric", "top-3")
+    assert code == 1
+    assert "nbest:2: expected a line number, a score and a text" in err
+
+
+def test_functions_are_metrics(nmt_score: Score, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lengths of sources, a number for all lines, and a wrong number of values."""
+    monkeypatch.syspath_prepend(".")
+    lines = ("lengths(h, r, s): return list(map(len, s))", "whole(h, r, s): return 0.5", "short(h, r, s): return [1]")
+    Path("own_metrics.py").write_text("".join(f"def {line}\n" for line in lines))
+    flags = ("good", "--ref", "reference", "--source", "bad", "--metric")
+    _, out, _ = nmt_score(*flags, "own_metrics:lengths,own_metrics:whole")
+    mean = sum(map(len, BAD)) / 3
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["own_metrics:lengths", f"{mean:.2f}"],
+        ["own_metrics:whole", "0.50"],
+    ]
+    assert nmt_score(*flags, "own_metrics:lengths", "--per-line")[1].split() == [f"{len(line)}.0000" for line in BAD]
+    for more in (["--per-line"], ["--group-by", "good"]):
+        assert "returned one number" in nmt_score(*flags, "own_metrics:whole", *more)[2]
+    tested = nmt_score("bad", *flags, "own_metrics:whole", "--test", "paired-bootstrap")
+    assert (tested[0], "returned one number" in tested[2]) == (2, True)
+    assert "returned 1 values for 3 lines" in nmt_score(*flags, "own_metrics:short")[2]
+    for name in ("own_metrics:none", "no_such_module:f", "own metrics:x"):
+        code, out, err = nmt_score(*flags, name)
+        assert (code, out) == (2, "")
+        assert f"metric {name}: cannot import it" in err
+    code, _, err = nmt_score("good", "--ref", "reference", "--ref", "good", "--metric", "exact")
+    assert code == 2
+    assert "compares with one reference" in err
+
+
+@pytest.mark.parametrize("flag", ["--source", "--group-by"])
+def test_files_beside_have_as_many_lines(nmt_score: Score, flag: str) -> None:
+    write("short", REFERENCE[:2])
+    code, _, err = nmt_score("good", "--ref", "reference", flag, "short", "--metric", "exact")
+    assert code == 1
+    assert "short: 2 lines, but reference has 3" in err
+
+
 def test_a_byte_order_mark_counts(nmt_score: Score) -> None:
     Path("good").write_bytes("\ufeff".encode() + Path("reference").read_bytes())
     assert scores_of(nmt_score("good", "--ref", "reference", "--json")[1])["bleu"] < 100
@@ -195,6 +282,7 @@ def test_bad_files(content: bytes | None, message: str, nmt_score: Score) -> Non
         (["-", "--ref", "-"], "can be read only once"),
         (["good", "good", "--ref", "reference"], "good is given twice"),
         (["good", "--ref", "reference", "--test-samples", "5"], "--test-samples needs --test"),
+        (["good", "bad", "--ref", "good", "--test", "paired-bootstrap", "--per-line"], "cannot be used together"),
         (["good"], "--ref"),
     ],
 )

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
 from nmt_cli.errors import DataError
-from nmt_cli.files.opening import Input, open_input, open_output
+from nmt_cli.files.opening import COMPRESSED, Input, open_input, open_output
 
 
 def content(path: Path) -> bytes:
@@ -22,7 +23,12 @@ def content(path: Path) -> bytes:
         return b"".join(iter(stream.read, b""))
 
 
-FORMS = {"gzip": gzip.compress, "xz": lzma.compress, "bzip2": bz2.compress}
+def zstandard(content: bytes) -> bytes:
+    """With a checksum, as the program zstd writes it."""
+    return zstd.compress(content, options={zstd.CompressionParameter.checksum_flag: 1})
+
+
+FORMS = {"gzip": gzip.compress, "xz": lzma.compress, "bzip2": bz2.compress, "Zstandard": zstandard}
 
 
 @pytest.mark.parametrize("name", ["plain", "named.gz"])
@@ -60,10 +66,11 @@ def test_streams_may_be_padded(tmp_path: Path, form: str) -> None:
     assert content(tmp_path / "a") == b"some words\n" * 2
 
 
-def test_zstandard_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\x28\xb5\x2f\xfd\x04\x58")
-    with pytest.raises(DataError, match=r"a: Zstandard data.* zstd -dc"):
-        content(tmp_path / "a")
+def test_frames_of_zstandard_may_be_skipped(tmp_path: Path) -> None:
+    """pzstd writes one before each frame."""
+    skipped = b"\x50\x2a\x4d\x18\x04\0\0\0\0\0\0\0"
+    (tmp_path / "a").write_bytes((skipped + zstd.compress(b"some words\n")) * 2)
+    assert content(tmp_path / "a") == b"some words\n" * 2
 
 
 def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
@@ -105,7 +112,7 @@ def test_a_pipe_is_read_as_it_comes() -> None:
         assert stream.read() == b""
 
 
-@pytest.mark.parametrize("name", ["out", "out.gz", "out.xz", "out.bz2"])
+@pytest.mark.parametrize("name", ["out", "out.gz", "out.xz", "out.bz2", "out.zst"])
 def test_output_is_written_as_its_name_says(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"former content, longer than the new one")
@@ -114,8 +121,10 @@ def test_output_is_written_as_its_name_says(tmp_path: Path, name: str) -> None:
         write(b"new\n")
         write(b"lines\n")
     written = path.read_bytes()
-    unpacked = {".gz": gzip.decompress, ".xz": lzma.decompress, ".bz2": bz2.decompress}.get(path.suffix, bytes)
-    assert unpacked(written) == b"new\nlines\n"
+    unpacked = dict(zip(COMPRESSED, [gzip.decompress, lzma.decompress, bz2.decompress, zstd.decompress], strict=True))
+    assert unpacked.get(path.suffix, bytes)(written) == b"new\nlines\n"
+    if path.suffix == ".zst":
+        assert written[4] & 4  # RFC 8878, section 3.1.1.1.1: the flag of a checksum
     with open_output(path):
         pass
     assert content(path) == b""

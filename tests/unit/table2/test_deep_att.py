@@ -102,7 +102,7 @@ def test_it_computes_the_equations(model: DeepAtt) -> None:
     logits, attention = Equations(model).logits(SOURCE, TARGET)
     rows = torch.tensor([SOURCE]), torch.tensor([TARGET])
     torch.testing.assert_close(model(*rows)[0], logits)
-    torch.testing.assert_close(model.attention_weights(*rows)["cross"][0, 0], attention)
+    torch.testing.assert_close(model.attention_weights(*rows)["cross"][0, 0, 0], attention)
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ def test_the_equations_of_the_paper() -> None:
     batch = torch.tensor([source, [9, 3, 0, 0, 0]]), torch.tensor([target, [2, 13, 0, 0]])
     found, weights = model.decoder_output(*batch), model.attention_weights(*(side[:1] for side in batch))
     expected = reference(model, source, target)
-    torch.testing.assert_close((found[0], weights["cross"][0, 0]), expected)
+    torch.testing.assert_close((found[0], weights["cross"][0, 0, 0]), expected)
     torch.testing.assert_close(found[1, :2], reference(model, [9, 3], [2, 13])[0])
 
 

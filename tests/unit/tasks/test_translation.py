@@ -217,10 +217,14 @@ def test_bleu_is_sacrebleus_13a() -> None:
     task, hypotheses = made(), ["The dog runs, doesn't it?", "Zwei Hunde laufen."]
     references = ["The dog runs, doesn't he?", "Zwei Hunde laufen im Park."]
     # The figure is that of the command: sacrebleu REFERENCE -i HYPOTHESES -b -w 12
-    assert task.evaluate(hypotheses, references) == {"bleu": pytest.approx(50.865330012869, abs=1e-11)}
-    assert task.evaluate(references, references)["bleu"] == pytest.approx(100.0)
+    assert task.evaluate(hypotheses, references) == {
+        "bleu": pytest.approx(50.865330012869, abs=1e-11),
+        "exact": 0.0,
+    }
+    assert task.evaluate(references, references) == pytest.approx({"bleu": 100.0, "exact": 100.0})
     lowered = [line.lower() for line in references]
-    assert made(lowercase=True).evaluate(lowered, references)["bleu"] == pytest.approx(100.0)
+    assert made(lowercase=True).evaluate(lowered, references) == pytest.approx({"bleu": 100.0, "exact": 100.0})
+    assert task.evaluate([references[0], *lowered[1:]], references)["exact"] == 50.0
     assert task.evaluate(lowered, references)["bleu"] < 90
 
 

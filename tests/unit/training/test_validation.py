@@ -22,6 +22,7 @@ from nmt_cli.commands.verify_resume import contents
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import PAD, Batch, Loss
+from nmt_cli.tasks.translation import TranslationTask
 from nmt_cli.training.validation import validation_loss
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -54,6 +55,39 @@ def test_the_largest_bleu_is_the_best(scores: dict[int, float], tiny_data: Path,
     assert (best_of(tmp_path / "run"), min(losses, key=lambda step: losses[step])) == (4, 10)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["best_validation_bleu"], summary["best_step"]) == (30.0, 4)
+
+
+def test_the_largest_share_of_exact_outputs_is_the_best(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter([{"bleu": 9.0, "exact": 1.0}, {"bleu": 8.0, "exact": 2.0}, {"bleu": 10.0, "exact": 2.0}])
+    monkeypatch.setattr(TranslationTask, "evaluate", lambda *_: next(left))
+    run(tiny_data, tmp_path / "run", best_by="exact", max_steps=6)
+    assert validations(tmp_path / "run", "exact") == {2: 1.0, 4: 2.0, 6: 2.0}
+    assert best_of(tmp_path / "run") == 4
+
+
+def test_examples_are_shown_and_recorded(
+    nmt: Nmt, tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """At each validation, the same sentences, without a score of the others. A stopped run has the same ones."""
+    run(tiny_data, tmp_path / "run", show=2, max_steps=4)
+    shown = capfd.readouterr().err
+    records = [record for record in tiny_run.metrics(tmp_path / "run") if "validation_loss" in record]
+    assert [record["step"] for record in records if "validation_bleu" not in record] == [2, 4]
+    first, last = ([example["source"] for example in record["examples"]] for record in records)
+    valid = Corpus.open(tiny_data, "valid").raw_lines("source")
+    assert first == last == [valid[0], valid[len(valid) // 2]]
+    for example in records[1]["examples"]:
+        lines = [f"  source:    {example['source']}", f"  reference: {example['reference']}"]
+        assert "\n".join([*lines, f"  output:    {example['output']}"]) in shown
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in last))
+    code, out, err = nmt("translate", tmp_path / "run", "--beam", 1, "--input", tmp_path / "source")
+    assert code == 0, err
+    assert out.splitlines() == [example["output"] for example in records[1]["examples"]]
+    run(tiny_data, tmp_path / "parts", show=2, max_steps=2)
+    run(tiny_data, tmp_path / "parts", show=2, max_steps=4)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "run")
 
 
 def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""Symbols such as the tags <2de> and <bt>: one id each, wherever they stand in a line, and never changed.
+
+They are words of their own: the text on each side of one has the ids that it would have as a line, and `decode` puts a
+space on both sides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain, groupby, zip_longest
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nmt_cli.data.vocabulary import SPACE, Vocabulary
+from nmt_cli.data.word_samples import WordSamples
+from nmt_cli.errors import UsageError
+from nmt_cli.files.parallel_text import UNFIT
+from nmt_cli.interfaces import SPECIAL_SYMBOLS
+
+if TYPE_CHECKING:
+    from nmt_cli.interfaces import Sentences
+
+
+class Symbols:
+    """Finds symbols in lines.
+
+    Raises:
+        UsageError: a symbol has a space, is empty, there twice, or a special symbol.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        for name in names:
+            if not name or UNFIT.search(name) or SPACE in name or name in SPECIAL_SYMBOLS or names.count(name) > 1:
+                raise UsageError(f"--symbols: {name!r} cannot be one; give distinct symbols without spaces: <2de>,<bt>")
+        self.names = list(names)
+        self._numbers = {name: number for number, name in enumerate(names)}
+        longest_first = sorted(names, key=len, reverse=True)
+        self._pattern = re.compile(f"[ {SPACE}]*({'|'.join(map(re.escape, longest_first))})[ {SPACE}]*")
+
+    def split(self, line: str) -> list[str]:
+        """Return the text before the first symbol, the symbol, the text after it, and so on."""
+        return self._pattern.split(line)
+
+    def changed(self, lines: Sequence[str], change: Callable[[Sequence[str]], Iterable[str]]) -> list[str]:
+        """Return the lines with their text, but not their symbols, changed."""
+        parts = list(map(self.split, lines))
+        texts = iter(change([text for part in parts for text in part[::2]]))
+        for part in parts:
+            part[::2] = [next(texts) for _ in part[::2]]
+        return [" ".join(filter(None, part)) if len(part) > 1 else part[0] for part in parts]
+
+    def without(self, line: str) -> str:
+        return " ".join(filter(None, self.split(line)[::2]))
+
+    def texts(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the text between symbols."""
+        return (text for line in lines for text in self.split(line)[::2] if text)
+
+    def number(self, name: str) -> int:
+        return self._numbers[name]
+
+
+class WithSymbols(Vocabulary):
+    """A vocabulary and, after its ids, those of symbols."""
+
+    def __init__(self, words: Vocabulary, symbols: Symbols) -> None:
+        self.words, self.symbols, self.kind = words, symbols, words.kind
+
+    def __len__(self) -> int:
+        return len(self.words) + len(self.symbols.names)
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(int, self.encode_lines([text])[0]))
+
+    def encode_lines(self, lines: Sequence[str]) -> Sentences:
+        parts = list(map(self.symbols.split, lines))
+        texts = [text for part in parts for text in part[::2]]
+        if len(texts) == len(lines):
+            return self.words.encode_lines(lines)
+        ids, lengths = self.words.encode_lines(texts)
+        symbols = [len(self.words) + self.symbols.number(name) for part in parts for name in part[1::2]]
+        of_line = np.fromiter(map(len, parts), np.int64, len(parts))  # texts and symbols of each line
+        is_symbol = np.arange(of_line.sum()) - np.repeat(np.cumsum(of_line) - of_line, of_line) & 1 == 1
+        sizes = np.ones(len(is_symbol), np.int64)
+        sizes[~is_symbol] = lengths
+        everything = np.empty(sizes.sum(), np.uint32)
+        place = np.repeat(is_symbol, sizes)
+        everything[place], everything[~place] = symbols, ids
+        return everything, np.add.reduceat(sizes, np.cumsum(of_line) - of_line)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        runs = groupby(self._checked(ids), lambda i: i >= len(self.words))
+        texts = (" ".join(self.pieces(list(run))) if symbols else self.words.decode(list(run)) for symbols, run in runs)
+        return " ".join(texts)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        size = len(self.words)
+        return [self.symbols.names[i - size] if i >= size else self.words.pieces([i])[0] for i in self._checked(ids)]
+
+    def samples(self, amount: float) -> _Samples:
+        """Return what draws segmentations at random of the text beside symbols."""
+        return _Samples(self, self.words.samples(amount))  # type: ignore[attr-defined]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return self.words.texts + [""] * len(self.symbols.names)
+
+    def serialise(self) -> bytes:
+        return self.words.serialise() + ",".join(self.symbols.names).encode()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.words, self.symbols)
+
+
+class _Samples(NamedTuple):
+    vocabulary: WithSymbols
+    words: WordSamples
+
+    def of(self, text: str, random: Random) -> list[int]:
+        parts = self.vocabulary.symbols.split(text)
+        drawn = [self.words.of(part, random) for part in parts[::2]]
+        symbols = [[len(self.vocabulary.words) + self.vocabulary.symbols.number(name)] for name in parts[1::2]]
+        return [i for part in chain.from_iterable(zip_longest(drawn, symbols, fillvalue=[])) for i in part]
+
+
+@lru_cache
+def symbols_of(names: str) -> Symbols | None:
+    """Return the symbols that `names` has, with commas between them; None if it is empty."""
+    return Symbols(names.split(",")) if names else None
+
+
+def words_of(vocabulary: Vocabulary) -> Vocabulary:
+    """Return the vocabulary without its symbols."""
+    return vocabulary.words if isinstance(vocabulary, WithSymbols) else vocabulary
+
+
+def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
+    """Raise UsageError unless all words of `tag` are symbols."""
+    for name in tag.split():
+        if name not in symbols:
+            known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
+            raise UsageError(f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols")

@@ -1,0 +1,37 @@
+"""N-best lists, as `nmt translate --nbest N` writes them: line number (from 1), score and text, separated by tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nmt_cli.errors import DataError
+from nmt_cli.files.text import read_lines
+
+Candidate = tuple[float, str]  # score and text
+
+
+def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
+    """Yield the outputs of each line of the input, in the order of the file; of standard input where `path` is None.
+
+    Raises:
+        DataError: the file cannot be read, a line has another form, or a line of the input has no output.
+    """
+    count, found = 1, list[Candidate]()
+    for place, line in enumerate(read_lines(path), 1):
+        where = f"{path or 'standard input'}:{place}"
+        try:
+            number, score, text = line.split("\t")
+            candidate, steps = (float(score), text), int(number) - count
+        except ValueError:
+            form = "a line number, a score and a text, separated by tabs"
+            advice = "`nmt translate --nbest 8 --format tsv` writes such a file"
+            raise DataError(f"{where}: expected {form}, not {line!r:.60}; {advice}") from None
+        if steps not in ((0, 1) if found else (0,)):
+            raise DataError(f"{where}: expected an output of line {count + bool(found)}, not {number}: one is missing")
+        if steps:
+            yield found
+            count, found = count + 1, []
+        found.append(candidate)
+    if found:
+        yield found

@@ -1,0 +1,29 @@
+"""The settings of training methods that came after the paper, and where each is. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nmt_cli.criteria.settings import LabelSmoothingConfig
+from nmt_cli.optim.adam import AdamConfig
+from nmt_cli.optim.linear_decay import LinearDecayConfig
+from nmt_cli.registry import configures, option
+
+
+@configures("optimizer", "adamw", "nmt_cli.later_training.adamw:adamw")
+@dataclass(frozen=True)
+class AdamWConfig(AdamConfig):
+    weight_decay: float = option(0.01, "Share of a matrix that decays in a step, times the rate.", minimum=0.0)
+
+
+@configures("schedule", "cosine", "nmt_cli.later_training.cosine:Cosine")
+@dataclass(frozen=True)
+class CosineConfig(LinearDecayConfig):
+    decay_steps: int = option(100_000, "Step of the lowest learning rate, usually --max-steps.", minimum=1)
+    lowest_rate: float = option(0.1, "Rate after --decay-steps, as a share of the peak.", minimum=1e-6, maximum=1.0)
+
+
+@configures("criterion", "r_drop", "nmt_cli.later_training.r_drop:RDrop")
+@dataclass(frozen=True)
+class RDropConfig(LabelSmoothingConfig):
+    r_drop_alpha: float = option(5.0, "alpha: weight of the divergence between two passes.", minimum=0.0)

@@ -1,0 +1,70 @@
+"""`nmt translate --alignments`: the links of words, in a file beside the output."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nmt_cli
+from nmt_cli.commands.translate import translate
+from nmt_cli.commands.translate_options import TranslateCommandOptions
+from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.errors import UsageError
+
+
+def written(checkpoint: Path, folder: Path, content: bytes, options: dict[str, Any], **flags: Any) -> bytes:
+    """The output for an input, with links in `folder`/links.gz."""
+    chosen = TranslateOptions().replaced({"beam": 2, "max_length_offset": 3, **options})
+    (folder / "in").write_bytes(content)
+    flags = {"alignments": folder / "links.gz", "quiet": True, "device": "cpu", **flags}
+    files: dict[str, Any] = {"checkpoints": (checkpoint,), "input": folder / "in", "output": folder / "out"}
+    translate(TranslateCommandOptions(translation=chosen, **{**files, **flags}))
+    return (folder / "out").read_bytes()
+
+
+@pytest.mark.parametrize("nbest", [1, 2])
+def test_alignments_are_a_line_for_each_output(tiny_checkpoint: Path, tmp_path: Path, nbest: int) -> None:
+    """Those of the API, compressed by the name; an empty line has none. The outputs do not change."""
+    lines = ["abc  de", "", "hg", "fgh a b" * 9]
+    content = "\n".join(lines).encode() + b"\n"
+    options: Any = {"nbest": nbest, "max_source_length": 20}
+    with_links = written(tiny_checkpoint, tmp_path, content, options)
+    assert with_links == written(tiny_checkpoint, tmp_path, content, options, alignments=None)
+    found = gzip.decompress((tmp_path / "links.gz").read_bytes()).decode().split("\n")
+    translator = nmt_cli.load(tiny_checkpoint, device="cpu")
+    details = list(translator.translate_detailed(lines, align=True, beam=2, max_length_offset=3, **options))
+    outputs = [output for each in details for output in each.outputs]
+    assert found == [*(" ".join(f"{i}-{j}" for i, j in output.alignment) for output in outputs), ""]
+    assert found[0]
+    assert found[nbest] == ""
+    for each in details:
+        for output in each.outputs:
+            assert [j for _, j in output.alignment] == list(range(len(output.text.split())))
+            assert all(i < len(each.source.split()) for i, _ in output.alignment)
+
+
+def test_alignments_do_not_depend_on_workers(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    found = []
+    for workers in (1, 2):
+        written(tiny_checkpoint, tmp_path, b"abc de\nhg\nfgh a b\nde\n" * 10, {}, workers=workers)
+        found.append(gzip.decompress((tmp_path / "links.gz").read_bytes()))
+    assert found[0] == found[1]
+    assert found[0].count(b"\n") == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "flags", "message"),
+    [
+        ({"split_sentences": True}, {}, "--split-sentences cannot be used with --alignments"),
+        ({}, {"interactive": True, "input": None, "output": None}, "--interactive cannot be used with .*--alignments"),
+    ],
+)
+def test_alignments_that_cannot_be(
+    tiny_checkpoint: Path, tmp_path: Path, options: dict[str, Any], flags: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        written(tiny_checkpoint, tmp_path, b"abc\n", options, **flags)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]

@@ -1,0 +1,140 @@
+"""Drawn segmentations: of the same text, the same in every process, as SentencePiece's and as frequent as defined."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data import subwords
+from nmt_cli.data.subwords import LearningOptions, SentencePieces
+from nmt_cli.interfaces import UNK
+
+LINES = [
+    *("the lowest abode is widest", "slow slowly slower slowest sewed sewn", "newer newest newly new", "xä 😀"),
+    *"lower lowered wider widely bidder bide abide header heading reader reading seed seeded needle needed".split(),
+] * 3
+DRAWS = 5000
+
+
+def learned(kind: str, size: int, lines: list[str] = LINES, byte_fallback: bool = False) -> SentencePieces:
+    vocabulary = subwords.learn(lines, LearningOptions(kind, size, byte_fallback))
+    assert isinstance(vocabulary, SentencePieces)
+    return vocabulary
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def vocabulary(request: pytest.FixtureRequest) -> SentencePieces:
+    return learned(request.param, 300, byte_fallback=True)
+
+
+@given(st.text("abdehlnorstwxyä😀 中\t", max_size=30), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 99))
+def test_a_sample_has_the_same_text(vocabulary: SentencePieces, text: str, amount: float, seed: int) -> None:
+    ids = vocabulary.samples(amount).of(text, Random(seed))
+    assert vocabulary.decode(ids) == text
+    assert UNK not in ids
+
+
+def test_a_character_that_is_no_piece_is_unknown_and_the_rest_is_drawn() -> None:
+    vocabulary = learned("bpe", 60)
+    ids = vocabulary.samples(1.0).of("new Ж new", Random(1))
+    assert vocabulary.pieces(ids) == [*"▁new", "▁", "<unk>", *"▁new"]
+
+
+def test_other_processes_draw_the_same(vocabulary: SentencePieces, tmp_path: Path) -> None:
+    """A resumed run is another process. SentencePiece itself would not."""
+    described = subwords.save(vocabulary, tmp_path, "joint")
+    drawn = "[load(Path(F), D).samples(0.3).of('the slowest newest lowest', Random(f'1 {i}')) for i in range(20)]"
+    code = (
+        "from pathlib import Path; from random import Random; from nmt_cli.data.subwords import load; "
+        f"F, D = {str(tmp_path)!r}, {described!r}; print({drawn})"
+    )
+    first, second = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "12"
+    )
+    assert first == second
+    assert len(set(first.split("], ["))) > 10
+
+
+def test_nothing_left_out_and_the_best_are_plain_segmentations(shared_data: Path) -> None:
+    """On real text, as SentencePiece has it. A high power leaves only the best segmentation."""
+    lines = gzip.decompress((shared_data / "multi30k" / "val.de.gz").read_bytes()).decode().split("\n")
+    for kind, amount in (("bpe", 0.0), ("unigram", 1e6)):
+        vocabulary = learned(kind, 2000, lines)
+        samples = vocabulary.samples(amount)
+        different = [line for line in lines if samples.of(line, Random(1)) != vocabulary.encode(line)]
+        assert different == []
+
+
+def test_bpe_with_everything_left_out_is_letters() -> None:
+    vocabulary = learned("bpe", 60)
+    for line in LINES:
+        assert vocabulary.pieces(vocabulary.samples(1.0).of(line, Random(1))) == list("▁" + line.replace(" ", "▁"))
+
+
+def near(count: int, probability: float, deviations: float = 4) -> bool:
+    """Whether `count` of `DRAWS` is as a probability lets expect."""
+    return abs(count - DRAWS * probability) <= deviations * math.sqrt(DRAWS * probability * (1 - probability))
+
+
+def drawn(vocabulary: SentencePieces, text: str, amount: float) -> Counter[tuple[str, ...]]:
+    samples, random = vocabulary.samples(amount), Random(1)
+    return Counter(tuple(vocabulary.pieces(samples.of(text, random))) for _ in range(DRAWS))
+
+
+def test_bpe_leaves_out_merges_with_their_probability() -> None:
+    """`▁ab` is made of `▁ a b` by two merges, the second one of which has nothing to merge without the first one."""
+    vocabulary = learned("bpe", 9, ["ab"] * 9)
+    merges = set(vocabulary.pieces(range(4, 9))) - set("▁ab")
+    assert len(merges) == 2
+    half = next(piece for piece in merges if len(piece) == 2)
+    found = drawn(vocabulary, "ab", 0.2)
+    partly = tuple("▁ab".replace(half, f" {half} ").split())
+    assert set(found) == {("▁ab",), partly, tuple("▁ab")}
+    assert near(found["▁ab",], 0.8 * 0.8)
+    assert near(found[partly], 0.8 * 0.2)
+    assert near(found[tuple("▁ab")], 0.2)
+
+
+def segmentations(text: str, pieces: dict[str, float]) -> Iterator[tuple[str, ...]]:
+    for cuts in itertools.product([False, True], repeat=len(text) - 1):
+        ends = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(text)]
+        found = tuple(text[first:end] for first, end in itertools.pairwise(ends))
+        if all(piece in pieces for piece in found):
+            yield found
+
+
+@pytest.mark.parametrize("power", [0.2, 1.0])
+def test_unigram_segmentations_are_drawn_by_their_probability_to_a_power(power: float) -> None:
+    vocabulary = learned("unigram", 40)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
+    pieces = {processor.id_to_piece(i): processor.get_score(i) for i in range(4, len(vocabulary))}
+    weights = {found: math.exp(power * sum(pieces[p] for p in found)) for found in segmentations("▁slowest", pieces)}
+    assert len(weights) > 4
+    found = drawn(vocabulary, "slowest", power)
+    assert set(found) <= set(weights)
+    assert all(near(found[each], weight / sum(weights.values())) for each, weight in weights.items())
+
+
+@pytest.mark.parametrize(("kind", "amount"), [("bpe", 0.1), ("bpe", 0.4), ("unigram", 0.3)])
+def test_sentencepiece_draws_as_often(kind: str, amount: float) -> None:
+    """Its seeds are out of our hands, so the bound is so wide that chance does not cross it in a lifetime."""
+    vocabulary = learned(kind, 40)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialise())
+    settings = {"out_type": str, "enable_sampling": True, "alpha": amount, "nbest_size": -1}
+    theirs = Counter(tuple(processor.encode("slowest lower", **settings)) for _ in range(DRAWS))
+    ours = drawn(vocabulary, "slowest lower", amount)
+    assert len(ours) > 10
+    for each in theirs | ours:
+        assert near(theirs[each], ours[each] / DRAWS, 10) or max(theirs[each], ours[each]) < 50

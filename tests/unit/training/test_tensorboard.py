@@ -1,0 +1,69 @@
+"""Scalars for TensorBoard, read by its own loader."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+import tiny_run
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.util.tensor_util import make_ndarray
+
+from nmt_cli import checkpoint
+from nmt_cli.errors import UsageError
+from nmt_cli.files import durable
+
+run = partial(tiny_run.run, max_steps=6, save_every=2, log_every=1)
+Points = dict[tuple[str, int], float]
+
+
+def points(out: Path) -> Points:
+    """The values by tag and step, of all files as they are; TensorBoard itself hides some that are repeated."""
+    found: Points = {}
+    counts: Counter[tuple[str, int]] = Counter()
+    for path in sorted((out / "tensorboard").glob("events.out.tfevents.*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                found[value.tag, event.step] = make_ndarray(value.tensor).item()
+                counts[value.tag, event.step] += 1
+    assert set(counts.values()) == {1}
+    return found
+
+
+def expected(out: Path) -> Points:
+    return {
+        (f"validation/{name[11:]}" if name.startswith("validation_") else f"train/{name}", record["step"]): value
+        for record in tiny_run.metrics(out)
+        for name, value in record.items()
+        if name != "step" and value is not None
+    }
+
+
+def test_every_figure_is_there_once(tiny_data: Path, tmp_path: Path) -> None:
+    run(tiny_data, tmp_path / "run", tensorboard=True)
+    found = points(tmp_path / "run")
+    assert found == pytest.approx(expected(tmp_path / "run"), rel=1e-6)
+    assert {("train/loss", 5), ("validation/perplexity", 6), ("train/lr", 1)} < found.keys()
+
+
+def test_a_resumed_run_has_no_point_twice(tiny_data: Path, tmp_path: Path) -> None:
+    """It has lost its last checkpoint, so it repeats two steps; the flag may be given only then."""
+    for first in (True, False):
+        out = tmp_path / str(first)
+        run(tiny_data, out, tensorboard=first, max_steps=4)
+        for newest in [each for each in checkpoint.resumable_of(out) if each.name.endswith("-00000004")]:
+            durable.delete(newest)
+        run(tiny_data, out, tensorboard=True)
+        assert points(out) == pytest.approx(expected(out), rel=1e-6)
+
+
+def test_without_the_package_nothing_is_made(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(UsageError, match=r"--tensorboard needs the package tensorboard: pip install 'nmt-cli\[tensor"):
+        run(tiny_data, tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run").exists()

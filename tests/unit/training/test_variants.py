@@ -1,0 +1,155 @@
+"""Variants depend on seed, epoch and sentence alone, and what is counted is what is trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_run
+import torch
+
+from nmt_cli.commands.train_setup import open_data
+from nmt_cli.commands.verify_resume import contents
+from nmt_cli.data.batching import BatchPlan
+from nmt_cli.data.corpus import Corpus, MemoryCorpus
+from nmt_cli.distributed import World
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import UNK, joined
+from nmt_cli.parsing.task import ParsingConfig, ParsingTask
+from nmt_cli.task import Task
+from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.updates import updates
+from nmt_cli.training.variants import Variants
+
+NOISE = "upper=0.2,title=0.2,typos=0.3,no_final_stop=0.3"
+BOTH = {"bpe_dropout": 0.2, "noise": "typos=0.3"}  # the numbers in words have no capitals
+
+
+def variants(task: Task, **settings: Any) -> Variants:
+    return Variants(TrainingConfig(**settings), task)
+
+
+def opened(data: Path) -> tuple[Task, Corpus, BatchPlan]:
+    task, corpus, _ = open_data([str(data)])
+    return task, corpus, BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
+
+
+def drawn(
+    variants: Variants, plan: BatchPlan, corpus: Corpus, epoch: int, sentences: list[int]
+) -> list[list[list[int]]]:
+    _, lines, indices = variants.of(plan, corpus, epoch, np.array(sentences))
+    return [[lines.source(i).tolist(), lines.target(i).tolist()] for i in indices.tolist()]
+
+
+def test_by_default_there_are_none(tiny_data: Path) -> None:
+    task, corpus, plan = opened(tiny_data)
+    sentences = np.arange(3)
+    for settings in ({}, {"noise": "typos=0,upper=0"}):
+        found = variants(task, **settings).of(plan, corpus, 0, sentences)
+        assert all(a is b for a, b in zip(found, (plan, corpus, sentences), strict=True))
+
+
+def test_they_depend_on_seed_epoch_and_sentence_alone(tiny_data: Path) -> None:
+    task, corpus, plan = opened(tiny_data)
+    made = variants(task, **BOTH)
+    first = drawn(made, plan, corpus, 3, [5, 6, 7, 8])
+    assert drawn(made, plan, corpus, 3, [8, 1, 6]) == [first[3], drawn(made, plan, corpus, 3, [1])[0], first[1]]
+    for other in (
+        drawn(made, plan, corpus, 4, [5, 6, 7, 8]),
+        drawn(variants(task, seed=2, **BOTH), plan, corpus, 3, [5, 6, 7, 8]),
+    ):
+        assert other != first
+
+
+def test_a_sampled_sentence_has_the_same_text(tiny_data: Path) -> None:
+    task, corpus, plan = opened(tiny_data)
+    source, target = task.text_vocabularies
+    sentences = list(range(200))
+    found = drawn(variants(task, bpe_dropout=0.2), plan, corpus, 0, sentences)
+    plain = [[corpus.source(i).tolist(), corpus.target(i).tolist()] for i in sentences]
+    texts = [[(source.decode(a), target.decode(b)) for a, b in pairs] for pairs in (found, plain)]
+    assert texts[0] == texts[1]
+    assert sum(a != b for a, b in zip(found, plain, strict=True)) > 100
+
+
+def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
+    """The tokens of an update, and the weights of its micro-batches, are of the drawn sentences, on all ranks."""
+    task, corpus, plan = opened(tiny_data)
+    of_ranks = []
+    for rank in range(3):
+        world = World(rank, 3, torch.device("cpu"))
+        setup = SimpleNamespace(plan=plan, corpus=corpus, variants=variants(task, **BOTH), world=world)
+        with updates(setup, 4, 1, 2) as following:  # type: ignore[arg-type]
+            of_ranks.append([next(following) for _ in range(3)])
+    for own in zip(*of_ranks, strict=True):
+        assert all((a == b).all() for each in own for a, b in zip(each.lengths, own[0].lengths, strict=True))
+        batches = [each.batch for update in own for each in update.share if each.weight]
+        source, target = (int(lengths.sum()) for lengths in own[0].lengths)
+        assert (sum(int((batch.source > 0).sum()) for batch in batches)) == source
+        assert sum(batch.num_tokens for batch in batches) == target > plan.target_tokens(own[0].sentences)
+        weights = [each.batch.num_tokens * each.weight for update in own for each in update.share]
+        assert sum(weights) == pytest.approx(1)
+
+
+def test_a_run_with_both_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
+    for steps in (4, 8, 12):
+        tiny_run.run(tiny_data, tmp_path / "parts", max_steps=steps, log_every=1, **BOTH)
+    tiny_run.run(tiny_data, tmp_path / "whole", log_every=1, **BOTH)
+    last = "checkpoints/step-00000012/"
+    expected, found = ({k: v for k, v in contents(tmp_path / run).items() if last in k} for run in ("whole", "parts"))
+    assert expected == found
+    assert tiny_run.metrics(tmp_path / "parts")[-1]["loss"] == tiny_run.metrics(tmp_path / "whole")[-1]["loss"]
+
+
+@pytest.fixture(scope="module")
+def task() -> TranslationTask:
+    made = TranslationTask(TranslationConfig("en", "de", vocab_size=14))
+    made.learn([("ab AB.", "ab AB.")])
+    return made
+
+
+def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) -> None:
+    source, target = task.text_vocabularies
+    texts = [("ab?", "ab"), ("ab", "a?b"), ("ab ab", "ab B."), ("b.", "ab")] * 25
+    corpus = MemoryCorpus(joined([source.encode(a) for a, _ in texts]), joined([target.encode(b) for _, b in texts]))
+    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
+    found = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), plan, corpus, 0, list(range(len(texts))))
+    plain = [[source.encode(a), target.encode(b)] for a, b in texts]
+    assert [UNK in a + b for a, b in found] == [True, True, False, False] * 25
+    assert all(a == b for i, (a, b) in enumerate(zip(found, plain, strict=True)) if i % 4 < 2)
+    decoded = {(source.decode(a), target.decode(b)) for a, b in found[2::4]}
+    assert {("ab ab", "ab B."), ("AB AB", "AB B."), ("ba ab", "ab B.")} <= decoded
+    # A typo may give an unknown letter, such as the v beside the b. Then all of the pair stays.
+    assert all(set(a + b) <= set("abAB .") for a, b in decoded)
+
+
+def test_settings_that_do_not_fit(task: TranslationTask) -> None:
+    unigram = TranslationTask(TranslationConfig("en", "de", subwords="unigram", vocab_size=10))
+    unigram.learn([("ab ba aab", "bab aa")] * 9)
+    words = TranslationTask(TranslationConfig("en", "de", subwords="none"))
+    words.learn([("ab ba aab", "bab aa")])
+    parsing = ParsingTask(ParsingConfig())
+    for made, settings, message in (
+        (
+            unigram,
+            {"bpe_dropout": 0.1},
+            "--bpe-dropout needs a vocabulary of --subwords bpe, this one is unigram: give --uni",
+        ),
+        (
+            task,
+            {"unigram_sampling": 0.1},
+            "needs a vocabulary of --subwords unigram, this one is bpe: give --bpe-dropout",
+        ),
+        (words, {"bpe_dropout": 0.1}, "this one is none: leave it out"),
+        (unigram, {"noise": "title=0.1"}, "upper and title have no effect on lower-cased data; leave them out"),
+        (parsing, {"noise": "typos=0.1"}, "are for text, not for the task parsing"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            variants(made, **settings)
+        assert message in str(refused.value)
+    variants(unigram, unigram_sampling=0.1, noise="typos=0.1")
+    assert not variants(parsing).active
