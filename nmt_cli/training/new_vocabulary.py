@@ -37,8 +37,8 @@ def start_from(origin: Origin, model: Any, config: RunConfig, task: Task, note: 
         weights |= {name: initial[name].cpu().clone() for name, _ in new.values()}
         joint = task.shared_vocabulary
         taken: dict[str, set[int]] = {"joint": set()} if joint else {"source": set(), "target": set()}
-        for alias, (name, side) in sorted(new.items()):
-            before, former_side = former[alias]
+        for alias in sorted(former.keys() & new.keys()):
+            (before, former_side), (name, side) = former[alias], new[alias]
             places = {piece: place for place, piece in enumerate(pieces_of(origin.task, former_side))}
             found = [(row, places[piece]) for row, piece in enumerate(pieces_of(task, side)) if piece in places]
             rows, chosen = torch.tensor(found).T
@@ -49,7 +49,7 @@ def start_from(origin: Origin, model: Any, config: RunConfig, task: Task, note: 
             note(f"{count:,} of {size:,} {label} pieces taken over; {size - count:,} new")
             if 2 * count < size:
                 note(f"warning: fewer than half of the {label} pieces are in the vocabulary of the checkpoint")
-        weights = {name: weights[name] for name in initial}
+        weights = {name: weight for name, weight in weights.items() if name in initial}
     checkpoint.assign_weights(model, weights, origin.record["path"])
 
 
