@@ -70,6 +70,8 @@ def _prefix(task: Task, text: str, number: int, limit: int) -> Prefix:
             prefix = task.encode_prefix(text)
         except DataError as error:
             raise DataError(f"the prefix of line {number}: {error}") from error
+        if any(i >= task.target_vocabulary_size - task.never_generated for i in prefix.ids):
+            raise DataError(f"the prefix of line {number} has a symbol, which outputs do not have; leave it out")
         if len(prefix.ids) <= limit:
             return prefix
     raise DataError(f"the prefix of line {number} has more than {limit} tokens (--max-source-length); shorten it")

@@ -73,7 +73,7 @@ def check(model: nn.Module, task: Any) -> Transformer:
             f"--norm {config.norm}": config.norm != "post",
             f"--positions {config.positions}": config.positions != "sinusoidal",
             "--gated-feed-forward": config.gated_feed_forward,
-            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
+            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase", "symbols")},
             "--normalization nfc": task.config.normalization == "nfc",
         },
     )

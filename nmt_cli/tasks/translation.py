@@ -170,10 +170,10 @@ class TranslationTask(VocabularyTask):
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
         c = self.config
-        size = c.vocab_size - len(self.symbols)
-        if size < SMALLEST:
-            raise UsageError(f"--vocab-size {c.vocab_size} has no place for words beside {len(self.symbols)} symbols")
-        options = LearningOptions(c.subwords, size, c.byte_fallback, c.character_coverage)
+        symbols = len(self.symbols)
+        if c.vocab_size < SMALLEST + symbols:
+            raise UsageError(f"--vocab-size {c.vocab_size} has no place for words beside {symbols} symbols")
+        options = LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, symbols)
         texts = self._symbols.texts if self._symbols else iter
         if c.separate_vocabularies:
             source = subwords.learn(texts(source for source, _ in pairs), options)

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Several languages in one model, on the captions of Multi30k, beside a model for each direction.
+#
+#   recipes/multilingual.sh DIR [--both] [--out DIR] [-- FLAGS OF nmt train]
+#
+# English to German, French and Czech in one model, whose sources begin with a tag such as <2de> (Johnson et al. 2017).
+# With --both also the way back, six directions in one model. A Transformer of about 2.5 million parameters, cased text,
+# a joint vocabulary of 8,000 BPE pieces for each direction and of 12,000 for all. Takes a few hours on a CPU. Ends with
+# a table of BLEU. Run it again to continue after a stop.
+#
+#   DIR             has train, val and test_2016_flickr, each .en, .de, .fr and .cs, plain or .gz
+#   --out DIR       directory for all results; default runs/multilingual
+
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+both=""
+read_flags "both? out ..." "$@"
+((${#words[@]} == 1)) || usage_error "give the directory of the Multi30k files"
+text="${words[0]}" out="${out:-$checkout/runs/multilingual}"
+export PROCESSES="${PROCESSES:-1}"
+directions=("en de" "en fr" "en cs") && [[ -z "$both" ]] || directions+=("de en" "fr en" "cs en")
+train=(--preset multi30k --dropout 0.2 --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8 --seed 1)
+
+side() { gzip -dcf "$(compgen -G "$text/$1.$2*" | head -n 1)" | tr '\t' ' '; }
+pairs() { paste <(side "$1" "$2") <(side "$1" "$3") | sed "s/\$/\t2$3/"; } # source, target, tag
+together() { for direction in "${directions[@]}"; do read -r from to <<<"$direction" && pairs "$1" "$from" "$to"; done; }
+
+# model NAME STEPS FLAGS OF nmt prepare...: a model for the tables NAME.train.tsv and NAME.val.tsv.
+model() {
+  [[ -e "$out/$1/data" ]] || nmt prepare --train "$out/$1.train.tsv" --valid "$out/$1.val.tsv" --tags 3 "${@:3}" \
+    --out "$out/$1/data"
+  "$recipes/train.sh" "$out/$1/data" --out "$out/$1/run" "${train[@]}" --max-steps "$2" --decay-steps "$2" \
+    --save-every "$(($2 / 30))" "${train_flags[@]}"
+  [[ "$out/$1/averaged" -nt "$out/$1/run/checkpoints" ]] ||
+    nmt average "$out/$1/run" --last 5 --out "$out/$1/averaged" --overwrite
+}
+# bleu MODEL FROM TO: of the test set.
+bleu() {
+  to_file "$out/$1/$2-$3" nmt translate "$out/$1/averaged" --input "$out/test.$2" --tag "<2$3>" --quiet
+  nmt score "$out/$1/$2-$3" --ref "$out/test.$3" --metric bleu | awk '{ print $2 }'
+}
+
+for language in en de fr cs; do
+  [[ -e "$out/test.$language" ]] || to_file "$out/test.$language" side test_2016_flickr "$language"
+done
+for part in train val; do [[ -e "$out/all.$part.tsv" ]] || to_file "$out/all.$part.tsv" together "$part"; done
+model all "${ALL_STEPS:-9300}" --vocab-size 12000
+printf '| direction | own model | one model | difference |\n|---|---:|---:|---:|\n' >"$out/table.md"
+for direction in "${directions[@]}"; do
+  read -r from to <<<"$direction"
+  for part in train val; do
+    [[ -e "$out/$from-$to.$part.tsv" ]] || to_file "$out/$from-$to.$part.tsv" pairs "$part" "$from" "$to"
+  done
+  model "$from-$to" "${STEPS:-3100}" --vocab-size 8000
+  own="$(bleu "$from-$to" "$from" "$to")" one="$(bleu all "$from" "$to")"
+  printf "| $from-$to | %.2f | %.2f | %+.2f |\n" "$own" "$one" "$(awk "BEGIN { print $one - $own }")" >>"$out/table.md"
+done
+cat "$out/table.md"
