@@ -101,7 +101,7 @@ command = Command(
         "nmt translate run --split-sentences < paragraphs.en",
         "nmt translate run --sample --top-p 0.9 --nbest 5 --seed 1 < test.en",
         "nmt translate run-1 run-2 run-3 < test.en",
-        "nmt translate run --input test.en --output test.out --alignments test.links",
+        "nmt translate run -i test.en -o test.out --alignments test.links",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
         "nmt translate run --dtype int8 < test.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",

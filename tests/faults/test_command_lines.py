@@ -44,6 +44,7 @@ class Place:
         for name, text in {"text.en": "one\ntwo two\nthree\n", "text.de": "eins\nzwei zwei\ndrei\n"}.items():
             (folder / name).write_text(text * 40)
         (folder / "trees").write_text("(TOP (S (NP (NN one)) (VP (VB is))))\n")
+        (folder / "nbest").write_text("1\t-1.0\teins\n1\t-2.0\tzwei\n2\t-1.0\tdrei\n")
         self.paths = [
             *(folder, folder / "missing", folder / "missing" / "x", self.lines, folder / "trees", folder / "text"),
             *(self.data, self.data / "manifest.json", self.run, self.run / "config.json"),
@@ -64,6 +65,7 @@ class Place:
             "serve": [self.run, "--host", "127.0.0.1"],
             "import": [self.folder],
             "export": [self.run],
+            "rerank": ["--input", self.folder / "nbest", "--mbr", "chrf"],
             "score": [self.lines, "--ref", self.lines],
             "score-trees": [self.folder / "trees", "--ref", self.folder / "trees"],
         }[command]
@@ -75,6 +77,7 @@ class Place:
             "prepare": ["--workers", 1, "--out", out],
             "train": [*"--max-steps 2 --timeout-minutes 1 --out".split(), out],
             "translate": ["--output", out],
+            "rerank": ["--output", out],
             "serve": ["--port", self.port],
             "score": [],
             "score-trees": [],

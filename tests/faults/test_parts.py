@@ -95,7 +95,7 @@ def test_a_rank_is_killed_and_finished_parts_are_kept(
     assert not out.exists()
     assert len(remains(tmp_path)) == 17  # the killed rank has the first of its nine
     for part in remains(tmp_path):  # marks, which show where an output is from
-        part.write_text(json.dumps(["marked\n", *json.loads(part.read_text())[1:]]))
+        part.write_text(json.dumps([["marked\n"], *json.loads(part.read_text())[1:]]))
     for process in start_ranks(2, *command, "--beam", 2, "--output", out):
         process.code(0)
     assert "marked" not in out.read_text()
