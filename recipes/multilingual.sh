@@ -10,6 +10,8 @@
 #
 #   DIR             has train, val and test_2016_flickr, each .en, .de, .fr and .cs, plain or .gz
 #   --out DIR       directory for all results; default runs/multilingual
+#
+# Environment: PIECES (default 8000) and STEPS (default 3100) of a model for one direction.
 
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -17,6 +19,8 @@ both=""
 read_flags "both? out ..." "$@"
 ((${#words[@]} == 1)) || usage_error "give the directory of the Multi30k files"
 text="${words[0]}" out="${out:-$checkout/runs/multilingual}"
+# Of a model for one direction; the model for all has a half more pieces, and three times the steps.
+pieces="${PIECES:-8000}" steps="${STEPS:-3100}"
 export PROCESSES="${PROCESSES:-1}"
 directions=("en de" "en fr" "en cs") && [[ -z "$both" ]] || directions+=("de en" "fr en" "cs en")
 train=(--preset multi30k --dropout 0.2 --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8 --seed 1)
@@ -44,14 +48,14 @@ for language in en de fr cs; do
   [[ -e "$out/test.$language" ]] || to_file "$out/test.$language" side test_2016_flickr "$language"
 done
 for part in train val; do [[ -e "$out/all.$part.tsv" ]] || to_file "$out/all.$part.tsv" together "$part"; done
-model all "${ALL_STEPS:-9300}" --vocab-size 12000
+model all "$((3 * steps))" --vocab-size "$((pieces * 3 / 2))"
 printf '| direction | own model | one model | difference |\n|---|---:|---:|---:|\n' >"$out/table.md"
 for direction in "${directions[@]}"; do
   read -r from to <<<"$direction"
   for part in train val; do
     [[ -e "$out/$from-$to.$part.tsv" ]] || to_file "$out/$from-$to.$part.tsv" pairs "$part" "$from" "$to"
   done
-  model "$from-$to" "${STEPS:-3100}" --vocab-size 8000
+  model "$from-$to" "$steps" --vocab-size "$pieces"
   own="$(bleu "$from-$to" "$from" "$to")" one="$(bleu all "$from" "$to")"
   printf "| $from-$to | %.2f | %.2f | %+.2f |\n" "$own" "$one" "$(awk "BEGIN { print $one - $own }")" >>"$out/table.md"
 done

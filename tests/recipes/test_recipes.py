@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -94,6 +95,30 @@ def test_multi30k_of_another_language_and_again_after_more_training(dry: Bash, c
     (tmp_path / "out/run/checkpoints").touch()
     dry(*command, STOP="score", code=9)
     assert calls() == [train, average, rest[2], score]
+
+
+def test_several_languages_in_one_model_and_again(recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows) -> None:
+    text = tmp_path / "text"
+    for language in ("de", "fr", "cs"):
+        write_corpus(text, "en", language, train=700, valid=20, test=20)
+    for file in list(text.iterdir()):
+        file.rename(text / file.name.replace("valid", "val").replace("test", "test_2016_flickr"))
+    (text / "train.cs.gz").write_bytes(gzip.compress((text / "train.cs").read_bytes()))
+    (text / "train.cs").unlink()
+    flags = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --batch-tokens 256 --warmup-steps 5".split()
+    command = (recipes / "multilingual.sh", text, "--out", tmp_path / "out", "--", *flags)
+    first = bash(*command, STEPS="30", PIECES="200")
+    assert called(first) == ["prepare", "train", "average"] * 2 + ["translate", "score"] * 2 + (
+        ["prepare", "train", "average", *["translate", "score"] * 2] * 2
+    )
+    rows = rows_of(first.stdout)
+    assert list(rows)[2:] == ["en-de", "en-fr", "en-cs"]
+    assert all(float(one) - float(own) == pytest.approx(float(less)) for own, one, less in list(rows.values())[2:])
+    table = (tmp_path / "out" / "all.train.tsv").read_text(encoding="utf-8").splitlines()
+    assert [line.rpartition("\t")[2] for line in table] == [f"2{tag}" for tag in ("de", "fr", "cs") for _ in table[::3]]
+    again = bash(*command, STEPS="30", PIECES="200")
+    assert called(again) == ["train"] + ["train", *["translate", "score"] * 2] * 3
+    assert again.stdout == first.stdout
 
 
 @pytest.mark.parametrize("text", ["--local", "--multi30k"])
