@@ -7,9 +7,13 @@ the vocabulary from a sample of it, and to encode it. Memory holds a byte and a 
 from __future__ import annotations
 
 import errno
+import re
+import shutil
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -45,9 +49,9 @@ class PrepareOptions(FromFile):
     out: Path = option(REQUIRED, "Directory to create.", metavar="DATA")
     train: tuple[str, ...] = option(
         (),
-        "Training text. corpus/train stands for corpus/train.en and corpus/train.de, plain or compressed, and "
-        "train.tsv for a table. Repeat for more. PREFIX*3: every epoch has its sentences three times. PREFIX@<bt>: "
-        "before each source is the tag <bt>.",
+        "Training text: corpus/train for corpus/train.en and corpus/train.de, plain or compressed, train.tsv for a "
+        "table, or - for a table on standard input. Repeat for more. PREFIX*3: every epoch has its sentences three "
+        "times. PREFIX@<bt>: before each source is the tag <bt>.",
         metavar="PREFIX[@TAG][*WEIGHT]",
     )
     valid: str | None = option(None, "Validation text. Every line is kept.", metavar="PREFIX")
@@ -95,7 +99,33 @@ class PrepareOptions(FromFile):
         return found
 
 
+@contextmanager
+def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
+    """Copy standard input, a table that `--train -` stands for, to a file for the time of the body."""
+    given = [re.match(r"-(?=@<|\*|$)", text) for text in options.train]
+    if not any(given):
+        yield options
+        return
+    if len(list(filter(None, given))) > 1:
+        raise UsageError("--train -: standard input can be read only once")
+    path = options.out.with_name(f".{options.out.name}.stdin.tsv")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        named = (f"{path}{text[1:]}" if each else text for each, text in zip(given, options.train, strict=True))
+        yield replace(options, train=tuple(named))
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
+    """As `prepare_files`, which it calls; text may come from standard input."""
+    with _with_standard_input(options) as options:
+        prepare_files(options, flags)
+
+
+def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     """Write the directory `options.out` for the task that `flags` configure, and print the counts.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,18 @@ def test_a_table_and_named_files_have_the_pairs_of_a_prefix(text: Path) -> None:
     assert len(files) == 10
     for folder in ("d2", "d3"):
         assert [Path(folder, name).read_bytes() for name in files] == [Path("d1", name).read_bytes() for name in files]
+
+
+def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("t.tsv.gz").write_bytes(gzip.compress(Path("t.tsv").read_bytes()))
+    columns = ("--columns", "source=4,target=2", "--symbols", "<bt>")
+    assert run("--train", "t.tsv@<bt>*2", *columns, "--out", "new/d1") == 0
+    with open("t.tsv.gz", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert run("--train", "-@<bt>*2", *columns, "--out", "new/d2") == 0
+        assert run("--train", "-", "--train", "-", "--out", "d3") == 2
+    assert Path("new/d2/train.source.ids").read_bytes() == Path("new/d1/train.source.ids").read_bytes()
+    assert sorted(path.name for path in Path("new").iterdir()) == ["d1", "d2"]
 
 
 def test_columns_of_tags_become_symbols(text: Path) -> None:
