@@ -122,6 +122,10 @@ class Task(ABC):
         """The symbols that may be put before a source line as tags."""
         return ()
 
+    def without_symbols(self, line: str) -> str:
+        """Return a line without its symbols."""
+        return line
+
     @property
     def never_generated(self) -> int:
         """The number of the last target ids that outputs do not have."""

@@ -107,7 +107,7 @@ def read_train(
     reasons = defaultdict[str | None, int](count(3).__next__, {None: 0, LOW_SCORE: 1, DUPLICATE: 2})
     hashes = bytearray()
     found: set[str] = set()
-    state = task, watched, make_filters(options, watched)
+    state = task, watched, make_filters(options, set(map(task.without_symbols, watched)))
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
         clean = partial(_clean, compared=None if options.keep_duplicates else COMPARED[options.unique])
@@ -141,8 +141,9 @@ def _clean(state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared:
     task, watched, filters = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
+    texts = [tuple(map(task.without_symbols, example[:2])) for example in examples] if filters else []
     for name, drops in filters:
-        reasons = [old or (name if drops(*e[:2]) else None) for old, e in zip(reasons, examples, strict=True)]
+        reasons = [old or (name if drops(*text) else None) for old, text in zip(reasons, texts, strict=True)]
     kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
     return _Cleaned(
         reasons,

@@ -240,6 +240,9 @@ class TranslationTask(VocabularyTask):
     def symbols(self) -> list[str]:
         return self._symbols.names if self._symbols else []
 
+    def without_symbols(self, line: str) -> str:
+        return self._symbols.without(line) if self._symbols else line
+
     @property
     def never_generated(self) -> int:
         return 0 if self.config.generate_symbols else len(self.symbols)

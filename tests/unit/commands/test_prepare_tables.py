@@ -120,6 +120,15 @@ def test_tags_do_not_count_in_the_length(text: Path) -> None:
     assert json.loads(Path("d/manifest.json").read_text())["splits"]["train"]["dropped"] == {}
 
 
+def test_filters_see_no_tags(text: Path) -> None:
+    Path("g.tsv").write_text("".join(f"\u03b1\u03b2 {n}\tb{n}\n" for n in range(100)), encoding="utf-8")
+    Path("v.tsv").write_text("\u03b1\u03b2 7\tb\n", encoding="utf-8")
+    filters = ("--scripts", "Grek,Latn", "--drop-matching", "[<x]", "--drop-held-out")
+    tagged = ("--train", "g.tsv@<xyz>", "--valid", "v.tsv@<ab>", "--symbols", "<xyz>,<ab>")
+    assert run(*tagged, *filters, "--subwords", "character", "--out", "d") == 0
+    assert json.loads(Path("d/manifest.json").read_text())["splits"]["train"]["dropped"] == {"held-out source": 1}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
