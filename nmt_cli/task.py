@@ -62,8 +62,12 @@ class Task(ABC):
         """Return the pairs of a block."""
         return list(block)
 
-    def look_ahead(self, prefixes: Iterable[str]) -> None:  # noqa: B027
-        """Read what must be known of the training text before its first pass, unless vocabularies are adopted."""
+    def look_ahead(self, prefixes: Iterable[str], adopted: bool) -> None:  # noqa: B027
+        """Read what must be known of the training text before its first pass.
+
+        Raises:
+            UsageError: vocabularies are `adopted`, and lack something of it.
+        """
 
     def rejection(self, example: Example) -> str | None:
         """Return a short reason to drop the pair from the training set, or None. Called for every pair."""

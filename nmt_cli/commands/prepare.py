@@ -139,12 +139,11 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
     files |= {"scores": list(map(Path, options.filters.scores))}
     options.filters.check(chain.from_iterable(files.values()))
-    if options.subwords_from is None:
-        task.look_ahead(part.prefix for part in options.parts())
-    else:
+    if options.subwords_from is not None:
         chosen = {name.removeprefix("task.") for layer in layers.values() for name in layer}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
+    task.look_ahead((part.prefix for part in options.parts()), adopted=options.subwords_from is not None)
     try:
         with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
             splits = _write(directory, task, options, files)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, groupby, zip_longest
+from itertools import chain, groupby
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
 from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import UsageError
-from nmt_cli.files.parallel_text import UNFIT
+from nmt_cli.files.parallel_text import SYMBOL
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ class Symbols:
     """Finds symbols in lines.
 
     Raises:
-        UsageError: a symbol has a space, is empty, there twice, or a special symbol.
+        UsageError: a symbol is not of the form <NAME>, is there twice, or is a special symbol.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         for name in names:
-            if not name or UNFIT.search(name) or SPACE in name or name in SPECIAL_SYMBOLS or names.count(name) > 1:
-                raise UsageError(f"--symbols: {name!r} cannot be one; give distinct symbols without spaces: <2de>,<bt>")
+            if not SYMBOL.fullmatch(name) or name in SPECIAL_SYMBOLS or names.count(name) > 1:
+                raise UsageError(f"--symbols: {name!r} cannot be one; give distinct names in brackets: <2de>,<bt>")
         self.names = list(names)
         self._numbers = {name: number for number, name in enumerate(names)}
         longest_first = sorted(names, key=len, reverse=True)
@@ -48,7 +48,9 @@ class Symbols:
     def changed(self, lines: Sequence[str], change: Callable[[Sequence[str]], Iterable[str]]) -> list[str]:
         """Return the lines with their text, but not their symbols, changed."""
         parts = list(map(self.split, lines))
-        texts = iter(change([text for part in parts for text in part[::2]]))
+        changed = change([text for part in parts for text in part[::2]])
+        # Text that has become a symbol, as <BT> in lower case, stays text.
+        texts = iter(self._pattern.sub(lambda found: found[0].replace("<", "< "), text) for text in changed)
         for part in parts:
             part[::2] = [next(texts) for _ in part[::2]]
         return [" ".join(filter(None, part)) if len(part) > 1 else part[0] for part in parts]
@@ -74,7 +76,15 @@ class WithSymbols(Vocabulary):
         return len(self.words) + len(self.symbols.names)
 
     def encode(self, text: str) -> list[int]:
-        return list(map(int, self.encode_lines([text])[0]))
+        return self.encoded_apart(text, self.words.encode)
+
+    def encoded_apart(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """Return the ids of a line, of which `encode` encodes the text beside symbols."""
+        parts = self.symbols.split(text)
+        found: list[list[int]] = [[] for _ in parts]
+        found[::2] = map(encode, parts[::2])
+        found[1::2] = [[len(self.words) + self.symbols.number(name)] for name in parts[1::2]]
+        return list(chain.from_iterable(found))
 
     def encode_lines(self, lines: Sequence[str]) -> Sentences:
         parts = list(map(self.symbols.split, lines))
@@ -121,16 +131,13 @@ class _Samples(NamedTuple):
     words: WordSamples
 
     def of(self, text: str, random: Random) -> list[int]:
-        parts = self.vocabulary.symbols.split(text)
-        drawn = [self.words.of(part, random) for part in parts[::2]]
-        symbols = [[len(self.vocabulary.words) + self.vocabulary.symbols.number(name)] for name in parts[1::2]]
-        return [i for part in chain.from_iterable(zip_longest(drawn, symbols, fillvalue=[])) for i in part]
+        return self.vocabulary.encoded_apart(text, lambda part: self.words.of(part, random))
 
 
 @lru_cache
 def symbols_of(names: str) -> Symbols | None:
     """Return the symbols that `names` has, with commas between them; None if it is empty."""
-    return Symbols(names.split(",")) if names else None
+    return Symbols([name.strip() for name in names.split(",")]) if names else None
 
 
 def words_of(vocabulary: Vocabulary) -> Vocabulary:

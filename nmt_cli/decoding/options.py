@@ -79,7 +79,7 @@ class TranslateOptions:
         None, "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]", minimum=1
     )
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
-    tag: str | None = option(None, "Put these symbols before each line, such as <2de>.", metavar="SYMBOL")
+    tag: str | None = option(None, "Put symbols before each line, such as '<2de> <bt>'.", metavar="SYMBOLS")
     max_source_length: int = option(1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1)
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0

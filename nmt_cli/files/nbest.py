@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +24,10 @@ def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
         try:
             number, score, text = line.split("\t")
             candidate, steps = (float(score), text), int(number) - count
+            if not math.isfinite(candidate[0]):
+                raise ValueError
         except ValueError:
-            form = "a line number, a score and a text, separated by tabs"
+            form = "a line number, a finite score and a text, separated by tabs"
             advice = "`nmt translate --nbest 8 --format tsv` writes such a file"
             raise DataError(f"{where}: expected {form}, not {line!r:.60}; {advice}") from None
         if steps not in ((0, 1) if found else (0,)):

@@ -13,7 +13,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.opening import open_input
 from nmt_cli.files.text import LONGEST_LINE, decoded_line, too_long, without_mark
 
-UNFIT = re.compile(r"[\s,]")  # what no symbol has: spaces are between words, and commas between symbols
+SYMBOL = re.compile(r"<[^<>\s,\u2581]+>")
 BLOCK = 2000  # lines in a block; the last block of a file may be shorter
 
 
@@ -108,8 +108,8 @@ class TableLines(ParallelLines):
                     "correct the line, or give other --columns or --tags"
                 )
             features = [f"<{tag}>" for column in tags for tag in cells[column - 1].split(";") if tag]
-            if wrong := next(filter(UNFIT.search, features), None):
-                raise DataError(f"{self.names[0]}:{number}: {wrong} cannot be a tag: it has a space or a comma")
+            if wrong := next((tag for tag in features if not SYMBOL.fullmatch(tag)), None):
+                raise DataError(f"{self.names[0]}:{number}: {wrong} cannot be a tag: it has a space, a comma, < or >")
             rows.append((cells[source - 1], cells[target - 1], features))
         return rows
 

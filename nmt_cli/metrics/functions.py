@@ -35,8 +35,11 @@ class FunctionMetric:
         """Call the function. If `whole`, it may return one number for all lines, which gives one pair."""
         if len(references) > 1:
             raise UsageError(f"metric {self.metric} compares with one reference: give one --ref")
-        found = self.function(list(hypotheses), list(references[0]), self.sources, **self.settings)
-        rows = np.asarray(found, dtype=np.float64)
+        try:
+            found = self.function(list(hypotheses), list(references[0]), self.sources, **self.settings)
+            rows = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"metric {self.metric}: {type(error).__name__}: {error}. It returns numbers") from error
         if whole and rows.ndim == 0:
             rows = rows[None]
         elif rows.shape[:1] != (len(hypotheses),):

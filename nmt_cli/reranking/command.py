@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -107,9 +108,11 @@ def _scorers(options: RerankOptions) -> Iterator[tuple[float, Scorer]]:
 def _weighted(text: str) -> tuple[str, float]:
     name, star, weight = text.rpartition("*")
     try:
+        if star and not math.isfinite(float(weight)):
+            raise ValueError
         return (name, float(weight)) if star else (text, 1.0)
     except ValueError:
-        raise UsageError(f"{text}: the weight after * must be a number, not {weight!r}") from None
+        raise UsageError(f"{text}: the weight after * must be a finite number, not {weight!r}") from None
 
 
 def _model(path: Path, pair: Callable[[str, str], tuple[str, str]], options: RerankOptions) -> Scorer:

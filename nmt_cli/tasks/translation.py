@@ -69,7 +69,11 @@ class TranslationConfig:
     )
     ratio_unit: str = option("characters", "Unit of --max-ratio.", choices=("characters", "words"))
     drop_identical: bool = option(False, "Drop training pairs with equal source and target.")
-    columns: str = option("source=1,target=2", "Columns of tables, which are files whose names end in .tsv.")
+    columns: str = option(
+        "source=1,target=2",
+        "Columns of tables, which are files whose names end in .tsv.",
+        metavar="source=N,target=N",
+    )
     tags: str = option("", "Columns of tables that become tags before the source: V;PST is <V> <PST>.", metavar="N,N")
     symbols: str = option(
         "", "Symbols, such as tags: one id each, never changed, and not in outputs.", metavar="<2de>,<bt>"
@@ -130,11 +134,13 @@ class TranslationTask(VocabularyTask):
             return read_parallel(first, second[0], consumed, tag)
         return read_table(first, self._columns, consumed, tag)
 
-    def look_ahead(self, prefixes: Iterable[str]) -> None:
-        """Make symbols of the values in columns of tags."""
+    def look_ahead(self, prefixes: Iterable[str], adopted: bool) -> None:
+        """Make symbols of the values in columns of tags, unless vocabularies are `adopted`."""
         if self._columns.tags:
             blocks = chain.from_iterable(map(self.blocks, prefixes))
             found = {tag for block in blocks for tag in block.tags()}.difference(self.symbols)
+            if adopted and found:
+                raise UsageError(f"--tags: {' '.join(sorted(found)[:8])} are no symbols of --subwords-from")
             self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(found)]))
             self._symbols = symbols_of(self.config.symbols)
 
@@ -191,12 +197,13 @@ class TranslationTask(VocabularyTask):
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         if not any(self.languages):  # tables and named files need none
             self.config = replace(self.config, source_lang=saved.languages[0], target_lang=saved.languages[1])
-        if sorted(saved.languages) != sorted(self.languages):
+        if any(saved.languages) and sorted(saved.languages) != sorted(self.languages):
             theirs, ours = (" and ".join(task.languages) for task in (saved, self))
             raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
         self._symbols = symbols_of(self.config.symbols)
         source, target = map(words_of, saved.vocabularies())
-        self.set_vocabularies(*((source, target) if saved.languages == self.languages else (target, source)))
+        turned = any(saved.languages) and saved.languages != self.languages
+        self.set_vocabularies(*((target, source) if turned else (source, target)))
         self.__dict__.pop("_tokenisers", None)
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:

@@ -84,8 +84,8 @@ def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sorted(path.name for path in Path("new").iterdir()) == ["d1", "d2"]
 
 
-def test_columns_of_tags_become_symbols(text: Path) -> None:
-    assert run(*TABLE, *LANGUAGES, "--tags", "3,5", "--lowercase", "--moses", "--out", "d") == 0
+def test_columns_of_tags_become_symbols(text: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(*TABLE, "--tags", "3,5", "--lowercase", "--moses", "--out", "d") == 0
     task, sources, targets = read("d")
     assert task.symbols == ["<PST>", "<V>", '<news">']
     assert all(source[:3] == ["<V>", "<PST>", '<news">'] for source in sources)
@@ -96,8 +96,11 @@ def test_columns_of_tags_become_symbols(text: Path) -> None:
     assert run(*TABLE, "--tags", "3,5", "--subwords-from", "d", "--out", "e") == 0
     adopted, again, _ = read("e")
     assert (adopted.symbols, again) == (task.symbols, sources)
-    assert adopted.source_language == task.source_language == "en"
     assert not task.difference(adopted)
+    assert run(*LANGUAGES, "--train", "a", "--subwords-from", "d", "--out", "f") == 0
+    Path("u.tsv").write_text("1\tder Hund\tV;FUT\tthe dog\tx\n", encoding="utf-8")
+    assert run("--train", "u.tsv", *TABLE[2:], "--tags", "3", "--subwords-from", "d", "--out", "g") == 2
+    assert "--tags: <FUT> are no symbols of --subwords-from" in capfd.readouterr().err
 
 
 def test_parts_have_their_tags(text: Path) -> None:
@@ -135,7 +138,7 @@ def test_filters_see_no_tags(text: Path) -> None:
         (["--train", "t.tsv", "--columns", "source=1,target=9"], "t.tsv:1: expected 9 columns .* found 5;.*--columns"),
         (["--train", "t.tsv", "--columns", "1,2"], "--columns 1,2: expected .*source=2,target=5"),
         (["--train", "t.tsv", "--tags", "0"], "--tags 0: expected .*3,4"),
-        (["--train", "bad.tsv", "--tags", "3"], "bad.tsv:2: <x y> cannot be a tag: it has a space or a comma"),
+        (["--train", "bad.tsv", "--tags", "3"], "bad.tsv:2: <x y> cannot be a tag: it has a space"),
         (["--train", "none.tsv"], "none.tsv: no such file, nor a compressed one"),
         (["--train", "t.tsv@<x>"], "t.tsv@<x>: <x> is no symbol. There are none;.*--symbols"),
         (["--train", "t.tsv@<x>", "--symbols", "<y>"], "<x> is no symbol. The symbols are <y>"),

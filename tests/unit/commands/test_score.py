@@ -173,7 +173,7 @@ def test_nbest_lists(nmt_score: Score) -> None:
     write("nbest", ["1\t0.5\tA", "B"])
     code, _, err = nmt_score("nbest", "--ref", "reference", "--metric", "top-3")
     assert code == 1
-    assert "nbest:2: expected a line number, a score and a text" in err
+    assert "nbest:2: expected a line number, a finite score and a text" in err
 
 
 def test_functions_are_metrics(nmt_score: Score, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -14,7 +15,7 @@ from nmt_cli.data.subwords import LearningOptions
 from nmt_cli.data.symbols import Symbols, WithSymbols, check_tag, symbols_of, words_of
 from nmt_cli.errors import UsageError
 
-NAMES = ["<a>", "<ab>", "2de"]
+NAMES = ["<a>", "<ab>", "<2>"]
 TEXT = ["the dog runs to the dogs", "ab ba 2 de <", "a house, and houses"]
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
 VOCABULARIES = {kind: subwords.learn(TEXT * 20, LearningOptions(kind, 26)) for kind in KINDS}
@@ -46,9 +47,9 @@ def test_text_beside_symbols_has_the_ids_of_a_line(kind: str, parts: list[list[s
 @pytest.mark.parametrize("kind", KINDS)
 def test_symbols_are_decoded_as_words(kind: str) -> None:
     vocabulary = WithSymbols(VOCABULARIES[kind], Symbols(NAMES))
-    ids = vocabulary.encode("<ab>the dog <a> <a>  runs2de")
+    ids = vocabulary.encode("<ab>the dog <a> <a>  runs<2>")
     assert [i - len(vocabulary.words) for i in ids if i >= len(vocabulary.words)] == [1, 0, 0, 2]
-    assert vocabulary.decode(ids) == "<ab> the dog <a> <a> runs 2de"
+    assert vocabulary.decode(ids) == "<ab> the dog <a> <a> runs <2>"
     assert vocabulary.pieces(ids[:1]) == ["<ab>"]
     assert vocabulary.decode(vocabulary.encode("the dog")) == "the dog"
     assert len(vocabulary.texts) == len(vocabulary) == len(vocabulary.words) + 3
@@ -61,18 +62,20 @@ def test_only_text_is_changed() -> None:
         ["The <ab> Dog", "<a>", "Dogs", ""], lambda lines: [line.upper() for line in lines]
     )
     assert changed == ["THE <ab> DOG", "<a>", "DOGS", ""]
+    (lower,) = Symbols(NAMES).changed(["<A> dog <a>"], lambda lines: [line.lower() for line in lines])
+    assert lower == "< a> dog <a>"
 
 
-@pytest.mark.parametrize("names", ["<a>,<a>", "a b", "<a>,", "</s>", "\u2581"])
+@pytest.mark.parametrize("names", ["<a>,<a>", "a b", "<a b>", "<a>,", "a", "</s>", "\u2581"])
 def test_what_cannot_be_a_symbol(names: str) -> None:
-    with pytest.raises(UsageError, match=r"--symbols: .* cannot be one; give distinct symbols without spaces"):
+    with pytest.raises(UsageError, match=r"--symbols: .* cannot be one; give distinct names in brackets"):
         symbols_of(names)
 
 
 def test_a_tag_is_a_symbol() -> None:
-    check_tag("<a> 2de", NAMES, "")
+    check_tag("<a> <2>", NAMES, "")
     check_tag("", [], "")
-    with pytest.raises(UsageError, match=r"--tag <b>: <b> is no symbol. The symbols are <a>, <ab>, 2de; .*--symbols"):
+    with pytest.raises(UsageError, match=r"--tag <b>: <b> is no symbol. The symbols are <a>, <ab>, <2>; .*--symbols"):
         check_tag("<a> <b>", NAMES, "--tag <b>")
     with pytest.raises(UsageError, match="There are none"):
         check_tag("<a>", [], "x")
@@ -81,9 +84,17 @@ def test_a_tag_is_a_symbol() -> None:
 def test_segmentations_are_drawn_beside_symbols() -> None:
     base = VOCABULARIES["bpe"]
     vocabulary = WithSymbols(base, Symbols(NAMES))
-    drawn = vocabulary.samples(0.5).of("<a> the dogs 2de a house", Random(1))
+    drawn = vocabulary.samples(0.5).of("<a> the dogs <2> a house", Random(1))
     words = base.samples(0.5)  # type: ignore[attr-defined]
     random = Random(1)
     expected = [words.of(text, random) for text in ("", "the dogs", "a house")]
     assert drawn == [len(base), *expected[1], len(base) + 2, *expected[2]]
     assert vocabulary.samples(0.0).of("the <ab> dog", Random(1)) == vocabulary.encode("the <ab> dog")
+
+
+def test_threads_encode_the_same() -> None:
+    vocabulary = WithSymbols(VOCABULARIES["bpe"], Symbols(NAMES))
+    lines = [f"<a> the dog {number} runs to houses <2>" for number in range(300)] * 2
+    expected = list(map(vocabulary.encode, lines))
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(vocabulary.encode, lines)) == expected

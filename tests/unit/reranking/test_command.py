@@ -59,7 +59,8 @@ def test_models_score_as_the_search_does(rerank: Nmt, direction: str, tiny_check
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("1\t0.5\ta\nno columns\n", "list:2: expected a line number, a score and a text"),
+        ("1\tnan\ta\n", "list:1: expected a line number, a finite score"),
+        ("1\t0.5\ta\nno columns\n", "list:2: expected a line number, a finite score and a text"),
         ("1\tx\ta\n", "list:1: expected a line number"),
         ("2\t0\ta\n", "list:1: expected an output of line 1, not 2"),
         ("1\t0\ta\n3\t0\tb\n", "list:2: expected an output of line 2, not 3"),
@@ -87,7 +88,7 @@ def test_a_source_of_another_length(rerank: Nmt, lines: list[str], tiny_checkpoi
     [
         ([], "give --mbr chrf"),
         (["--mbr", "bleu"], "--mbr must be chrf, not 'bleu'"),
-        (["--mbr", "chrf*much"], "the weight after * must be a number, not 'much'"),
+        (["--mbr", "chrf*much"], "the weight after * must be a finite number, not 'much'"),
         (["--model", "run"], "need --source FILE"),
         (["--mbr", "chrf", "--source", "source"], "need --source FILE"),
         (["--mbr", "chrf", "--output", "list"], "list is also an input"),
