@@ -180,6 +180,7 @@ def test_functions_are_metrics(nmt_score: Score, monkeypatch: pytest.MonkeyPatch
     """The lengths of sources, a number for all lines, and a wrong number of values."""
     monkeypatch.syspath_prepend(".")
     lines = ("lengths(h, r, s): return list(map(len, s))", "whole(h, r, s): return 0.5", "short(h, r, s): return [1]")
+    lines = (*lines, "odd(h, r, s): return s", "few(h, r): return 1")
     Path("own_metrics.py").write_text("".join(f"def {line}\n" for line in lines))
     flags = ("good", "--ref", "reference", "--source", "bad", "--metric")
     _, out, _ = nmt_score(*flags, "own_metrics:lengths,own_metrics:whole")
@@ -194,6 +195,10 @@ def test_functions_are_metrics(nmt_score: Score, monkeypatch: pytest.MonkeyPatch
     tested = nmt_score("bad", *flags, "own_metrics:whole", "--test", "paired-bootstrap")
     assert (tested[0], "returned one number" in tested[2]) == (2, True)
     assert "returned 1 values for 3 lines" in nmt_score(*flags, "own_metrics:short")[2]
+    for name in ("own_metrics:odd", "own_metrics:few"):
+        code, _, err = nmt_score(*flags, name)
+        assert (code, "Traceback" in err) == (2, False)
+        assert f"metric {name}: " in err
     for name in ("own_metrics:none", "no_such_module:f", "own metrics:x"):
         code, out, err = nmt_score(*flags, name)
         assert (code, out) == (2, "")
