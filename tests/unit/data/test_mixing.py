@@ -16,7 +16,7 @@ from nmt_cli.data.mixing import described, labels, mixture
 from nmt_cli.errors import UsageError
 
 
-def corpus(*parts: tuple[str, int, float], data: str = "/work/data") -> Any:
+def corpus(*parts: tuple[str, int, float], data: str = "/home/data") -> Any:
     """A corpus with parts of these prefixes, sizes and weights."""
     ends = np.cumsum([size for _, size, _ in parts]).tolist()
     return SimpleNamespace(
