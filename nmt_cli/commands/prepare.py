@@ -24,10 +24,10 @@ from nmt_cli.commands.prepare_text import Part, Sample, encode, read_held_out, r
 from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
-from nmt_cli.data.corpus import MANIFEST, SCHEMA, SIDES, SPLITS, weighted
+from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
-from nmt_cli.files.text import fingerprint, write_object
+from nmt_cli.files.text import check_read_once, fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
 from nmt_cli.registry import REQUIRED, group, option
 from nmt_cli.streams import say, warn
@@ -89,7 +89,7 @@ class PrepareOptions(FromFile):
     def held_out(self) -> dict[str, str]:
         """Return the prefixes of the other splits; raise UsageError for two of one split."""
         found: dict[str, str] = {}
-        for split in ("valid", "test"):
+        for split in RAW_SPLITS:
             sides = ([text] if text else [] for text in (getattr(self, f"{split}_{side}") for side in SIDES))
             prefix = getattr(self, split)
             given = [*([prefix] if prefix else []), *_joined(split, *sides)]
@@ -106,8 +106,7 @@ def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
     if not any(given):
         yield options
         return
-    if len(list(filter(None, given))) > 1:
-        raise UsageError("--train -: standard input can be read only once")
+    check_read_once([each[0] for each in given if each])
     path = options.out.with_name(f".{options.out.name}.stdin.tsv")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import regex
 
 from nmt_cli.commands.translate_formats import column
-from nmt_cli.commands.translate_options import check_output
 from nmt_cli.data.cleaning import COMPARED
 from nmt_cli.errors import DataError, UsageError, missing_package
 from nmt_cli.files.opening import open_output
@@ -48,8 +47,11 @@ class FilterOptions:
             raise UsageError(f"--keep-duplicates contradicts --unique {self.unique}")
         if (self.min_score is None) == bool(self.scores):
             raise UsageError("--scores and --min-score need each other")
-        for path in inputs if self.dropped else ():
-            check_output(self.dropped, path)
+        if self.dropped:
+            from nmt_cli.commands.translate_options import check_output  # not at the top: `nmt prepare --help` is fast
+
+            for path in inputs:
+                check_output(self.dropped, path)
 
 
 def make_filters(options: FilterOptions, watched: Set[str]) -> list[Filter]:
@@ -62,7 +64,7 @@ def make_filters(options: FilterOptions, watched: Set[str]) -> list[Filter]:
         found.append((PATTERN, lambda source, target: any(test(source) or test(target) for test in tests)))
     for reason, name, make in ((SCRIPT, "scripts", _script), (LANGUAGE, "identify_languages", _language)):
         if text := getattr(options, name):
-            if not regex.fullmatch("[^,]+,[^,]+", text):
+            if not re.fullmatch("[^,]+,[^,]+", text):
                 raise UsageError(f"--{name.replace('_', '-')} {text}: expected a name for each side, as in a,b")
             found.append((reason, _either(*map(make, text.split(",")))))
     return found
@@ -73,6 +75,8 @@ def _either(first: Callable[[str], bool], second: Callable[[str], bool]) -> Call
 
 
 def _compiled(text: str, place: str) -> Any:
+    import regex
+
     try:
         return regex.compile(text, regex.V1)
     except regex.error as error:

@@ -83,9 +83,8 @@ class Corpus:
             self.weights = _weights(description.get("parts"), self._sentences)
             """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
             prefixes = [part.get("prefix") for part in description.get("parts") or [{}]]
-            self.names = [
-                [data.resolve(), *map(Path, (prefix or "").partition("@<")[0].split("\t"))] for prefix in prefixes
-            ]
+            places = [untagged(prefix)[0].split("\t") if prefix else [] for prefix in prefixes]
+            self.names = [[data.resolve(), *map(Path, place)] for place in places]
             """The paths by which a part may be named: of its directory, and the prefix or the files of its text."""
             types = [
                 (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
@@ -260,6 +259,12 @@ def weighted(text: str, where: str = "") -> tuple[str, float]:
     if not 0 < weight <= LARGEST_WEIGHT:
         raise UsageError(f"{where}{text}: the weight must be above 0 and at most {LARGEST_WEIGHT}, not {match[2]}")
     return match[1], int(weight) if weight.is_integer() else weight
+
+
+def untagged(place: str) -> tuple[str, str]:
+    """Return what comes before `@` and the tags after it, as in `corpus@<bt>`, which begin with `<`."""
+    where, _, tag = place.partition("@<")
+    return where, f"<{tag}" if tag else ""
 
 
 def _weights(parts: Any, sentences: int) -> list[tuple[int, int, float]]:

@@ -36,6 +36,11 @@ def encoded(line: str, encode: Callable[[str], list[int]], limit: int) -> Encode
     return Encoded(line, ids[:limit], len(ids) > limit or len(text) > limit * CHARACTERS_PER_TOKEN)
 
 
+def encoded_source(task: Task, options: TranslateOptions, line: str) -> Encoded:
+    """As `encoded`, of a line of the input and the tag before it."""
+    return encoded(line, lambda text: task.encode_source(tagged(text, options)), options.max_source_length)
+
+
 def tagged(line: str, options: TranslateOptions) -> str:
     """Return a line with the tag of the options before it."""
     return f"{options.tag} {line}" if options.tag else line
@@ -51,9 +56,7 @@ def request_of(task: Task, options: TranslateOptions, number: int, line: str, pr
     Raises: as `encoded`, and
         DataError: the prefix is too long, or the task cannot read it.
     """
-    line, ids, truncated = encoded(
-        line, lambda text: task.encode_source(tagged(text, options)), options.max_source_length
-    )
+    line, ids, truncated = encoded_source(task, options, line)
     prefix = plain(prefix)
     beginning = _prefix(task, prefix, number, options.max_source_length) if ids and prefix.strip() else FREE
     offset = options.max_length_offset

@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt_cli.data.parallel import Workers
 from nmt_cli.data.symbols import check_tag
 from nmt_cli.decoding.alignment import Aligner, Links, links_of
-from nmt_cli.decoding.encoding import Encoded, encoded, plain, request_of, tagged
+from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
@@ -199,7 +199,7 @@ class Translator:
             raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
         check_iterable(sources, "a list of sources")
         check_iterable(targets, "a list of targets")
-        inputs = [encoded(line, self._encode_source, self.options.max_source_length) for line in sources]
+        inputs = [encoded_source(self.task, self.options, line) for line in sources]
         outputs = [self._encoded_target(line, place(position)) for position, line in enumerate(targets)]
         if len(inputs) != len(outputs):
             raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
@@ -226,9 +226,6 @@ class Translator:
     @property
     def _batch_tokens(self) -> int:
         return self.options.batch_tokens or BATCH_TOKENS[self.engine.device.type]
-
-    def _encode_source(self, line: str) -> list[int]:
-        return self.task.encode_source(tagged(line, self.options))
 
     def _encoded_target(self, line: str, place: str) -> Encoded:
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt_cli.data import subwords, unicode
 from nmt_cli.data.cleaning import EMPTY, IDENTICAL, NUL, RATIO, TOO_LONG
+from nmt_cli.data.corpus import untagged
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.symbols import WithSymbols, check_tag, symbols_of, words_of
@@ -109,7 +110,7 @@ class TranslationTask(VocabularyTask):
 
     def files(self, prefix: str) -> list[Path]:
         """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a tab between."""
-        where = _untagged(prefix)[0]
+        where = untagged(prefix)[0]
         if "\t" in where or without_compression(where).endswith(".tsv"):
             return list(map(existing_file, where.split("\t")))
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
@@ -128,7 +129,7 @@ class TranslationTask(VocabularyTask):
 
     def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
         first, *second = self.files(prefix)
-        tag = _untagged(prefix)[1]
+        tag = untagged(prefix)[1]
         check_tag(tag, self.symbols, f"{first}@{tag}")
         if second:
             return read_parallel(first, second[0], consumed, tag)
@@ -340,9 +341,3 @@ class TranslationTask(VocabularyTask):
     def _tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
         texts = unicode.normalised(lines, self.config.normalization)
         return list(map(self._tokenisers[side].tokenise, texts)) if self.config.moses else texts
-
-
-def _untagged(prefix: str) -> tuple[str, str]:
-    """Return what comes before `@` and the tags after it, as in `corpus@<bt>`, which begin with `<`."""
-    where, _, tag = prefix.partition("@<")
-    return where, f"<{tag}" if tag else ""

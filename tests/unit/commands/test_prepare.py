@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prepare_command import run
 
-from nmt_cli import registry
-from nmt_cli.cli import main
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.errors import DataError
@@ -58,16 +57,6 @@ def arguments(folder: Path, *more: str, out: str = "data") -> list[str]:
         *("prepare", "--source-lang", "en", "--target-lang", "de", "--vocab-size", "100", "--workers", "1"),
         *("--train", str(folder / "train"), "--valid", str(folder / "valid"), "--out", str(folder / out), *more),
     ]
-
-
-def run(arguments: list[str]) -> int:
-    """The exit code of `nmt`."""
-    registry.discover(homes=("tasks",))
-    try:
-        main(arguments)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
 
 
 def contents(folder: Path) -> dict[str, bytes]:

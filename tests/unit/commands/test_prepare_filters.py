@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prepare_command import run
 
-from nmt_cli import registry
-from nmt_cli.cli import main
 from nmt_cli.commands.prepare_filters import FilterOptions, low_scores, make_filters
 from nmt_cli.commands.prepare_text import Part, read_train
 from nmt_cli.commands.score_targets import format_score
@@ -202,16 +201,6 @@ def arguments(folder: Path, *more: str, out: str = "data") -> list[str]:
 
 def scores(folder: Path) -> list[str]:
     return ["--scores", str(folder / "scores.a"), "--scores", str(folder / "scores.b"), "--min-score", "-500"]
-
-
-def run(arguments: list[str]) -> int:
-    """The exit code of `nmt`."""
-    registry.discover(homes=("tasks",))
-    try:
-        main(arguments)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
 
 
 def test_any_number_of_workers_gives_the_same_bytes(

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import prepare_command
 import pytest
 import torch
 
 import nmt_cli
-from nmt_cli import checkpoint, registry
-from nmt_cli.cli import main
+from nmt_cli import checkpoint
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.beam_search import restrict
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
@@ -38,12 +38,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str) -> int:
-    registry.discover(homes=("tasks",))
-    try:
-        main(["prepare", "--workers", "1", "--vocab-size", "90", *words])
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
+    return prepare_command.run(["prepare", "--workers", "1", "--vocab-size", "90", *words])
 
 
 def read(folder: str) -> tuple[Task, list[list[str]], list[list[str]]]:

@@ -118,6 +118,16 @@ def test_weights_of_the_parts(tmp_path: Path) -> None:
     assert upsampled.fingerprint != plain.fingerprint
 
 
+def test_parts_may_be_named_by_directory_and_by_their_files(tmp_path: Path) -> None:
+    assert Corpus.open(write(tmp_path, PAIRS), "train").names == [[tmp_path]]
+    parts = [
+        {"prefix": "text/a@<bt>", "sentences": 1, "weight": 1},
+        {"prefix": "b.en\tb.de@<2de> <bt>", "sentences": 2, "weight": 1},
+    ]
+    named = Corpus.open(with_parts(tmp_path, parts), "train").names
+    assert named == [[tmp_path, Path("text/a")], [tmp_path, Path("b.en"), Path("b.de")]]
+
+
 @pytest.mark.parametrize(
     "parts",
     [
