@@ -24,8 +24,8 @@ class WordSamples:
     Args:
         ids, scores: of each piece by its text, spaces as U+2581.
         encode: the plain encoding, for words with a letter that is no piece.
-        bpe: BPE-dropout with the probability `amount` (Provilkov et al. 2020), as SentencePiece has it: a pair that is
-            left out is not looked at again. Else all segmentations of a unigram model by their probability to the power
+        bpe: BPE-dropout with the probability `amount` (Provilkov et al. 2020, algorithm 1): a pair that is left out is
+            looked at again after the next merge. SentencePiece never looks at it again, which cuts words far more. Else all segmentations of a unigram model by their probability to the power
             `amount` (Kudo 2018, section 3.2), by forward filtering and backward sampling.
     """
 
@@ -86,6 +86,7 @@ class WordSamples:
         The pair with the best score comes first, then the leftmost one.
         """
         scores, size, count = self.scores, len(word), 0
+        passed: list[tuple[float, int, int, int]] = []  # left out since the last merge
         ends = list(range(1, size + 1))  # of the piece that starts there; 0: none does
         starts = [0, *range(size)]  # of the piece that ends there
         pairs = [
@@ -93,12 +94,16 @@ class WordSamples:
         ]
         heapify(pairs)
         while pairs:
-            _, start, middle, end = heappop(pairs)
+            pair = heappop(pairs)
+            _, start, middle, end = pair
             if ends[start] != middle or ends[middle] != end:
                 continue  # one of the two was merged with another
             count += 1
             if count - 1 in left_out:
+                passed.append(pair)
                 continue
+            while passed:
+                heappush(pairs, passed.pop())
             ends[start], ends[middle], starts[end] = end, 0, start
             before, after = starts[start], ends[end] if end < size else end
             for first, middle, last in ((before, start, end), (start, end, after)):
