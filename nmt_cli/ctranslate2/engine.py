@@ -152,6 +152,7 @@ class CTranslate2Engine:
             "--constrained": options.constrained,
             "--replace-unknown": options.replace_unknown,
             "--alignments": options.align,
+            "--markup, --protect and --glossary": options.places,
         }
         for flag, given in chosen.items():
             if given:

@@ -25,8 +25,9 @@ class WordSamples:
         ids, scores: of each piece by its text, spaces as U+2581.
         encode: the plain encoding, for words with a letter that is no piece.
         bpe: BPE-dropout with the probability `amount` (Provilkov et al. 2020, algorithm 1): a pair that is left out is
-            looked at again after the next merge. SentencePiece never looks at it again, which cuts words far more. Else all segmentations of a unigram model by their probability to the power
-            `amount` (Kudo 2018, section 3.2), by forward filtering and backward sampling.
+            looked at again after the next merge. SentencePiece never looks at it again, and cuts words far more. Else
+            all segmentations of a unigram model by their probability to the power `amount` (Kudo 2018, section 3.2), by
+            forward filtering and backward sampling.
     """
 
     def __init__(

@@ -23,6 +23,7 @@ from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, Model, ShowsAttention
 
 PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads exist at a time.
+WORD = re.compile(r"\S+", re.ASCII)  # words stand between spaces of ASCII
 
 Links = list[tuple[int, int]]
 
@@ -41,7 +42,8 @@ class Aligner:
         self._models = [model for model in models if isinstance(model, ShowsAttention)]
         if len(self._models) < max(1, len(models)):
             raise UsageError(
-                "--replace-unknown and --alignments cannot be used with a model without the method attention_weights"
+                "this model has no method attention_weights, which --replace-unknown, --alignments, --markup, --protect "
+                "and --glossary need"
             )
         self._device = device
 
@@ -64,7 +66,9 @@ class Aligner:
         return found
 
 
-def links_of(weights: Tensor, source: Sequence[str], target: Sequence[str], line: str, output: str) -> Links:
+def links_of(
+    weights: Tensor, source: Sequence[str], target: Sequence[str], line: str, output: str, word: re.Pattern[str] = WORD
+) -> Links:
     """Return for each word of the output the word of the input line that it attends to most, as (input, output).
 
     Words are counted from 0. The weight between two words is the sum over their pieces.
@@ -72,8 +76,9 @@ def links_of(weights: Tensor, source: Sequence[str], target: Sequence[str], line
     Args:
         weights: [T, S].
         source, target: the pieces of the line, or of its beginning, and of the output.
+        word: what a word is.
     """
-    rows, columns = (torch.tensor(words_of(*each)) for each in ((target, output), (source, line)))
+    rows, columns = (torch.tensor(words_of(*each, word)) for each in ((target, output), (source, line)))
     if not len(rows) or not len(columns):
         return []
     sums = torch.zeros(int(rows.max()) + 1, int(columns.max()) + 1)
@@ -82,14 +87,14 @@ def links_of(weights: Tensor, source: Sequence[str], target: Sequence[str], line
     return [(word, number) for number, (weight, word) in enumerate(most) if weight > 0]
 
 
-def words_of(pieces: Sequence[str], line: str) -> list[int]:
+def words_of(pieces: Sequence[str], line: str, word: re.Pattern[str] = WORD) -> list[int]:
     """Return the number of the word of `line` in which each piece begins; none if the line or the pieces are empty.
 
-    Words stand between spaces of ASCII. The characters are compared without white space, case and compatibility forms,
+    The characters are compared without white space, case and compatibility forms,
     so normalisation and tokenisation change few of them. A stretch of characters that differs, such as an unknown one
     or `&apos;`, is spread evenly over its counterpart.
     """
-    words = [(character, n) for n, word in enumerate(re.findall(r"\S+", line, re.ASCII)) for character in _plain(word)]
+    words = [(character, n) for n, each in enumerate(word.findall(line)) for character in _plain(each)]
     text = "".join(character for character, _ in words)
     written = [_plain(piece.replace(SPACE, " ")) for piece in pieces]
     places = _places("".join(written), text)

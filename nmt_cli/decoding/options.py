@@ -90,6 +90,13 @@ class TranslateOptions:
         False, "Allow unknown words, and replace each by the source word that it attends to most."
     )
     align: bool = False  # align the words of outputs to those of the source
+    markup: bool = option(
+        False, "Translate text with inline tags, such as HTML: they stand around the same words in the output."
+    )
+    protect: str | None = option(None, "Copy what matches this regular expression to the output.", metavar="REGEX")
+    glossary: str | None = option(
+        None, "Translate terms as this file says, a line each: term, tab, translation.", metavar="FILE"
+    )
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
     split_sentences: bool | None = option(
         None, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
@@ -107,11 +114,19 @@ class TranslateOptions:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
         if self.sentence_language is not None and not self.split_sentences:
             raise UsageError("--sentence-language needs --split-sentences")
-        if self.split_sentences and self.align:
-            raise UsageError("--split-sentences cannot be used with --alignments: it joins the outputs of sentences")
+        if self.split_sentences and (self.align or self.places):
+            which = "--alignments, --markup, --protect or --glossary"
+            raise UsageError(f"--split-sentences cannot be used with {which}: it joins the outputs of sentences")
+        if self.align and self.places:
+            raise UsageError("--alignments cannot be used with --markup, --protect or --glossary, which change outputs")
         if self.split_sentences and (search.nbest > 1 or sample):
             which = "--sample" if sample else "--nbest"
             raise UsageError(f"--split-sentences cannot be used with {which}: it joins the best outputs of sentences")
+
+    @property
+    def places(self) -> bool:
+        """Whether stretches of the source have their places in outputs."""
+        return bool(self.markup or self.protect or self.glossary)
 
     def replaced(self, given: Mapping[str, Any]) -> TranslateOptions:
         """Return these options with the `TranslateKeywords` that are given. None means not given.
@@ -171,6 +186,9 @@ class TranslateKeywords(TypedDict, total=False):
     no_repeat_ngram: int | None
     replace_unknown: bool | None
     align: bool | None
+    markup: bool | None
+    protect: str | None
+    glossary: str | None
     constrained: bool | None
     split_sentences: bool | None
     sentence_language: str | None

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Unpack
 
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor
 
 from nmt_cli.data.parallel import Workers
 from nmt_cli.data.symbols import check_tag
-from nmt_cli.decoding.alignment import Aligner, Links, links_of
+from nmt_cli.decoding.alignment import WORD, Aligner, Links, links_of
 from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
+from nmt_cli.decoding.placing import UNITS, Placing, read_glossary
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords
@@ -57,7 +59,7 @@ class Translator:
         check_tag(self.options.tag or "", self.task.symbols, f"--tag {self.options.tag}")
         if self.options.replace_unknown:
             _ = self._unknown_words
-        _ = self._aligner
+        _ = self._aligner, self._placing
         if self.options.split_sentences:
             splitter(self.task, self.options.sentence_language)
 
@@ -103,6 +105,9 @@ class Translator:
             no_repeat_ngram: the length of token sequences that an output has only once.
             replace_unknown: replace unknown words by translations of source words.
             align: align the words of outputs, in `Output.alignment`, by attention.
+            markup: keep inline tags around the same words.
+            protect: a regular expression of what is copied to the output.
+            glossary: a file of terms and their translations.
             constrained: allow only the outputs that the task defines as well-formed.
             split_sentences: translate the sentences of a line one by one, in the language `sentence_language`.
 
@@ -160,6 +165,21 @@ class Translator:
             translations = translate_by_sentence(translate, list(map(plain, lines)), split)
             advance([each.source for each in translations])
             return translations
+        if self._placing is None:
+            return self._translated(lines, advance, first, prefixes, workers)
+        lines = list(map(plain, lines))
+        texts, spans = zip(*map(self._placing.read, lines), strict=True) if lines else ((), ())
+        translations = self._translated(texts, advance, first, prefixes, workers)
+        return list(map(self._placing.placed, translations, lines, spans))
+
+    def _translated(
+        self,
+        lines: Sequence[str],
+        advance: Callable[[Sequence[str]], None],
+        first: int,
+        prefixes: Sequence[str] | None,
+        workers: Workers | None,
+    ) -> list[Translation]:
         pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
         requests = [request_of(self.task, self.options, number, *pair) for number, pair in enumerate(pairs, first)]
         advance([request.line for request in requests if not request.ids])
@@ -286,11 +306,12 @@ class Translator:
         if self.options.replace_unknown:
             target = self._unknown_words.replaced(ids, weights, raw)
             text = self.task.join_words(target)
-        if not self.options.align:
+        if not (self.options.align or self.options.places):
             return text, []
         source = self.task.source_words(raw) or self.task.source_tokens(line.ids)
-        links = links_of(weights, source[: len(line.ids)], target, raw, text)
-        tags = len((self.options.tag or "").split())
+        word = UNITS if self.options.places else WORD
+        links = links_of(weights, source[: len(line.ids)], target, raw, text, word)
+        tags = len(word.findall(self.options.tag or ""))
         return text, [(i - tags, j) for i, j in links if i >= tags]
 
     @cached_property
@@ -299,8 +320,18 @@ class Translator:
 
     @cached_property
     def _aligner(self) -> Aligner | None:
-        wanted = self.options.align or self.options.replace_unknown
+        wanted = self.options.align or self.options.replace_unknown or self.options.places
         return Aligner(self.engine.models, self.engine.device) if wanted else None
+
+    @cached_property
+    def _placing(self) -> Placing | None:
+        options = self.options
+        if not options.places:
+            return None
+        if self.task.text_vocabularies is None:
+            raise UsageError(f"--markup, --protect and --glossary are for text, not for the task {self.task.name}")
+        glossary = read_glossary(Path(options.glossary)) if options.glossary else {}
+        return Placing(bool(options.markup), options.protect or "", glossary, self.task.symbols)
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:

@@ -1,0 +1,218 @@
+"""What must come through translation as it is: inline tags, protected text, and terms with a given translation.
+
+They are spans of the source. The model translates the line without tags, and the alignment of the attention says which
+stretch of the output belongs to a span. Tags are put around it, and a term or protected text in its place. Each span
+has one stretch, inside that of the span around it, so tags are nested well and nothing is lost.
+
+Places are counted in units, which are words and single signs.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from nmt_cli.decoding.outputs import Output, Translation
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import read_lines
+
+HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
+UNITS = re.compile(rf"[{HAN}]|[^\W{HAN}]+|[^\w\s]")
+TAG = re.compile(r"<!--.*?-->|<(/?)([A-Za-z_][\w:.-]*)(?:\s[^<>]*?)?(/?)>")
+DEEPEST = 100  # elements inside of elements; the others count as single tags
+
+Range = tuple[int, int]
+
+
+@dataclass
+class Span:
+    """A stretch of the source and what becomes of its counterpart."""
+
+    range: Range  # of characters while a line is read, then of units
+    text: str | None = None  # in place of the counterpart
+    before: str = ""  # the tags
+    after: str = ""
+    inner: list[Span] = field(default_factory=list)
+
+    def count_units(self, starts: Sequence[int], ends: Sequence[int]) -> None:
+        """Make units of characters, here and inside."""
+        first, last = _units(*self.range, starts, ends)
+        self.range = (last if self.range[0] == self.range[1] else first, last)
+        for each in self.inner:
+            each.count_units(starts, ends)
+
+    def add(self, first: int, last: int, text: str) -> None:
+        """Put a text into the innermost span around this range; not where another text is or a border crosses it."""
+        for each in self.inner:
+            if each.range[0] <= first and last <= each.range[1]:
+                return each.add(first, last, text)
+        borders = (border for each in self.inner for border in each.range)
+        if self.text is None and not any(first < border < last for border in borders):
+            self.inner.append(Span((first, last), text))
+        return None
+
+
+def read_glossary(path: Path) -> dict[str, str]:
+    """Return translations by term from a file of lines `term<TAB>translation`, plain or compressed.
+
+    Raises:
+        DataError: the file cannot be read, a line has another form, or a term has two translations.
+    """
+    glossary: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = [" ".join(column.split()) for column in line.split("\t")]
+        if len(columns) != 2 or not all(columns):
+            raise DataError(f"{path}:{number}: expected a term, a tab and its translation, not {line!r}")
+        term, target = columns
+        if glossary.setdefault(term, target) != target:
+            raise DataError(f"{path}:{number}: {term!r} is already {glossary[term]!r}; leave one of the two out")
+    return glossary
+
+
+class Placing:
+    """Finds spans in lines, and puts them into outputs.
+
+    Args:
+        markup: whether lines have tags, and characters such as `&amp;`.
+        protect: a regular expression of what must not change.
+        glossary: translations by term. A term in the text may begin with a capital.
+        symbols: of the model, which are not tags.
+
+    Raises:
+        UsageError: the regular expression is wrong.
+    """
+
+    def __init__(self, markup: bool, protect: str, glossary: Mapping[str, str], symbols: Sequence[str]) -> None:
+        self._markup, self._symbols = markup, frozenset(symbols)
+        targets = {term[0].upper() + term[1:]: target for term, target in glossary.items()} | dict(glossary)
+        terms = "|".join(re.escape(term) for term in sorted(targets, key=len, reverse=True))
+        patterns = ({}, protect), (targets, rf"(?<!\w)(?:{terms})(?!\w)" if terms else "")
+        try:
+            self._patterns = [(target_of, re.compile(pattern)) for target_of, pattern in patterns if pattern]
+        except re.error as error:
+            raise UsageError(f"--protect {protect!r} is no regular expression: {error}") from error
+
+    def read(self, line: str) -> tuple[str, Span]:
+        """Return the text to translate, and a span of the whole of it with the others inside."""
+        text, spans = self._without_tags(line) if self._markup else (line, [])
+        starts, ends = ([place(unit) for unit in UNITS.finditer(text)] for place in (re.Match.start, re.Match.end))
+        root = Span((0, len(text)), inner=spans)
+        root.count_units(starts, ends)
+        for target_of, pattern in self._patterns:
+            for match in pattern.finditer(text):
+                first, last = _units(*match.span(), starts, ends)
+                if first < last:
+                    root.add(first, last, target_of.get(match[0]) or text[starts[first] : ends[last - 1]])
+        return text, root
+
+    def _without_tags(self, line: str) -> tuple[str, list[Span]]:
+        """Return the text, and the spans of elements and of single tags."""
+        text, spans, opened, end = "", list[Span](), list[tuple[str, int]](), 0
+        for tag in TAG.finditer(line):
+            if tag[0] in self._symbols:
+                continue
+            text, end = _joined(text, html.unescape(line[end : tag.start()])), tag.end()
+            closes, name, alone = tag.groups()
+            names = [each for each, _ in opened]
+            if closes and name in names:  # what was opened since, and has no end, is a single tag
+                place = len(names) - 1 - names[::-1].index(name)
+                number = opened[place][1]
+                element, inner = spans[number], spans[number + 1 :]
+                element.range, element.after, element.inner = (element.range[0], len(text)), tag[0], inner
+                del spans[number + 1 :], opened[place:]
+                continue
+            if alone or name in ("br", "BR"):
+                text = _joined(text, " ")
+            elif name and not closes and len(opened) < DEEPEST:
+                opened.append((name, len(spans)))
+            spans.append(Span((len(text), len(text)), before=tag[0]))
+        return _joined(text, html.unescape(line[end:])), spans
+
+    def placed(self, translation: Translation, line: str, root: Span) -> Translation:
+        """Return the translation of a line with the spans in the outputs, whose alignments are of units."""
+        outputs = [replace(each, text=self._written(each, root), alignment=()) for each in translation.outputs]
+        return replace(translation, source=line, outputs=outputs)
+
+    def _written(self, output: Output, root: Span) -> str:
+        text, units = output.text, [unit.span() for unit in UNITS.finditer(output.text)]
+        escape = partial(html.escape, quote=False) if self._markup else str
+        return _Output(text, units, {j: i for i, j in output.alignment}, escape).of(
+            root, (0, len(units)), (0, len(text))
+        )
+
+
+@dataclass
+class _Output:
+    text: str
+    units: list[Range]  # of characters
+    sources: dict[int, int]  # the unit of the source by that of the text
+    escape: Callable[[str], str]
+
+    def of(self, span: Span, own: Range, characters: Range) -> str:
+        """Return what stands at the place `own` of a span."""
+        free, placed = [own], list[tuple[Range, int, Span]]()
+        for number, each in sorted(enumerate(span.inner), key=lambda pair: self._as_it_is(pair[1], [own]) is None):
+            found = self._as_it_is(each, free) or self._attending(each, free) or self._after(each, free)
+            placed.append((found, number, each))
+            parts = {p for a, b in free for p in ((a, min(b, found[0])), (max(a, found[1]), b)) if p[0] <= p[1]}
+            free = sorted(parts)
+        written, at = "", characters[0]
+        for (first, last), _, each in sorted(placed, key=lambda place: place[:2]):
+            inserted, start = first == last, self.units[first][0] if first < last else at
+            if inserted and first > own[0]:
+                start = self.units[first - 1][1]
+            written += self.escape(self.text[at:start])
+            at = start if inserted else self.units[last - 1][1]
+            space = " " * (inserted and each.text is not None and not re.search(f"[{HAN}]", self.text))
+            content = self.of(each, (first, last), (start, at)) if each.text is None else self.escape(each.text)
+            written += space * bool(written) + each.before + content + each.after + space * (not written)
+        return written + self.escape(self.text[at : characters[1]])
+
+    def _as_it_is(self, span: Span, free: Sequence[Range]) -> Range | None:
+        """Return where the output has the text of the span; the place that attends to the span most."""
+        if span.text is None:
+            return None
+        length = len(UNITS.findall(span.text))
+        found = [(j, j + length) for first, last in free for j in range(first, last - length + 1)]
+        found = [(j, end) for j, end in found if self.text[self.units[j][0] : self.units[end - 1][1]] == span.text]
+        return max(found, key=lambda place: sum(self._gain(span, j) for j in range(*place)), default=None)
+
+    def _attending(self, span: Span, free: Sequence[Range]) -> Range | None:
+        """Return the stretch with the most units more that attend to the span than to others; the shortest of these."""
+        most, found = 0, None
+        for first, last in free:
+            total, start = 0, first
+            for j in range(first, last):
+                if total <= 0:
+                    total, start = 0, j
+                total += self._gain(span, j)
+                if total > most:
+                    most, found = total, (start, j + 1)
+        return found
+
+    def _after(self, span: Span, free: Sequence[Range]) -> Range:
+        """Return the empty place after the counterpart of what stands before the span in the source."""
+        first, last = free[0][0], free[-1][1]
+        before = [(i, j + 1) for j, i in self.sources.items() if i < span.range[0] and first <= j < last]
+        place = max(before, default=(0, first))[1]
+        start, _ = next(gap for gap in free if gap[1] >= place)
+        return max(start, place), max(start, place)
+
+    def _gain(self, span: Span, j: int) -> int:
+        source = self.sources.get(j)
+        return 0 if source is None else 1 if span.range[0] <= source < span.range[1] else -1
+
+
+def _units(first: int, last: int, starts: Sequence[int], ends: Sequence[int]) -> Range:
+    """Return the units that a range of characters touches."""
+    return bisect_right(ends, first), bisect_left(starts, last)
+
+
+def _joined(text: str, more: str) -> str:
+    """Join two texts without a double space."""
+    return text + (more.lstrip(" ") if text[-1:] in ("", " ") else more)
