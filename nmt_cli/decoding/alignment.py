@@ -42,8 +42,8 @@ class Aligner:
         self._models = [model for model in models if isinstance(model, ShowsAttention)]
         if len(self._models) < max(1, len(models)):
             raise UsageError(
-                "this model has no method attention_weights, which --replace-unknown, --alignments, --markup, --protect "
-                "and --glossary need"
+                "this model has no method attention_weights, which --replace-unknown, --alignments, --markup, "
+                "--protect and --glossary need"
             )
         self._device = device
 

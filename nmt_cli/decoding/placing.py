@@ -10,6 +10,7 @@ Places are counted in units, which are words and single signs.
 from __future__ import annotations
 
 import html
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,8 @@ class Placing:
         self._markup, self._symbols = markup, frozenset(symbols)
         targets = {term[0].upper() + term[1:]: target for term, target in glossary.items()} | dict(glossary)
         terms = "|".join(re.escape(term) for term in sorted(targets, key=len, reverse=True))
-        patterns = ({}, protect), (targets, rf"(?<!\w)(?:{terms})(?!\w)" if terms else "")
+        no_targets: Mapping[str, str] = {}
+        patterns = (no_targets, protect), (targets, rf"(?<!\w)(?:{terms})(?!\w)" if terms else "")
         try:
             self._patterns = [(target_of, re.compile(pattern)) for target_of, pattern in patterns if pattern]
         except re.error as error:
@@ -155,23 +157,32 @@ class _Output:
 
     def of(self, span: Span, own: Range, characters: Range) -> str:
         """Return what stands at the place `own` of a span."""
-        free, placed = [own], list[tuple[Range, int, Span]]()
-        for number, each in sorted(enumerate(span.inner), key=lambda pair: self._as_it_is(pair[1], [own]) is None):
-            found = self._as_it_is(each, free) or self._attending(each, free) or self._after(each, free)
-            placed.append((found, number, each))
-            parts = {p for a, b in free for p in ((a, min(b, found[0])), (max(a, found[1]), b)) if p[0] <= p[1]}
-            free = sorted(parts)
         written, at = "", characters[0]
-        for (first, last), _, each in sorted(placed, key=lambda place: place[:2]):
-            inserted, start = first == last, self.units[first][0] if first < last else at
-            if inserted and first > own[0]:
-                start = self.units[first - 1][1]
+        for (first, last), number in self._places(span.inner, own):
+            each, missing, start = span.inner[number], first == last, at
+            if first > own[0] or not missing:  # else it is at the beginning
+                start = self.units[first - 1][1] if missing else self.units[first][0]
             written += self.escape(self.text[at:start])
-            at = start if inserted else self.units[last - 1][1]
-            space = " " * (inserted and each.text is not None and not re.search(f"[{HAN}]", self.text))
+            at = start if missing else self.units[last - 1][1]
             content = self.of(each, (first, last), (start, at)) if each.text is None else self.escape(each.text)
-            written += space * bool(written) + each.before + content + each.after + space * (not written)
+            space = " " if missing and each.text and not re.search(f"[{HAN}]", self.text) else ""
+            written += (space if written else "") + each.before + content + each.after + ("" if written else space)
         return written + self.escape(self.text[at : characters[1]])
+
+    def _places(self, spans: Sequence[Span], own: Range) -> list[tuple[Range, int]]:
+        """Return the places of spans inside of `own` with the numbers of the spans, in order.
+
+        Texts that stand there have theirs first, those that attend to their span most before others.
+        """
+        free, placed = [own], list[tuple[Range, int]]()
+        there = [self._as_it_is(span, free) for span in spans]
+        for number in sorted(range(len(spans)), key=lambda number: -self._gain(spans[number], there[number])):
+            span = spans[number]
+            first, last = self._as_it_is(span, free) or self._attending(span, free) or self._after(span, free)
+            placed.append(((first, last), number))
+            parts = {part for a, b in free for part in ((a, min(b, first)), (max(a, last), b))}
+            free = sorted(part for part in parts if part[0] <= part[1])
+        return sorted(placed)
 
     def _as_it_is(self, span: Span, free: Sequence[Range]) -> Range | None:
         """Return where the output has the text of the span; the place that attends to the span most."""
@@ -180,17 +191,17 @@ class _Output:
         length = len(UNITS.findall(span.text))
         found = [(j, j + length) for first, last in free for j in range(first, last - length + 1)]
         found = [(j, end) for j, end in found if self.text[self.units[j][0] : self.units[end - 1][1]] == span.text]
-        return max(found, key=lambda place: sum(self._gain(span, j) for j in range(*place)), default=None)
+        return max(found, key=lambda place: self._gain(span, place), default=None)
 
     def _attending(self, span: Span, free: Sequence[Range]) -> Range | None:
         """Return the stretch with the most units more that attend to the span than to others; the shortest of these."""
-        most, found = 0, None
+        most, found = 0.0, None
         for first, last in free:
-            total, start = 0, first
+            total, start = 0.0, first
             for j in range(first, last):
                 if total <= 0:
-                    total, start = 0, j
-                total += self._gain(span, j)
+                    total, start = 0.0, j
+                total += self._gain(span, (j, j + 1))
                 if total > most:
                     most, found = total, (start, j + 1)
         return found
@@ -203,9 +214,12 @@ class _Output:
         start, _ = next(gap for gap in free if gap[1] >= place)
         return max(start, place), max(start, place)
 
-    def _gain(self, span: Span, j: int) -> int:
-        source = self.sources.get(j)
-        return 0 if source is None else 1 if span.range[0] <= source < span.range[1] else -1
+    def _gain(self, span: Span, place: Range | None) -> float:
+        """Return how many units more attend to the span than to others."""
+        if place is None:
+            return -math.inf
+        sources = [self.sources[j] for j in range(*place) if j in self.sources]
+        return sum(1 if span.range[0] <= source < span.range[1] else -1 for source in sources)
 
 
 def _units(first: int, last: int, starts: Sequence[int], ends: Sequence[int]) -> Range:

@@ -174,6 +174,8 @@ def test_a_tag_is_text_before_each_line(make_checkpoint: Callable[..., Path], tm
     (other,) = tagged.translate_detailed(["ab c"], align=True)
     assert all(i in (0, 1) for i, _ in other.outputs[0].alignment)
     assert all(i in (0, 1, 2) for i, _ in found.outputs[0].alignment)
+    marked = "a <b>b</b> ab <i>c b</i> a"
+    assert tagged.translate([marked], markup=True) == plain.translate([f"<y> <x> {marked}"], markup=True)
     with pytest.raises(UsageError, match=r"--tag <z>: <z> is no symbol. The symbols are <x>, <y>"):
         plain.translate(lines, tag="<z>")
     assert TranslateOptions().settings(plain.task).never_generated == 2

@@ -1,0 +1,203 @@
+"""Tags, protected text and terms come through a translation, wherever the alignment says their words are."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.decoding.outputs import Output, Translation
+from nmt_cli.decoding.placing import UNITS, Placing, read_glossary
+from nmt_cli.errors import DataError, UsageError
+
+
+def through(placing: Placing, line: str, output: str, links: str | None = None) -> str:
+    """The output with the spans of the line; without links, each unit belongs to that of the same number."""
+    text, root = placing.read(line)
+    pairs = [(i, i) for i in range(len(UNITS.findall(output)))]
+    if links is not None:
+        pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
+    translation = Translation(text, [Output(output, 0.0, [], [], alignment=pairs)], 1, truncated=False)
+    found = placing.placed(translation, line, root)
+    assert found.source == line
+    return found.text
+
+
+def markup(line: str, output: str, links: str | None = None) -> str:
+    return through(Placing(True, "", {}, ["<de>"]), line, output, links)
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "links", "expected"),
+    [
+        ("A <b>big</b> dog", "Ein großer Hund", None, "Ein <b>großer</b> Hund"),
+        # The words move, and the tag with them.
+        ("<i>I</i> <b>saw it</b>", "Es sah ich", "2-0 1-1 0-2", "<b>Es sah</b> <i>ich</i>"),
+        # A link that is wrong does not tear an element.
+        ("<b>a b c d</b> e", "A B X C D E", "0-0 1-1 4-2 2-3 3-4 4-5", "<b>A B X C D</b> E"),
+        # Nested, and side by side without a space.
+        ("<p>a <b>b <i>c</i></b></p>", "A B", "0-0 1-1", "<p>A <b>B<i></i></b></p>"),
+        ("<p>a <b>b<i>c</i></b></p>", "A B", "0-0 1-1", "<p>A <b><i>B</i></b></p>"),
+        # Single tags, an element without words and one without its counterpart stand after what was before them.
+        ('a<br/>b <img src="x"> c', "A B C", None, 'A<br/> B<img src="x"> C'),
+        ("a <b></b> <i>b</i> c", "A C", "0-0 2-1", "A<b></b><i></i> C"),
+        ("a <b><i>b", "A B", None, "A<b><i> B"),
+        ("a </b> b <!-- c > d -->", "A B", None, "A</b> B<!-- c > d -->"),
+        ("<b>a <br> b</b> c", "A B C", None, "<b>A<br> B</b> C"),
+        # Characters with a meaning.
+        ("a &lt; <b>b &amp; c</b>", "A < B & C", None, "A &lt; <b>B &amp; C</b>"),
+        # A comparison is no tag, and neither is a symbol of the model.
+        ("<de> 1 < 2 <b>a</b>", "1 < 2 A", "3-0 4-1 5-2 6-3", "1 &lt; 2 <b>A</b>"),
+        ("<br/>", "", None, "<br/>"),
+        ("<b>你好</b>世界", "ab 世界", "0-0 1-0 2-1 3-2", "<b>ab</b> 世界"),
+    ],
+)
+def test_tags_stand_around_the_same_words(line: str, output: str, links: str | None, expected: str) -> None:
+    assert markup(line, output, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("A <b>big</b> dog", "A big dog"),
+        ("a <br/> b", "a b"),
+        ("End.<br/>Start", "End. Start"),
+        ("wo<b>r</b>d", "word"),
+        ("a&nbsp;b &quot;c&quot;", 'a\u00a0b "c"'),
+        ("<de> a", "<de> a"),
+    ],
+)
+def test_the_model_reads_the_text_alone(line: str, read: str) -> None:
+    assert Placing(True, "", {}, ["<de>"]).read(line)[0] == read
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "links", "expected"),
+    [
+        # In place of what the model made of it.
+        ("see www.x.com now", "siehe ww. X. com jetzt", "0-0 1-1 2-2 3-3 4-4 5-5 6-6", "siehe www.x.com jetzt"),
+        # It is there already, at another place than the links say.
+        ("at 10:30", "10:30 um", "0-0 0-1 0-2 1-3", "10:30 um"),
+        # Of two that are the same, each has its own place.
+        ("1:1 and 1:1", "1:1 und zwei", "0-0 1-1 2-2 3-3 4-4", "1:1 und 1:1"),
+        # Left out by the model: after what was before it, or at the beginning.
+        ("call 10:30 now", "ruf jetzt", "0-0 4-1", "ruf 10:30 jetzt"),
+        ("10:30 now", "jetzt", "3-0", "10:30 jetzt"),
+        ("10:30", "", "", "10:30 "),
+        # Whole words: no letter beside it is lost.
+        ("at x10:30y", "um q", "0-0 1-1", "um x10:30y"),
+    ],
+)
+def test_protected_text_is_copied(line: str, output: str, links: str, expected: str) -> None:
+    assert through(Placing(False, r"www\.\w+\.\w+|\d+:\d+", {}, []), line, output, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "expected"),
+    [
+        ("the dog runs", "der Köter rennt", "der Hund rennt"),
+        ("Dog days", "Köter Tage", "Hundstage"),  # the longest term, and a capital at the beginning
+        ("the dogma", "das Dogma", "das Dogma"),
+        ("a GPU", "ein gpu", "ein Grafikprozessor"),
+        ("a gpu", "ein gpu", "ein gpu"),
+        ("dog and dog", "Köter und Hund", "Hund und Hund"),
+    ],
+)
+def test_terms_have_their_translation(line: str, output: str, expected: str) -> None:
+    placing = Placing(False, "", {"dog": "Hund", "dog days": "Hundstage", "GPU": "Grafikprozessor"}, [])
+    assert through(placing, line, output) == expected
+
+
+def test_terms_and_protected_text_stand_inside_of_tags() -> None:
+    placing = Placing(True, r"\d+ &", {"dog": "Hund & Co"}, [])
+    expected = "Ein <b><i>Hund &amp; Co</i> mit 3 &amp; x</b>"
+    assert through(placing, "A <b><i>dog</i> with 3 &amp; x</b>", "Ein Köter mit 4 + x") == expected
+    assert through(placing, "A d<b>og dog", "Ein Kö ter") == "Ein Hund &amp; Co<b> Hund &amp; Co"
+    assert through(placing, "A <b>hot</b> dog", "Ein heißer Köter") == "Ein <b>heißer</b> Hund &amp; Co"
+
+
+class Nesting(HTMLParser):
+    """Reads tags, and asserts that each ends the one that was opened last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.opened.append(tag)
+        self.seen.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.opened.pop() == tag
+
+
+WORDS = st.sampled_from(["dog", "cat", "10:30", "x", "1:1", "Dog", "&amp;", ".", ""])
+ELEMENTS = st.recursive(
+    st.lists(st.one_of(WORDS, st.just("<br/>")), max_size=4).map(" ".join),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["b", "i", "a"]), inner).map(lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>"),
+        st.lists(inner, max_size=4).map(" ".join),
+    ),
+)
+OUTPUTS = st.lists(st.sampled_from(["Hund", "Katze", "10:30", "q", "<", "."]), max_size=12).map(" ".join)
+
+
+@given(ELEMENTS, OUTPUTS, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=20))
+def test_nothing_is_lost_and_tags_are_nested_well(line: str, output: str, links: list[tuple[int, int]]) -> None:
+    placing = Placing(True, r"\d+:\d+", {"dog": "Hund"}, [])
+    found = through(placing, line, output, " ".join(f"{i}-{j}" for i, j in links if j < len(UNITS.findall(output))))
+    before, after = Nesting(), Nesting()
+    for parser, text in ((before, line), (after, found)):
+        parser.feed(text)
+        parser.close()
+        assert parser.opened == []
+    assert sorted(before.seen) == sorted(after.seen)
+    for pattern in ("10:30", "1:1"):
+        assert found.count(pattern) >= line.count(pattern)
+    assert found.count("Hund") >= len(re.findall("[Dd]og", line))
+
+
+@given(st.text("<>/ab &;!-\"'=", max_size=40), OUTPUTS)
+def test_any_line_goes_through_with_its_tags(line: str, output: str) -> None:
+    found = markup(line, output)
+    parts = [tag for tag in re.findall(r"<!--.*?-->|</?[ab][ab]*(?: [^<>]*)?/?>", line) if "<!--" not in line]
+    assert all(tag in found for tag in parts)
+
+
+def test_thousands_of_nested_tags_are_no_recursion_error() -> None:
+    line = "<b>" * 3000 + "a" + "</b>" * 3000
+    found = markup(line, "A")
+    assert found.count("<b>") == found.count("</b>") == 3000
+
+
+def test_a_wrong_regular_expression() -> None:
+    with pytest.raises(UsageError, match=r"--protect '\(' is no regular expression: missing \)"):
+        Placing(False, "(", {}, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("dog\tHund\ncat", "terms:2: expected a term, a tab and its translation, not 'cat'"),
+        ("dog\t\n", "terms:1: expected a term"),
+        ("dog\tHund\ta\n", "terms:1: expected a term"),
+        ("dog\tHund\ncat\tKatze\ndog \tKöter\n", "terms:3: 'dog' is already 'Hund'; leave one of the two out"),
+    ],
+)
+def test_a_glossary_with_an_error(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text(content)
+    with pytest.raises(DataError, match=re.escape(message)):
+        read_glossary(tmp_path / "terms")
+
+
+def test_a_glossary_may_say_the_same_twice(tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("hot  dog\tHotdog\ncat\tKatze\nhot dog\tHotdog\n")
+    assert read_glossary(tmp_path / "terms") == {"hot dog": "Hotdog", "cat": "Katze"}
