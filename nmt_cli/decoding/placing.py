@@ -137,22 +137,23 @@ class Placing:
 
     def placed(self, translation: Translation, line: str, root: Span) -> Translation:
         """Return the translation of a line with the spans in the outputs, whose alignments are of units."""
-        outputs = [replace(each, text=self._written(each, root), alignment=()) for each in translation.outputs]
+        source = UNITS.findall(translation.source)
+        outputs = [replace(each, text=self._written(each, source, root), alignment=()) for each in translation.outputs]
         return replace(translation, source=line, outputs=outputs)
 
-    def _written(self, output: Output, root: Span) -> str:
-        text, units = output.text, [unit.span() for unit in UNITS.finditer(output.text)]
-        escape = partial(html.escape, quote=False) if self._markup else str
-        return _Output(text, units, {j: i for i, j in output.alignment}, escape).of(
-            root, (0, len(units)), (0, len(text))
-        )
+    def _written(self, output: Output, source: Sequence[str], root: Span) -> str:
+        places = [unit.span() for unit in UNITS.finditer(output.text)]
+        kinds = [[bool(re.match(r"\w", unit)) for unit in units] for units in (source, UNITS.findall(output.text))]
+        sources = {j: (i, kinds[0][i] == kinds[1][j]) for i, j in output.alignment}
+        written = _Output(output.text, places, sources, partial(html.escape, quote=False) if self._markup else str)
+        return written.of(root, (0, len(places)), (0, len(output.text)))
 
 
 @dataclass
 class _Output:
     text: str
     units: list[Range]  # of characters
-    sources: dict[int, int]  # the unit of the source by that of the text
+    sources: dict[int, tuple[int, bool]]  # the unit of the source by that of the text; whether both are words or signs
     escape: Callable[[str], str]
 
     def of(self, span: Span, own: Range, characters: Range) -> str:
@@ -209,7 +210,7 @@ class _Output:
     def _after(self, span: Span, free: Sequence[Range]) -> Range:
         """Return the empty place after the counterpart of what stands before the span in the source."""
         first, last = free[0][0], free[-1][1]
-        before = [(i, j + 1) for j, i in self.sources.items() if i < span.range[0] and first <= j < last]
+        before = [(i, j + 1) for j, (i, _) in self.sources.items() if i < span.range[0] and first <= j < last]
         place = max(before, default=(0, first))[1]
         start, _ = next(gap for gap in free if gap[1] >= place)
         return max(start, place), max(start, place)
@@ -218,7 +219,9 @@ class _Output:
         """Return how many units more attend to the span than to others."""
         if place is None:
             return -math.inf
-        sources = [self.sources[j] for j in range(*place) if j in self.sources]
+        found = [self.sources[j] for j in range(*place) if j in self.sources]
+        # A sign that attends to a word, such as a full stop, is not its translation.
+        sources = [source for source, same_kind in found if same_kind or span.text is None]
         return sum(1 if span.range[0] <= source < span.range[1] else -1 for source in sources)
 
 

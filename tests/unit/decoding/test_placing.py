@@ -21,6 +21,7 @@ def through(placing: Placing, line: str, output: str, links: str | None = None) 
     pairs = [(i, i) for i in range(len(UNITS.findall(output)))]
     if links is not None:
         pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
+    pairs = [(i, j) for i, j in pairs if i < len(UNITS.findall(text))]
     translation = Translation(text, [Output(output, 0.0, [], [], alignment=pairs)], 1, truncated=False)
     found = placing.placed(translation, line, root)
     assert found.source == line
@@ -42,6 +43,8 @@ def markup(line: str, output: str, links: str | None = None) -> str:
         # Nested, and side by side without a space.
         ("<p>a <b>b <i>c</i></b></p>", "A B", "0-0 1-1", "<p>A <b>B<i></i></b></p>"),
         ("<p>a <b>b<i>c</i></b></p>", "A B", "0-0 1-1", "<p>A <b><i>B</i></b></p>"),
+        # A full stop belongs where it attends to.
+        ("<p>A <b>dog</b></p>", "Ein Hund.", "0-0 1-1 1-2", "<p>Ein <b>Hund.</b></p>"),
         # Single tags, an element without words and one without its counterpart stand after what was before them.
         ('a<br/>b <img src="x"> c', "A B C", None, 'A<br/> B<img src="x"> C'),
         ("a <b></b> <i>b</i> c", "A C", "0-0 2-1", "A<b></b><i></i> C"),
@@ -105,6 +108,7 @@ def test_protected_text_is_copied(line: str, output: str, links: str, expected: 
         ("a GPU", "ein gpu", "ein Grafikprozessor"),
         ("a gpu", "ein gpu", "ein gpu"),
         ("dog and dog", "Köter und Hund", "Hund und Hund"),
+        ("a dog", "ein.", "ein Hund."),  # the full stop is not its translation
     ],
 )
 def test_terms_have_their_translation(line: str, output: str, expected: str) -> None:
