@@ -103,6 +103,7 @@ command = Command(
         "nmt translate run-1 run-2 run-3 < test.en",
         "nmt translate run -i test.en -o test.out --alignments test.links",
         "nmt translate run --replace-unknown --dictionary words.tsv < test.en",
+        "nmt translate run --markup --glossary terms.tsv < page.html",
         "nmt translate run --dtype int8 < test.en",
         "nmt translate run --nbest 8 --format json < test.en > test.jsonl",
     ],
