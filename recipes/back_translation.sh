@@ -48,13 +48,13 @@ model() {
 }
 bleu() { awk '{ printf "%.2f", $2 }' "$out/$1/score"; }
 
-made_from text "$text" "$pairs" "$monolingual" "$held_out"
 for language in en de; do
   lines pairs "$language" train 1 "$pairs"
   lines valid "$language" dev 1 "$held_out"
   lines test "$language" dev "$((held_out + 1))" "$held_out"
 done
 lines monolingual de train "$((pairs + 1))" "$monolingual"
+made_from text "$text" "$pairs" "$monolingual" "$held_out"
 model baseline en de --symbols "<bt>" --vocab-size "${PIECES:-4000}"
 model reverse de en --subwords-from "$out/baseline/data"
 [[ -e "$out/text/monolingual.en" ]] || to_file "$out/text/monolingual.en" \
