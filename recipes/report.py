@@ -55,11 +55,13 @@ def perplexities(metrics: list[dict[str, Any]]) -> list[float]:
     return [r["validation_perplexity"] for r in metrics if r.get("validation_perplexity") is not None]
 
 
-def count_parameters(weights: Path) -> int:
-    """Count the numbers in a safetensors file, from its header."""
+def count_parameters(weights: Path, part: str = "") -> int:
+    """Count the numbers in the tensors of a safetensors file whose names begin with `part`, from its header."""
     with weights.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    return sum(
+        math.prod(entry["shape"]) for name, entry in header.items() if name.startswith(part) and name != "__metadata__"
+    )
 
 
 def print_table(header: list[str], rows: list[list[str]], text_columns: int = 1) -> None:

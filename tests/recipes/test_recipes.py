@@ -22,6 +22,9 @@ Calls = Callable[[], list[str]]
 Rows = Callable[[str], dict[str, list[str]]]
 TINY = "--num-layers 1 --d-model 16 --d-ff 16 --num-heads 1 --max-steps 10 --save-every 1 --batch-tokens 256".split()
 
+LITTLE = "--num-layers 1 --d-model 32 --d-ff 32 --num-heads 1 --batch-tokens 256 --warmup-steps 20".split()
+LITTLE += ["--validate-every", "60", "--log-every", "60"]
+
 
 def called(done: subprocess.CompletedProcess[str]) -> list[str]:
     """The commands of nmt that were called."""
@@ -121,6 +124,70 @@ def test_several_languages_in_one_model_and_again(recipes: Path, bash: Bash, tmp
     assert again.stdout == first.stdout
 
 
+def repetitive_text(folder: Path, valid: str, test: str) -> None:
+    """Different number names after the same words, which a model learns in a few updates: no output is empty."""
+    write_corpus(folder, "en", "de", train=700, valid=40, test=20)
+    for file in list(folder.iterdir()):
+        lines = dict.fromkeys(file.read_text(encoding="utf-8").splitlines())
+        file.write_text("".join(f"oh so {line}\n" for line in lines), encoding="utf-8")
+        file.rename(folder / file.name.replace("valid", valid).replace("test", test))
+
+
+def test_back_translation_through_a_stop(
+    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path, rows_of: Rows
+) -> None:
+    text, out = tmp_path / "text", tmp_path / "out"
+    repetitive_text(text, "en-de.dev", "unused")
+    english, german = ((text / f"train.{language}").read_text("utf-8").splitlines() for language in ("en", "de"))
+    for language in ("en", "de"):
+        compressed = gzip.compress((text / f"train.{language}").read_bytes())
+        (text / f"en-de.train.{language}.gz").write_bytes(compressed)
+        (text / f"train.{language}").unlink()
+    settings = {"PAIRS": "200", "MONOLINGUAL": "500", "HELD_OUT": "20", "PIECES": "100", "STEPS": "60"}
+    command = (recipes / "back_translation.sh", text, "--out", out, "--", *LITTLE)
+    stop(command, out / "tagged" / "run" / "checkpoints", variables(**settings))
+    continued = bash(*command, **settings)
+    assert called(continued) == ["train"] * 3 + ["average", "translate", "score"]
+    assert "\nresum" in continued.stderr
+
+    def lines(name: str) -> list[str]:
+        return (out / "text" / name).read_text(encoding="utf-8").splitlines()
+
+    assert (lines("pairs.en"), lines("monolingual.de")) == (english[:200], german[200:700])
+    assert lines("valid.de") + lines("test.de") == (text / "en-de.dev.de").read_text(encoding="utf-8").splitlines()
+    manifest = json.loads((out / "tagged" / "data" / "manifest.json").read_text(encoding="utf-8"))
+    pairs, back_translated = manifest["splits"]["train"]["parts"]
+    assert pairs == {"prefix": str(out / "text" / "pairs"), "sentences": 200, "weight": 2}
+    assert back_translated["prefix"] == str(out / "text" / "monolingual@<bt>")
+    assert back_translated["sentences"] > 0
+    before, after, difference = [float(cells[-1]) for cells in list(rows_of(continued.stdout).values())[-3:]]
+    assert after - before == pytest.approx(difference)
+    assert "another --out" in bash(*command, **{**settings, "PAIRS": "199"}, code=2).stderr
+
+
+def test_distillation_through_a_stop(
+    recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path, rows_of: Rows
+) -> None:
+    text, out = tmp_path / "text", tmp_path / "out"
+    repetitive_text(text, "val", "test_2016_flickr")
+    settings = {"TEACHERS": "2", "PIECES": "100", "STEPS": "60", "STUDENT_STEPS": "60"}
+    command = (recipes / "distillation.sh", text, "--out", out, "--", *LITTLE)
+    stop(command, out / "student-distilled" / "run" / "checkpoints", variables(**settings))
+    continued = bash(*command, **settings)
+    assert called(continued) == ["train"] * 4 + ["average"] + ["translate", "score"] * 4
+    assert "\nresum" in continued.stderr
+    assert len((out / "distilled" / "text.de").read_text(encoding="utf-8").splitlines()) == 700
+    rows = rows_of(continued.stdout)
+    models = ["teachers", "teacher-1", "student-original", "student-distilled"]
+    assert list(rows)[2:] == models
+    assert [rows[name][2] for name in models] == ["4", "4", "1", "1"]
+    assert float(rows["student-distilled"][0]) > float(rows["teacher-1"][0])  # more layers in the encoder
+    assert rows["student-distilled"][1] == rows["teacher-1"][1]  # one in the decoder
+    (*_, teacher, _, slow), (*_, student, _, fast) = rows["teachers"], rows["student-distilled"]
+    got = f"Got: {float(teacher) - float(student):.2f} less, and {float(fast) / float(slow):.1f} times as fast.\n"
+    assert continued.stdout.endswith(got)
+
+
 @pytest.mark.parametrize("text", ["--local", "--multi30k"])
 def test_table3_trains_each_row_and_seed(
     dry: Bash, calls: Calls, tmp_path: Path, rows_of: Rows, results: Any, text: str
@@ -194,6 +261,9 @@ def test_your_language_pair_is_copied_and_edited(
         (("table3.sh", "--rows", "E*x"), 2, "'x'"),
         (("table3.sh", "--multi30k", "none", "--steps", "some"), 2, "some"),
         (("multi30k.sh",), 2, "directory"),
+        (("back_translation.sh",), 2, "directory"),
+        (("back_translation.sh", "empty"), 1, "train.en"),
+        (("distillation.sh", "some", "other"), 2, "directory"),
         (("multi30k.sh", ".", "--target", "cs"), 2, "cs"),
     ],
 )
@@ -208,6 +278,7 @@ def test_wrong_arguments(dry: Bash, tmp_path: Path, arguments: tuple[str, ...], 
     ("script", "first", "other"),
     [
         ("multi30k.sh", ("texts",), ("texts", "--target", "fr")),
+        ("distillation.sh", ("texts",), ("others",)),
         ("wmt14_en_de.sh", ("--smoke",), ("--smoke", "corpus")),
         ("wmt14_en_fr.sh", ("--smoke",), ("--local", "corpus")),
         ("wsj_parsing.sh", ("--smoke",), ("--smoke", "--linearisation", "authors")),

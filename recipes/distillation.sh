@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# A small and fast student of large teachers, on the captions of Multi30k, English to German.
+#
+#   recipes/distillation.sh DIR [--out DIR] [-- FLAGS OF nmt train]
+#
+# Sequence-level knowledge distillation (Kim and Rush 2016): the student is trained on what the teacher, by beam search,
+# makes of the training sources. The teacher is an ensemble of three Transformers of 4 + 4 layers. The student has 6
+# layers in its encoder and 1 in its decoder (Kasai et al. 2021), twice as many updates as a teacher, and greedy search.
+# The same student is trained on the original text, too. All have one vocabulary of 8,000 BPE pieces over cased text,
+# and d_model 128. Takes about two hours on a CPU. Ends with a table of expected and actual figures. Run it again to
+# continue after a stop. Sentences a second are of one core, which should do nothing else meanwhile.
+#
+#   DIR             has train, val and test_2016_flickr, each .en and .de, plain or .gz
+#   --out DIR       directory for all results; default runs/distillation
+#
+# Environment: TEACHERS (default 3), PIECES (8000), STEPS (3100) of a teacher, and STUDENT_STEPS (twice as many).
+
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+read_flags "out ..." "$@"
+((${#words[@]} == 1)) || usage_error "give the directory of the Multi30k files"
+text="${words[0]}" out="${out:-$checkout/runs/distillation}"
+steps="${STEPS:-3100}" student_steps="${STUDENT_STEPS:-$((2 * ${STEPS:-3100}))}" teachers=()
+export PROCESSES="${PROCESSES:-1}"
+train=(--preset multi30k --dropout 0.2 --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8)
+student=(--num-layers 6 --num-decoder-layers 1 --seed 1)
+
+file() { compgen -G "$text/$1.$2*" | head -n 1; }
+# model NAME DATA STEPS FLAGS OF nmt train...
+model() {
+  "$recipes/train.sh" "$out/$2" --out "$out/$1/run" "${train[@]}" --max-steps "$3" --decay-steps "$3" \
+    --save-every "$(($3 / 30))" "${train_flags[@]}" "${@:4}"
+  [[ "$out/$1/averaged" -nt "$out/$1/run/checkpoints" ]] ||
+    nmt average "$out/$1/run" --last 5 --out "$out/$1/averaged" --overwrite
+}
+# parameters PART MODEL...: millions of parameters whose names begin with PART.
+parameters() {
+  PYTHONPATH="$recipes" "$python" -c 'import pathlib, report, sys
+counts = (report.count_parameters(pathlib.Path(model, "model.safetensors"), sys.argv[1]) for model in sys.argv[2:])
+print(f"{sum(counts) / 1e6:.2f}")' "$@"
+}
+# row NAME BEAM EXPECTED-BLEU EXPECTED-SPEED MODEL...: translate the test set on one core; a row of the table.
+row() {
+  local bleu speed
+  OMP_NUM_THREADS=1 with_log "$out/$1.log" nmt translate "${@:5}" --input "$out/data/test.source.txt" --beam "$2" \
+    --workers 1 --output "$out/$1.de"
+  bleu="$(nmt score "$out/$1.de" --ref "$out/data/test.target.txt" --metric bleu | awk '{ print $2 }')"
+  speed="$(sed -n 's|.*: \([0-9.,]*\) sentences/s.*|\1|p' "$out/$1.log")"
+  printf '| %s ' "$1" "$(parameters '' "${@:5}")" "$(parameters decoder "${@:5}")" "$2" "$3" "$bleu" "$4" "${speed//,/}"
+  echo '|'
+}
+
+[[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/val" \
+  --test "$text/test_2016_flickr" --vocab-size "${PIECES:-8000}" --out "$out/data"
+made_from data "$text"
+for ((seed = 1; seed <= ${TEACHERS:-3}; seed++)); do
+  model "teacher-$seed" data "$steps" --seed "$seed"
+  teachers+=("$out/teacher-$seed/averaged")
+done
+distilled="$out/distilled/text.de"
+[[ -e "$distilled" ]] || to_file "$distilled" nmt translate "${teachers[@]}" --input "$(file train en)" --beam 4
+[[ -e "$out/distilled/data" ]] || nmt prepare --source-lang en --target-lang de --train-source "$(file train en)" \
+  --train-target "$distilled" --valid "$text/val" --subwords-from "$out/data" --out "$out/distilled/data"
+model student-original data "$student_steps" "${student[@]}"
+model student-distilled distilled/data "$student_steps" "${student[@]}"
+
+{
+  echo '| model | million parameters | in the decoder | beam | BLEU, expected | got | sentences/s, expected | got |'
+  echo '|---|---:|---:|---:|---:|---:|---:|---:|'
+  row teachers 4 "" "" "${teachers[@]}"
+  row teacher-1 4 "" "" "${teachers[0]}"
+  row student-original 1 "" "" "$out/student-original/averaged"
+  row student-distilled 1 "" "" "$out/student-distilled/averaged"
+} >"$out/table.md"
+awk -F '|' '
+  $2 ~ /^ teachers/ { bleu = $7; speed = $9 }
+  $2 ~ /distilled/ { printf "\nExpected of student-distilled: at most 1.3 BLEU less than the teachers, and at least "
+    printf "10 times as fast.\nGot: %.2f less, and %.1f times as fast.\n", bleu - $7, $9 / speed }
+' "$out/table.md" >"$out/goal"
+cat "$out/table.md" "$out/goal"
