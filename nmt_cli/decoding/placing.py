@@ -23,7 +23,8 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.text import read_lines
 
 HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
-UNITS = re.compile(rf"[{HAN}]|[^\W{HAN}]+|[^\w\s]")
+LETTER = rf"[^\W{HAN}]"  # of a word
+UNITS = re.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")
 TAG = re.compile(r"<!--.*?-->|<(/?)([A-Za-z_][\w:.-]*)(?:\s[^<>]*?)?(/?)>")
 DEEPEST = 100  # elements inside of elements; the others count as single tags
 
@@ -93,7 +94,7 @@ class Placing:
         targets = {term[0].upper() + term[1:]: target for term, target in glossary.items()} | dict(glossary)
         terms = "|".join(re.escape(term) for term in sorted(targets, key=len, reverse=True))
         no_targets: Mapping[str, str] = {}
-        patterns = (no_targets, protect), (targets, rf"(?<!\w)(?:{terms})(?!\w)" if terms else "")
+        patterns = (no_targets, protect), (targets, rf"(?<!{LETTER})(?:{terms})(?!{LETTER})" if terms else "")
         try:
             self._patterns = [(target_of, re.compile(pattern)) for target_of, pattern in patterns if pattern]
         except re.error as error:
@@ -108,7 +109,7 @@ class Placing:
         for target_of, pattern in self._patterns:
             for match in pattern.finditer(text):
                 first, last = _units(*match.span(), starts, ends)
-                if first < last:
+                if match[0] and first < last:
                     root.add(first, last, target_of.get(match[0]) or text[starts[first] : ends[last - 1]])
         return text, root
 

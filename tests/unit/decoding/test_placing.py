@@ -108,11 +108,12 @@ def test_protected_text_is_copied(line: str, output: str, links: str, expected: 
         ("a GPU", "ein gpu", "ein Grafikprozessor"),
         ("a gpu", "ein gpu", "ein gpu"),
         ("dog and dog", "Köter und Hund", "Hund und Hund"),
+        ("这是狗窝", "das ist Köter Haus", "das ist Hund Haus"),  # without spaces
         ("a dog", "ein.", "ein Hund."),  # the full stop is not its translation
     ],
 )
 def test_terms_have_their_translation(line: str, output: str, expected: str) -> None:
-    placing = Placing(False, "", {"dog": "Hund", "dog days": "Hundstage", "GPU": "Grafikprozessor"}, [])
+    placing = Placing(False, "", {"dog": "Hund", "狗": "Hund", "dog days": "Hundstage", "GPU": "Grafikprozessor"}, [])
     assert through(placing, line, output) == expected
 
 
@@ -180,6 +181,10 @@ def test_thousands_of_nested_tags_are_no_recursion_error() -> None:
     line = "<b>" * 3000 + "a" + "</b>" * 3000
     found = markup(line, "A")
     assert found.count("<b>") == found.count("</b>") == 3000
+
+
+def test_an_expression_that_matches_nothing_protects_nothing() -> None:
+    assert through(Placing(False, "z*", {}, []), "abc de", "x y") == "x y"
 
 
 def test_a_wrong_regular_expression() -> None:
