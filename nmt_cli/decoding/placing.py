@@ -16,11 +16,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.text import read_lines
+from nmt_cli.errors import UsageError
 
 HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
 LETTER = rf"[^\W{HAN}]"  # of a word
@@ -57,23 +55,6 @@ class Span:
         if self.text is None and not any(first < border < last for border in borders):
             self.inner.append(Span((first, last), text))
         return None
-
-
-def read_glossary(path: Path) -> dict[str, str]:
-    """Return translations by term from a file of lines `term<TAB>translation`, plain or compressed.
-
-    Raises:
-        DataError: the file cannot be read, a line has another form, or a term has two translations.
-    """
-    glossary: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = [" ".join(column.split()) for column in line.split("\t")]
-        if len(columns) != 2 or not all(columns):
-            raise DataError(f"{path}:{number}: expected a term, a tab and its translation, not {line!r}")
-        term, target = columns
-        if glossary.setdefault(term, target) != target:
-            raise DataError(f"{path}:{number}: {term!r} is already {glossary[term]!r}; leave one of the two out")
-    return glossary
 
 
 class Placing:

@@ -20,10 +20,10 @@ from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source, plain, r
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.decoding.placing import UNITS, Placing, read_glossary
+from nmt_cli.decoding.placing import UNITS, Placing
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import splitter, translate_by_sentence
-from nmt_cli.decoding.unknown_words import UnknownWords
+from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import DataError, UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
@@ -330,7 +330,7 @@ class Translator:
             return None
         if self.task.text_vocabularies is None:
             raise UsageError(f"--markup, --protect and --glossary are for text, not for the task {self.task.name}")
-        glossary = read_glossary(Path(options.glossary)) if options.glossary else {}
+        glossary = read_dictionary(Path(options.glossary), one_translation=True) if options.glossary else {}
         return Placing(bool(options.markup), options.protect or "", glossary, self.task.symbols)
 
 

@@ -17,20 +17,22 @@ from nmt_cli.interfaces import UNK
 from nmt_cli.task import Task
 
 
-def read_dictionary(path: Path) -> dict[str, str]:
-    """Return translations by source word from a file of lines `word<TAB>translation`, plain or compressed.
+def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]:
+    """Return translations by source words from a file of lines `words<TAB>translation`, plain or compressed.
 
-    Of several translations of a word, the first counts.
+    Of several translations, the first counts.
 
     Raises:
-        DataError: the file cannot be read, or a line has another form.
+        DataError: the file cannot be read, a line has another form, or there are several with `one_translation`.
     """
     dictionary: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        columns = [column.strip() for column in line.split("\t")]
+        columns = [" ".join(column.split()) for column in line.split("\t")]
         if len(columns) != 2 or not all(columns):
-            raise DataError(f"{path}:{number}: expected a source word, a tab and its translation, not {line!r}")
-        dictionary.setdefault(*columns)
+            raise DataError(f"{path}:{number}: expected a word, a tab and its translation, not {line!r}")
+        if dictionary.setdefault(*columns) != columns[1] and one_translation:
+            translation = dictionary[columns[0]]
+            raise DataError(f"{path}:{number}: {columns[0]!r} is already {translation!r}; leave one of the two out")
     return dictionary
 
 

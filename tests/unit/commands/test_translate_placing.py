@@ -70,5 +70,5 @@ def test_what_cannot_be(
 
 def test_a_glossary_names_its_line(tiny_checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("a\tb\nc\n")
-    with pytest.raises(DataError, match="terms:2: expected a term, a tab"):
+    with pytest.raises(DataError, match="terms:2: expected a word, a tab"):
         written(tiny_checkpoint, tmp_path, "abc\n", {"glossary": str(tmp_path / "terms")})

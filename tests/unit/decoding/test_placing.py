@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.decoding.placing import UNITS, Placing, read_glossary
+from nmt_cli.decoding.placing import UNITS, Placing
+from nmt_cli.decoding.unknown_words import read_dictionary
 from nmt_cli.errors import DataError, UsageError
 
 
@@ -195,18 +196,18 @@ def test_a_wrong_regular_expression() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("dog\tHund\ncat", "terms:2: expected a term, a tab and its translation, not 'cat'"),
-        ("dog\t\n", "terms:1: expected a term"),
-        ("dog\tHund\ta\n", "terms:1: expected a term"),
+        ("dog\tHund\ncat", "terms:2: expected a word, a tab and its translation, not 'cat'"),
+        ("dog\t\n", "terms:1: expected a word"),
+        ("dog\tHund\ta\n", "terms:1: expected a word"),
         ("dog\tHund\ncat\tKatze\ndog \tKöter\n", "terms:3: 'dog' is already 'Hund'; leave one of the two out"),
     ],
 )
 def test_a_glossary_with_an_error(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "terms").write_text(content)
     with pytest.raises(DataError, match=re.escape(message)):
-        read_glossary(tmp_path / "terms")
+        read_dictionary(tmp_path / "terms", one_translation=True)
 
 
 def test_a_glossary_may_say_the_same_twice(tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("hot  dog\tHotdog\ncat\tKatze\nhot dog\tHotdog\n")
-    assert read_glossary(tmp_path / "terms") == {"hot dog": "Hotdog", "cat": "Katze"}
+    assert read_dictionary(tmp_path / "terms", one_translation=True) == {"hot dog": "Hotdog", "cat": "Katze"}
