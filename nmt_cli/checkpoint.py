@@ -173,6 +173,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
             assign_weights(build_model(contents, str(folder)), weights, str(folder))
         model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
+    model.criterion = contents.sections.get("criterion", {}).get("name")  # for `decoding/alignment.py`
     return model.to(device).eval(), task
 
 

@@ -198,7 +198,8 @@ class Criterion(Protocol):
     """The training loss.
 
     Optional: an attribute `refines`, True if only a trained model learns from it, `takes_bins`, True if the packings of
-    `batch` may be `Bins`, and a method `compile()`, which makes the loss faster from its next call on.
+    `batch` may be `Bins`, a method `compile()`, which makes the loss faster from its next call on, and a method
+    `prepare(setup)`, which is called once, before training, with its `Setup`.
     """
 
     def __call__(self, model: Model, batch: Batch) -> Loss:

@@ -153,7 +153,7 @@ def build_setup(
 
     automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
-    return Setup(
+    setup = Setup(
         settings=settings,
         world=world,
         model=model,
@@ -174,6 +174,9 @@ def build_setup(
         flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
         validate=None if valid is None else validate,
     )
+    if hasattr(criterion, "prepare"):
+        criterion.prepare(setup)
+    return setup
 
 
 def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:

@@ -1,7 +1,8 @@
 """Word alignments from the attention over the source, by one layer of the decoder.
 
 The layer before the last, on average over its heads, aligns best (Garg et al. 2019, "Jointly Learning to Align and
-Translate with Transformer Models", section 4.1). A row of weights belongs to the token that it predicts.
+Translate with Transformer Models", section 4.1). A row of weights belongs to the token that it predicts. After
+training by the criterion `guided_alignment`, the first head of that layer aligns the token that the row reads.
 
 Letters: B sentences, S source length, T target length.
 """
@@ -22,6 +23,7 @@ from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, Model, ShowsAttention
 
+GUIDED = "guided_alignment"
 PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads exist at a time.
 WORD = re.compile(r"\S+", re.ASCII)  # words stand between spaces of ASCII
 
@@ -29,7 +31,7 @@ Links = list[tuple[int, int]]
 
 
 class Aligner:
-    """The attention of targets over their sources, on average over the heads of the layer and over models.
+    """The attention of targets over their sources, by the guided head or the mean of the layer, averaged over models.
 
     Args:
         models: in evaluation mode, on `device`.
@@ -58,12 +60,17 @@ class Aligner:
         size = max(1, PLACES // (S * T))
         for part in (pairs[start : start + size] for start in range(0, len(pairs), size)):
             source = pad([[*source, EOS] for source, _ in part]).to(self._device)
-            target_in = pad([[BOS, *target[:-1]] for _, target in part]).to(self._device)
-            cross = (model.attention_weights(source, target_in)["cross"] for model in self._models)
-            layers = [each[:, -2:][:, 0].float().mean(dim=1) for each in cross]  # [B, T, S]
+            target_in = pad([[BOS, *target] for _, target in part]).to(self._device)
+            layers = [_of_layer(model, source, target_in) for model in self._models]
             mean = torch.stack(layers).mean(dim=0).cpu()
             found += [weights[: len(t), : len(s)] for weights, (s, t) in zip(mean, part, strict=True)]
         return found
+
+
+def _of_layer(model: ShowsAttention, source: Tensor, target_in: Tensor) -> Tensor:
+    """Return the weights [B, T, S] of the T targets after BOS in `target_in` [B, T + 1]."""
+    layer = model.attention_weights(source, target_in)["cross"][:, -2:][:, 0].float()  # [B, H, T + 1, S]
+    return layer[:, 0, 1:] if getattr(model, "criterion", None) == GUIDED else layer[:, :, :-1].mean(dim=1)
 
 
 def links_of(

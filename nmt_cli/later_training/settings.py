@@ -27,3 +27,10 @@ class CosineConfig(LinearDecayConfig):
 @dataclass(frozen=True)
 class RDropConfig(LabelSmoothingConfig):
     r_drop_alpha: float = option(5.0, "alpha: weight of the divergence between two passes.", minimum=0.0)
+
+
+@configures("criterion", "guided_alignment", "nmt_cli.later_training.guided_alignment:GuidedAlignment")
+@dataclass(frozen=True)
+class GuidedAlignmentConfig(LabelSmoothingConfig):
+    alignment_file: str = option("", "Source, target and links of words (0-0 1-2), with tabs between.", metavar="FILE")
+    alignment_weight: float = option(0.05, "Weight of the cross-entropy of attention with the links.", minimum=0.0)
