@@ -1,8 +1,8 @@
 """Guided alignment: a head of the decoder follows word alignments given as a file (Garg et al. 2019, section 4.2).
 
 The loss of a target token has a second term: the cross-entropy of the head's weights with the token's links, which have
-equal shares. The weights are of the position that reads the token, where it is known (Chen et al. 2020, "Accurate Word
-Alignment Induction from Neural Machine Translation", section 3). Those of the one that predicts it had twice the errors.
+equal shares. The weights are those where the decoder reads the token, so that it is known (Chen et al. 2020, "Accurate
+Word Alignment Induction from Neural Machine Translation", section 3). Where it predicts the token, errors were more.
 
 Letters: B sentences, T target length, S source length, H heads.
 """
@@ -44,6 +44,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
     def __init__(self, config: GuidedAlignmentConfig) -> None:
         super().__init__(config)
         self.file, self.weight = config.alignment_file, config.alignment_weight
+        self.links: dict[int, bytes] = {}
 
     def prepare(self, setup: Setup) -> None:
         """See `Criterion`.
@@ -58,22 +59,16 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
         if not isinstance(model, Transformer) or task.text_vocabularies is None:
             raise UsageError("--criterion guided_alignment is for Transformers, on tasks with text on both sides")
         if setup.variants.active:
-            raise UsageError(
-                f"{self.file} does not have the sentences of --bpe-dropout, --unigram-sampling and --noise"
-            )
+            raise UsageError("--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise")
         lines = enumerate(read_lines(Path(self.file)), 1)
         self.links = dict(linked_pieces(task, line, f"{self.file}:{number}") for number, line in lines)
         found = 0
         for part in np.array_split(np.arange(len(corpus)), len(corpus) // CHUNK + 1):
             sides = (corpus.ids(side, part) for side in SIDES)
-            pairs = (np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in sides)
-            found += sum(
-                key_of([*s.tolist(), EOS, BOS, *t.tolist()]) in self.links for s, t in zip(*pairs, strict=True)
-            )
+            pairs = zip(*(np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in sides), strict=True)
+            found += sum(key_of([*s.tolist(), EOS, BOS, *t.tolist()]) in self.links for s, t in pairs)
         if not found:
-            raise DataError(
-                f"{self.file}: no line has a pair of the training text, as nmt prepare read it, with its tags"
-            )
+            raise DataError(f"{self.file}: no line is of the training text; give the lines that nmt prepare read")
         if setup.world.is_main:
             say(f"{self.file}: {counted(len(self.links), 'pair')}, {found:,} of {len(corpus):,} in the training text")
         layer: Any = model.decoder[-2:][0]  # before the last, or the only one
@@ -82,7 +77,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
         loss = super().__call__(model, batch)
-        if not model.training:
+        if not (model.training and self.links):
             return loss
         query, key, _, mask = self.kept  # [B, H, T, d_k], [B, H, S, d_k]
         with autocast(query.device, "float32"):
@@ -117,7 +112,7 @@ def linked_pieces(task: Task, line: str, place: str) -> tuple[int, bytes]:
     for link in links:
         numbers = re.fullmatch(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,8})", link, re.ASCII)
         if not numbers or any(int(number) >= size for number, size in zip(numbers.groups(), sizes, strict=True)):
-            counts = " and ".join(f"{size} {side} words" for size, side in zip(sizes, SIDES, strict=True))
+            counts = " and ".join(counted(size, f"{side} word") for size, side in zip(sizes, SIDES, strict=True))
             raise DataError(f"{place}: {link} is no link of {counts}, counted from 0, as 0-2 is of words 0 and 2")
     ids = task.encode_source(texts[0]), task.encode_target(texts[1])
     first, second = map(words_of, (task.source_tokens(ids[0]), task.target_tokens(ids[1])), texts)
