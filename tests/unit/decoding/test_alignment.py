@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -23,10 +24,14 @@ CPU = torch.device("cpu")
 
 
 class Attends:
-    """Gives the weights `cross` [layers, H, T, S] to each sentence, and keeps what it has read."""
+    """Gives the weights `cross` [layers, H, T, S] to each sentence, and keeps what it has read.
 
-    def __init__(self, cross: Any) -> None:
-        self.cross = torch.tensor(cross, dtype=torch.float32)
+    After them is a row of 1 / 16, of the position that reads the last token.
+    """
+
+    def __init__(self, cross: Any, criterion: str | None = None) -> None:
+        self.cross = F.pad(torch.tensor(cross, dtype=torch.float32), (0, 0, 0, 1), value=1 / 16)
+        self.criterion = criterion
         self.seen: list[tuple[list[list[int]], list[list[int]]]] = []
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
@@ -42,7 +47,7 @@ def test_the_model_reads_the_pair_as_in_training() -> None:
     """A row is of the token that it predicts. The end of the source and padding are left out."""
     model = Attends([[[[0.5, 0.25, 0.25], [0, 0.75, 0.25]]]])
     found = weights([([6, 7], [8, 9]), ([6], [8])], model)
-    assert model.seen == [([[6, 7, EOS], [6, EOS, PAD]], [[BOS, 8], [BOS, PAD]])]
+    assert model.seen == [([[6, 7, EOS], [6, EOS, PAD]], [[BOS, 8, 9], [BOS, 8, PAD]])]
     assert found == [[[0.5, 0.25], [0, 0.75]], [[0.5]]]
 
 
@@ -57,6 +62,16 @@ def test_an_ensemble_has_the_mean() -> None:
     """Of models with any numbers of heads and layers."""
     models = Attends([[[[1, 0]], [[0, 0]]]]), Attends([[[[0, 0]]], [[[1, 0]]]])
     assert weights([([6], [8])], *models) == [[[0.25]]]
+
+
+def test_the_first_head_of_a_guided_model_aligns_the_token_that_is_read() -> None:
+    """In an ensemble, the other model has the mean of its heads, where it predicts."""
+    layer = [[[1 / 2, 0], [1 / 4, 0]], [[0, 0], [0, 0]]]
+    guided, other = Attends([layer], "guided_alignment"), Attends([layer], "r_drop")
+    pair = ([6], [8, 9])
+    assert weights([pair], guided) == [[[1 / 4], [1 / 16]]]
+    assert weights([pair], other) == [[[1 / 4], [1 / 8]]]
+    assert weights([pair], other, guided) == [[[1 / 4], [3 / 32]]]
 
 
 def test_empty_outputs_and_no_outputs() -> None:

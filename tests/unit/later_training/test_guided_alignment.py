@@ -325,19 +325,3 @@ def test_attention_follows_the_links(copied: Path, tmp_path: Path, nmt: Callable
     )
     assert (code, out) == (0, "")
     assert (tmp_path / "links").read_text().split()[:4] == ["3-0", "2-1", "1-2", "0-3"]
-
-
-def test_only_the_guided_model_of_an_ensemble_is_read_where_it_reads() -> None:
-    """The other has the mean of its heads, where it predicts."""
-
-    class Attends:
-        def __init__(self, cross: Any, criterion: str) -> None:
-            self.cross, self.criterion = torch.tensor(cross), criterion
-
-        def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-            return {"cross": self.cross.expand(len(source), -1, -1, -1, -1)}
-
-    weights = [[[[0.1, 0.9], [0.2, 0.8]], [[0.5, 0.5], [0.6, 0.4]]]]
-    models: Any = [Attends(weights, "guided_alignment"), Attends(weights, "r_drop")]
-    found = [Aligner(some, CPU).weights([([5], [6])])[0].item() for some in (models[:1], models[1:], models)]
-    assert found == pytest.approx([0.2, 0.3, 0.25])
