@@ -45,6 +45,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
         super().__init__(config)
         self.file, self.weight = config.alignment_file, config.alignment_weight
         self.links: dict[int, bytes] = {}
+        self.kept: Any = None  # the last input of the guided attention's kernel
 
     def prepare(self, setup: Setup) -> None:
         """See `Criterion`.
