@@ -84,8 +84,8 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
         with autocast(query.device, "float32"):
             weights = softmax_weights(query[:, :1].float(), key[:, :1].float(), mask).squeeze(1)  # [B, T, S]
         gold = torch.zeros(weights.shape)
-        for shares, *pair in zip(gold, batch.source.tolist(), batch.target_in.tolist(), strict=True):
-            links = np.frombuffer(self.links.get(key_of(pair[0] + pair[1]), b""), np.uint16).astype(int)
+        for shares, source, target in zip(gold, batch.source.tolist(), batch.target_in.tolist(), strict=True):
+            links = np.frombuffer(self.links.get(key_of(source + target), b""), np.uint16).astype(int)
             shares[links[1::2] + 1, links[::2]] = 1
         gold = (gold / gold.sum(2, keepdim=True).clamp(min=1)).to(weights.device)
         guided = -(gold * weights.clamp(min=SMALLEST).log()).sum()
