@@ -173,7 +173,8 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
             assign_weights(build_model(contents, str(folder)), weights, str(folder))
         model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
-    model.criterion = contents.sections.get("criterion", {}).get("name")  # for `decoding/alignment.py`
+    section: Any = contents.sections.get("criterion")  # for `decoding/alignment.py`
+    vars(model)["criterion"] = section.get("name") if isinstance(section, Mapping) else None
     return model.to(device).eval(), task
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +91,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
         return Loss(loss.total + self.weight * guided, loss.nll, loss.num_tokens)
 
 
-def key_of(pair: Iterable[int]) -> int:
+def key_of(pair: list[int]) -> int:
     """Return a hash of the ids of a source, EOS, BOS and a target, with any padding; the same in every process."""
     return hash(tuple(i for i in pair if i != PAD))
 
