@@ -135,6 +135,8 @@ def check(options: TranslateCommandOptions) -> None:
     check_checkpoints(options)
     if options.translation.split_sentences and options.prefix:
         raise UsageError("--split-sentences cannot be used with --prefix: it joins the outputs of sentences")
+    if options.translation.places and options.prefix:
+        raise UsageError("--prefix cannot be used with --markup, --protect or --glossary")
     if options.prefix and options.engine != engines.OWN:
         raise UsageError(f"--prefix cannot be used with --engine {options.engine}")
     if options.interactive:

@@ -9,13 +9,13 @@ Letters: B sentences, S source length, T target length.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
 
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from nmt_cli.data.batching import pad
@@ -97,9 +97,9 @@ def links_of(
 def words_of(pieces: Sequence[str], line: str, word: re.Pattern[str] = WORD) -> list[int]:
     """Return the number of the word of `line` in which each piece begins; none if the line or the pieces are empty.
 
-    The characters are compared without white space, case and compatibility forms,
-    so normalisation and tokenisation change few of them. A stretch of characters that differs, such as an unknown one
-    or `&apos;`, is spread evenly over its counterpart.
+    The characters are compared without white space, case and compatibility forms, so normalisation and tokenisation
+    change few of them. A stretch of characters that differs, such as an unknown one or `&apos;`, is spread evenly over
+    its counterpart.
     """
     words = [(character, n) for n, each in enumerate(word.findall(line)) for character in _plain(each)]
     text = "".join(character for character, _ in words)
@@ -113,9 +113,11 @@ def _places(written: str, text: str) -> list[int]:
     """Return the place in `text` of each character of `written`."""
     if text.startswith(written):  # a shortcut for almost all lines
         return list(range(len(written)))
-    places = []
-    for _, a, b, c, d in difflib.SequenceMatcher(None, written, text, autojunk=False).get_opcodes():
-        places += [max(0, min(c + (i - a) * (d - c) // (b - a), d - 1)) for i in range(a, b)]
+    places, first, second = list[int](), 0, 0
+    for a, b, size in Levenshtein.opcodes(written, text).as_matching_blocks():
+        places += [max(0, min(second + (i - first) * (b - second) // (a - first), b - 1)) for i in range(first, a)]
+        places += range(b, b + size)
+        first, second = a + size, b + size
     return places if text else []
 
 

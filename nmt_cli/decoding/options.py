@@ -115,7 +115,7 @@ class TranslateOptions:
         if self.sentence_language is not None and not self.split_sentences:
             raise UsageError("--sentence-language needs --split-sentences")
         if self.split_sentences and (self.align or self.places):
-            which = "--alignments, --markup, --protect or --glossary"
+            which = "--alignments" if self.align else "--markup, --protect or --glossary"
             raise UsageError(f"--split-sentences cannot be used with {which}: it joins the outputs of sentences")
         if self.align and self.places:
             raise UsageError("--alignments cannot be used with --markup, --protect or --glossary, which change outputs")

@@ -17,13 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import regex
+
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.errors import UsageError
 
 HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
-LETTER = rf"[^\W{HAN}]"  # of a word
-UNITS = re.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")
-TAG = re.compile(r"<!--.*?-->|<(/?)([A-Za-z_][\w:.-]*)(?:\s[^<>]*?)?(/?)>")
+LETTER = rf"[^\W{HAN}]"  # of a word; in `regex`, also a mark on a letter
+UNITS = regex.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")
+TAG = re.compile(
+    r"<!--(?:(?!<!--).)*?-->|<[!?][^<>]*>"
+    r"""|<(?:/?)(?P<name>[A-Za-z_][\w:.-]*)(?:\s(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?)?/?>"""
+)
+BREAKS = re.compile(r"[bh]r|p|div|li|[uo]l|t[dhr]|table|h[1-6]", re.IGNORECASE)  # tags between words
+SECONDS = 5.0  # that an expression may take for a line
 DEEPEST = 100  # elements inside of elements; the others count as single tags
 
 Range = tuple[int, int]
@@ -73,22 +80,29 @@ class Placing:
     def __init__(self, markup: bool, protect: str, glossary: Mapping[str, str], symbols: Sequence[str]) -> None:
         self._markup, self._symbols = markup, frozenset(symbols)
         targets = {term[0].upper() + term[1:]: target for term, target in glossary.items()} | dict(glossary)
-        terms = "|".join(re.escape(term) for term in sorted(targets, key=len, reverse=True))
-        no_targets: Mapping[str, str] = {}
-        patterns = (no_targets, protect), (targets, rf"(?<!{LETTER})(?:{terms})(?!{LETTER})" if terms else "")
+        terms = "|".join(_whole(term) for term in sorted(targets, key=len, reverse=True))
+        patterns = (dict[str, str](), protect), (targets, terms)
         try:
-            self._patterns = [(target_of, re.compile(pattern)) for target_of, pattern in patterns if pattern]
-        except re.error as error:
+            self._patterns = [(target_of, regex.compile(pattern)) for target_of, pattern in patterns if pattern]
+        except regex.error as error:
             raise UsageError(f"--protect {protect!r} is no regular expression: {error}") from error
 
     def read(self, line: str) -> tuple[str, Span]:
-        """Return the text to translate, and a span of the whole of it with the others inside."""
+        """Return the text to translate, and a span of the whole of it with the others inside.
+
+        Raises:
+            UsageError: the regular expression takes too long.
+        """
         text, spans = self._without_tags(line) if self._markup else (line, [])
-        starts, ends = ([place(unit) for unit in UNITS.finditer(text)] for place in (re.Match.start, re.Match.end))
+        starts, ends = ([unit.span()[edge] for unit in UNITS.finditer(text)] for edge in (0, 1))
         root = Span((0, len(text)), inner=spans)
         root.count_units(starts, ends)
         for target_of, pattern in self._patterns:
-            for match in pattern.finditer(text):
+            try:
+                matches = list(pattern.finditer(text, timeout=SECONDS))
+            except TimeoutError as error:
+                raise UsageError(f"--protect takes more than {SECONDS:g} s for the line {text[:60]!r}") from error
+            for match in matches:
                 first, last = _units(*match.span(), starts, ends)
                 if match[0] and first < last:
                     root.add(first, last, target_of.get(match[0]) or text[starts[first] : ends[last - 1]])
@@ -100,8 +114,10 @@ class Placing:
         for tag in TAG.finditer(line):
             if tag[0] in self._symbols:
                 continue
-            text, end = _joined(text, html.unescape(line[end : tag.start()])), tag.end()
-            closes, name, alone = tag.groups()
+            text, end = _joined(text, _plain(line[end : tag.start()])), tag.end()
+            name, closes, alone = tag["name"], tag[0][1] == "/", tag[0][-2] == "/"
+            if name and BREAKS.fullmatch(name):
+                text = _joined(text, " ")
             names = [each for each, _ in opened]
             if closes and name in names:  # what was opened since, and has no end, is a single tag
                 place = len(names) - 1 - names[::-1].index(name)
@@ -110,12 +126,10 @@ class Placing:
                 element.range, element.after, element.inner = (element.range[0], len(text)), tag[0], inner
                 del spans[number + 1 :], opened[place:]
                 continue
-            if alone or name in ("br", "BR"):
-                text = _joined(text, " ")
-            elif name and not closes and len(opened) < DEEPEST:
+            if name and not closes and not alone and len(opened) < DEEPEST:
                 opened.append((name, len(spans)))
             spans.append(Span((len(text), len(text)), before=tag[0]))
-        return _joined(text, html.unescape(line[end:])), spans
+        return _joined(text, _plain(line[end:])), spans
 
     def placed(self, translation: Translation, line: str, root: Span) -> Translation:
         """Return the translation of a line with the spans in the outputs, whose alignments are of units."""
@@ -148,8 +162,10 @@ class _Output:
             written += self.escape(self.text[at:start])
             at = start if missing else self.units[last - 1][1]
             content = self.of(each, (first, last), (start, at)) if each.text is None else self.escape(each.text)
-            space = " " if missing and each.text and not re.search(f"[{HAN}]", self.text) else ""
-            written += (space if written else "") + each.before + content + each.after + ("" if written else space)
+            if missing and each.text and not re.search(f"[{HAN}]", self.text):
+                content = " " * bool(written and not written[-1].isspace()) + content
+                content += " " * bool(re.match(r"\w", self.text[start : start + 1]))
+            written += each.before + content + each.after
         return written + self.escape(self.text[at : characters[1]])
 
     def _places(self, spans: Sequence[Span], own: Range) -> list[tuple[Range, int]]:
@@ -163,8 +179,8 @@ class _Output:
             span = spans[number]
             first, last = self._as_it_is(span, free) or self._attending(span, free) or self._after(span, free)
             placed.append(((first, last), number))
-            parts = {part for a, b in free for part in ((a, min(b, first)), (max(a, last), b))}
-            free = sorted(part for part in parts if part[0] <= part[1])
+            gap, (start, end) = next((n, (a, b)) for n, (a, b) in enumerate(free) if a <= first and last <= b)
+            free[gap : gap + 1] = dict.fromkeys([(start, first), (last, end)])
         return sorted(placed)
 
     def _as_it_is(self, span: Span, free: Sequence[Range]) -> Range | None:
@@ -179,6 +195,8 @@ class _Output:
     def _attending(self, span: Span, free: Sequence[Range]) -> Range | None:
         """Return the stretch with the most units more that attend to the span than to others; the shortest of these."""
         most, found = 0.0, None
+        if span.range[0] == span.range[1]:
+            return None
         for first, last in free:
             total, start = 0.0, first
             for j in range(first, last):
@@ -205,6 +223,17 @@ class _Output:
         # A sign that attends to a word, such as a full stop, is not its translation.
         sources = [source for source, same_kind in found if same_kind or span.text is None]
         return sum(1 if span.range[0] <= source < span.range[1] else -1 for source in sources)
+
+
+def _whole(term: str) -> str:
+    """Return an expression of the term where no letters are beside its letters."""
+    first, last = (bool(re.match(r"\w", term[edge])) for edge in (0, -1))
+    return rf"(?<!{LETTER})" * first + re.escape(term) + rf"(?!{LETTER})" * last
+
+
+def _plain(text: str) -> str:
+    """Return a line with the characters that `&amp;` and the like stand for."""
+    return re.sub(r"&#?\w+;", lambda match: re.sub(r"[\n\r]", " ", html.unescape(match[0])), text)
 
 
 def _units(first: int, last: int, starts: Sequence[int], ends: Sequence[int]) -> Range:

@@ -154,7 +154,7 @@ class Translator:
             workers: processes whose state is this translator. The translations depend on their number by rounding only.
 
         Raises:
-            UsageError: there are prefixes, and `split_sentences` is set, or the engine has none.
+            UsageError: there are prefixes, and `split_sentences` or one of `places` is set, or the engine has none.
         """
         if self.options.split_sentences:
             if prefixes is not None:
@@ -167,6 +167,8 @@ class Translator:
             return translations
         if self._placing is None:
             return self._translated(lines, advance, first, prefixes, workers)
+        if prefixes is not None:
+            raise UsageError("--markup, --protect and --glossary cannot be used with prefixes")
         lines = list(map(plain, lines))
         texts, spans = zip(*map(self._placing.read, lines), strict=True) if lines else ((), ())
         translations = self._translated(texts, advance, first, prefixes, workers)

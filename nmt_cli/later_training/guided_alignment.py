@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from nmt_cli.task import Task
 from nmt_cli.training.setup import Setup
 
 CHUNK = 10_000  # pairs of prepared data that are looked up together
+LONGEST = (1 << 16) - 1  # pieces of a sentence with links
 SMALLEST = 1e-30  # a smaller weight has no gradient
 
 
@@ -108,13 +110,22 @@ def linked_pieces(task: Task, line: str, place: str) -> tuple[int, bytes]:
     *texts, written = cells = line.split("\t")
     if len(cells) != 3:
         raise DataError(f"{place}: expected 3 columns with tabs between (source, target, links), found {len(cells)}")
-    sizes, links = [len(WORD.findall(text)) for text in texts], set(written.split())
-    for link in links:
+    sizes, links = [len(WORD.findall(text)) for text in texts], list[tuple[int, ...]]()
+    for link in sorted(set(written.split())):
         numbers = re.fullmatch(r"(0|[1-9]\d{0,8})-(0|[1-9]\d{0,8})", link, re.ASCII)
-        if not numbers or any(int(number) >= size for number, size in zip(numbers.groups(), sizes, strict=True)):
+        links.append(tuple(map(int, numbers.groups())) if numbers else (-1, -1))
+        if not all(0 <= number < size for number, size in zip(links[-1], sizes, strict=True)):
             counts = " and ".join(counted(size, f"{side} word") for size, side in zip(sizes, SIDES, strict=True))
             raise DataError(f"{place}: {link} is no link of {counts}, counted from 0, as 0-2 is of words 0 and 2")
     ids = task.encode_source(texts[0]), task.encode_target(texts[1])
+    key = key_of([*ids[0], EOS, BOS, *ids[1]])
+    if max(map(len, ids)) > LONGEST:
+        return key, b""
     first, second = map(words_of, (task.source_tokens(ids[0]), task.target_tokens(ids[1])), texts)
-    pairs = ((p, q) for p, i in enumerate(first) for q, j in enumerate(second) if f"{i}-{j}" in links)
-    return key_of([*ids[0], EOS, BOS, *ids[1]]), array("H", (piece for pair in pairs for piece in pair)).tobytes()
+    pairs = ((p, q) for i, j in links for p in _pieces(first, i) for q in _pieces(second, j))
+    return key, array("H", (piece for pair in pairs for piece in pair)).tobytes()
+
+
+def _pieces(words: list[int], word: int) -> range:
+    """Return the pieces of a word; `words` is in order."""
+    return range(bisect_left(words, word), bisect_right(words, word))

@@ -57,6 +57,7 @@ def test_each_of_several_outputs_has_what_is_protected_and_the_terms(tiny_checkp
     [
         ({"protect": "("}, {}, UsageError, "no regular expression"),
         ({"glossary": "missing.tsv"}, {}, NmtError, "missing.tsv"),
+        ({"markup": True}, {"prefix": Path("in")}, UsageError, "--prefix cannot be used with --markup"),
         ({"markup": True}, {"alignments": Path("links")}, UsageError, "--alignments cannot be used with --markup"),
         ({"protect": "a", "split_sentences": True}, {}, UsageError, "--split-sentences cannot be used with.*--protect"),
     ],

@@ -70,6 +70,9 @@ def test_tags_stand_around_the_same_words(line: str, output: str, links: str | N
         ("A <b>big</b> dog", "A big dog"),
         ("a <br/> b", "a b"),
         ("End.<br/>Start", "End. Start"),
+        ("<p>a</p><P>b</P><td>c</td>", "a b c "),
+        ("a &NewLine; b&#10;c &copy=1", "a   b c &copy=1"),
+        ("<!DOCTYPE html><a title=\"x>y\" b='c>'>m</a>", "m"),
         ("wo<b>r</b>d", "word"),
         ("a&nbsp;b &quot;c&quot;", 'a\u00a0b "c"'),
         ("<de> a", "<de> a"),
@@ -91,7 +94,8 @@ def test_the_model_reads_the_text_alone(line: str, read: str) -> None:
         # Left out by the model: after what was before it, or at the beginning.
         ("call 10:30 now", "ruf jetzt", "0-0 4-1", "ruf 10:30 jetzt"),
         ("10:30 now", "jetzt", "3-0", "10:30 jetzt"),
-        ("10:30", "", "", "10:30 "),
+        ("10:30", "", "", "10:30"),
+        ("10:30 and 1:1", "Und.", "", "10:30 1:1 Und."),
         # Whole words: no letter beside it is lost.
         ("at x10:30y", "um q", "0-0 1-1", "um x10:30y"),
     ],
@@ -109,12 +113,16 @@ def test_protected_text_is_copied(line: str, output: str, links: str, expected: 
         ("a GPU", "ein gpu", "ein Grafikprozessor"),
         ("a gpu", "ein gpu", "ein gpu"),
         ("dog and dog", "Köter und Hund", "Hund und Hund"),
+        ("5% of 7 %", "5 von 7", "5 Prozent von 7 Prozent"),  # a sign beside a digit
+        ("dog\u0301 dog", "x y", "x Hund"),  # a mark makes another letter
         ("这是狗窝", "das ist Köter Haus", "das ist Hund Haus"),  # without spaces
         ("a dog", "ein.", "ein Hund."),  # the full stop is not its translation
     ],
 )
 def test_terms_have_their_translation(line: str, output: str, expected: str) -> None:
-    placing = Placing(False, "", {"dog": "Hund", "狗": "Hund", "dog days": "Hundstage", "GPU": "Grafikprozessor"}, [])
+    placing = Placing(
+        False, "", {"dog": "Hund", "狗": "Hund", "%": "Prozent", "dog days": "Hundstage", "GPU": "Grafikprozessor"}, []
+    )
     assert through(placing, line, output) == expected
 
 
@@ -186,6 +194,17 @@ def test_thousands_of_nested_tags_are_no_recursion_error() -> None:
 
 def test_an_expression_that_matches_nothing_protects_nothing() -> None:
     assert through(Placing(False, "z*", {}, []), "abc de", "x y") == "x y"
+
+
+def test_many_tags_stay_in_order() -> None:
+    line = "<br/>a " * 1500
+    assert markup(line, "A " * 1500) == "<br/>" + "A<br/> " * 1499 + "A "
+
+
+def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt_cli.decoding.placing.SECONDS", 1e-9)
+    with pytest.raises(UsageError, match="--protect takes more than 1e-09 s for the line 'aaa"):
+        Placing(False, "(a+)+b", {}, []).read("a" * 3000)
 
 
 def test_a_wrong_regular_expression() -> None:
