@@ -103,7 +103,7 @@ class Placing:
             except TimeoutError as error:
                 raise UsageError(f"--protect takes more than {SECONDS:g} s for the line {text[:60]!r}") from error
             for match in matches:
-                first, last = _units(*match.span(), starts, ends)
+                first, last = _units(match.start(), match.end(), starts, ends)
                 if match[0] and first < last:
                     root.add(first, last, target_of.get(match[0]) or text[starts[first] : ends[last - 1]])
         return text, root
