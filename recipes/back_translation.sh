@@ -25,7 +25,6 @@ text="${words[0]}" out="${out:-$checkout/runs/back-translation}"
 pairs="${PAIRS:-10000}" monolingual="${MONOLINGUAL:-40000}" held_out="${HELD_OUT:-1000}" steps="${STEPS:-3100}"
 export PROCESSES="${PROCESSES:-1}"
 train=(--preset multi30k --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8 --seed 1)
-train+=(--max-steps "$steps" --decay-steps "$steps" --save-every "$((steps / 30))" "${train_flags[@]}")
 
 # lines NAME LANGUAGE PART FIRST NUMBER: lines of a file in DIR as a file of the recipe.
 lines() {
@@ -38,9 +37,7 @@ lines() {
 model() {
   [[ -e "$out/$1/data" ]] || nmt prepare --source-lang "$2" --target-lang "$3" --train "$out/text/pairs${weight-}" \
     --valid "$out/text/valid" "${@:4}" --out "$out/$1/data"
-  "$recipes/train.sh" "$out/$1/data" --out "$out/$1/run" "${train[@]}"
-  [[ "$out/$1/averaged" -nt "$out/$1/run/checkpoints" ]] ||
-    nmt average "$out/$1/run" --last 5 --out "$out/$1/averaged" --overwrite
+  train_and_average "$out/$1/data" "$out/$1" "$steps"
   [[ "$out/$1/test.$3" -nt "$out/$1/averaged" ]] || to_file "$out/$1/test.$3" \
     nmt translate "$out/$1/averaged" --input "$out/text/test.$2"
   [[ "$out/$1/score" -nt "$out/$1/test.$3" ]] || to_file "$out/$1/score" \

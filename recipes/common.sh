@@ -61,6 +61,14 @@ made_from() {
   [[ "$(<"$file")" == "${words[*]}" ]] || die "$out/$1 has '$(<"$file")', not '${words[*]}': give another --out" 2
 }
 
+# train_and_average DATA MODEL STEPS FLAGS OF nmt train...: MODEL/run, with the flags in $train and the user's, saves 30
+# checkpoints; MODEL/averaged is the mean of the last 5.
+train_and_average() {
+  "$recipes/train.sh" "$1" --out "$2/run" "${train[@]}" --max-steps "$3" --decay-steps "$3" \
+    --save-every "$(($3 / 30))" "${train_flags[@]}" "${@:4}"
+  [[ "$2/averaged" -nt "$2/run/checkpoints" ]] || nmt average "$2/run" --last 5 --out "$2/averaged" --overwrite
+}
+
 # with_log FILE COMMAND...: write standard error to FILE, too.
 with_log() { { "${@:2}" 2>&1 >&3 | tee "$1" >&2; } 3>&1; }
 

@@ -26,13 +26,6 @@ train=(--preset multi30k --dropout 0.2 --schedule linear_decay --warmup-steps 60
 student=(--num-layers 6 --num-decoder-layers 1 --seed 1)
 
 file() { compgen -G "$text/$1.$2*" | head -n 1; }
-# model NAME DATA STEPS FLAGS OF nmt train...
-model() {
-  "$recipes/train.sh" "$out/$2" --out "$out/$1/run" "${train[@]}" --max-steps "$3" --decay-steps "$3" \
-    --save-every "$(($3 / 30))" "${train_flags[@]}" "${@:4}"
-  [[ "$out/$1/averaged" -nt "$out/$1/run/checkpoints" ]] ||
-    nmt average "$out/$1/run" --last 5 --out "$out/$1/averaged" --overwrite
-}
 # parameters PART MODEL...: millions of parameters whose names begin with PART.
 parameters() {
   PYTHONPATH="$recipes" "$python" -c 'import pathlib, report, sys
@@ -54,15 +47,15 @@ row() {
   --test "$text/test_2016_flickr" --vocab-size "${PIECES:-8000}" --out "$out/data"
 made_from data "$text" "$number teachers" "${PIECES:-8000} pieces"
 for ((seed = 1; seed <= number; seed++)); do
-  model "teacher-$seed" data "$steps" --seed "$seed"
+  train_and_average "$out/data" "$out/teacher-$seed" "$steps" --seed "$seed"
   teachers+=("$out/teacher-$seed/averaged")
 done
 distilled="$out/distilled/text.de"
 [[ -e "$distilled" ]] || to_file "$distilled" nmt translate "${teachers[@]}" --input "$(file train en)" --beam 4
 [[ -e "$out/distilled/data" ]] || nmt prepare --source-lang en --target-lang de --train-source "$(file train en)" \
   --train-target "$distilled" --valid "$text/val" --subwords-from "$out/data" --out "$out/distilled/data"
-model student-original data "$student_steps" "${student[@]}"
-model student-distilled distilled/data "$student_steps" "${student[@]}"
+train_and_average "$out/data" "$out/student-original" "$student_steps" "${student[@]}"
+train_and_average "$out/distilled/data" "$out/student-distilled" "$student_steps" "${student[@]}"
 
 {
   echo '| model | million parameters | in the decoder | beam | BLEU, expected | got | sentences/s, expected | got |'

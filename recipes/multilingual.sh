@@ -33,10 +33,7 @@ together() { for direction in "${directions[@]}"; do read -r from to <<<"$direct
 model() {
   [[ -e "$out/$1/data" ]] || nmt prepare --train "$out/$1.train.tsv" --valid "$out/$1.val.tsv" --tags 3 "${@:3}" \
     --out "$out/$1/data"
-  "$recipes/train.sh" "$out/$1/data" --out "$out/$1/run" "${train[@]}" --max-steps "$2" --decay-steps "$2" \
-    --save-every "$(($2 / 30))" "${train_flags[@]}"
-  [[ "$out/$1/averaged" -nt "$out/$1/run/checkpoints" ]] ||
-    nmt average "$out/$1/run" --last 5 --out "$out/$1/averaged" --overwrite
+  train_and_average "$out/$1/data" "$out/$1" "$2"
 }
 # bleu MODEL FROM TO: of the test set.
 bleu() {

@@ -94,7 +94,8 @@ class Placing:
             UsageError: the regular expression takes too long.
         """
         text, spans = self._without_tags(line) if self._markup else (line, [])
-        starts, ends = ([unit.span()[edge] for unit in UNITS.finditer(text)] for edge in (0, 1))
+        places = [unit.span() for unit in UNITS.finditer(text)]
+        starts, ends = ([place[edge] for place in places] for edge in (0, 1))
         root = Span((0, len(text)), inner=spans)
         root.count_units(starts, ends)
         for target_of, pattern in self._patterns:
@@ -138,8 +139,9 @@ class Placing:
         return replace(translation, source=line, outputs=outputs)
 
     def _written(self, output: Output, source: Sequence[str], root: Span) -> str:
-        places = [unit.span() for unit in UNITS.finditer(output.text)]
-        kinds = [[bool(re.match(r"\w", unit)) for unit in units] for units in (source, UNITS.findall(output.text))]
+        found = list(UNITS.finditer(output.text))
+        places = [unit.span() for unit in found]
+        kinds = [[bool(re.match(r"\w", unit)) for unit in units] for units in (source, [unit[0] for unit in found])]
         sources = {j: (i, kinds[0][i] == kinds[1][j]) for i, j in output.alignment}
         written = _Output(output.text, places, sources, partial(html.escape, quote=False) if self._markup else str)
         return written.of(root, (0, len(places)), (0, len(output.text)))
