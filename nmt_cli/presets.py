@@ -81,6 +81,12 @@ preset(
     num_layers=5, num_heads=2, dropout=0.3, label_smoothing=0.4,
     batch_tokens=8192, max_steps=30_000, save_every="500",
 )  # fmt: skip
+# Wu, Cotterell and Hulden 2021, section 3. Their layer normalisation comes before the sub-layers.
+preset(
+    "transduction", "for words: inflection, pronunciation, spelling (Wu, Cotterell and Hulden 2021)",
+    num_layers=4, d_model=256, d_ff=1024, num_heads=4, dropout=0.3,
+    batch_tokens=16_384, batch_sentences=400, max_steps=20_000, save_every="500",
+)  # fmt: skip
 preset(
     "quickstart", "a tiny model for number names on a CPU",
     num_layers=2, d_model=128, d_ff=256, num_heads=4, warmup_steps=300, learning_rate_scale=0.5,

@@ -43,10 +43,11 @@ def opening_lines(setup: Setup, adapts: bool) -> str:
     count, learning = parameters_of(setup.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
     packed = ", packed" if plan.packed else ""
+    sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
     lines = [
         f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens an update; micro-batches: {setup.micro_batches}{packed}; "
+        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: {setup.micro_batches}{packed}; "
         f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}",
         *described(plan.stages, setup.corpus),
         *warnings(setup, adapts),

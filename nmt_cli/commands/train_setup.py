@@ -182,7 +182,8 @@ def build_setup(
 def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:
     stages = mixture(corpus, settings.mix_temperature, settings.stage)
     lengths = corpus.source_lengths, corpus.target_lengths
-    return BatchPlan(*lengths, settings.batch_tokens, settings.seed, corpus.weights, stages)
+    limits = settings.batch_tokens, settings.seed
+    return BatchPlan(*lengths, *limits, corpus.weights, stages, batch_sentences=settings.batch_sentences)
 
 
 def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:

@@ -65,6 +65,7 @@ class BatchPlan:
     weights: Sequence[tuple[int, int, float]] = ()  # first sentence, end and weight of each part; by default one part
     stages: Sequence[tuple[int, Sequence[float]]] = ()  # first epoch, and the parts' weights from then on instead
     packed: bool = False
+    batch_sentences: int | None = None  # at most, in an update
 
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
@@ -76,7 +77,8 @@ class BatchPlan:
         size = groups_of_update(self.batch_tokens)
         for pool in self._pools(random, number):
             lengths = self.source_lengths[pool], self.target_lengths[pool]
-            groups = length_buckets(*lengths, self.batch_tokens // size, random)
+            most = self.batch_sentences and max(1, self.batch_sentences // size)
+            groups = length_buckets(*lengths, self.batch_tokens // size, random, most)
             order = random.permutation(len(groups))
             for i in range(0, len(order), size):
                 yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
@@ -177,11 +179,16 @@ def stride(size: int) -> int:
 
 
 def length_buckets(
-    source_lengths: NDArray[Any], target_lengths: NDArray[Any], tokens: int, random: np.random.Generator | None = None
+    source_lengths: NDArray[Any],
+    target_lengths: NDArray[Any],
+    tokens: int,
+    random: np.random.Generator | None = None,
+    sentences: int | None = None,
 ) -> list[Indices]:
     """Group sentences of similar length; a padded group has at most `tokens` source and `tokens` target tokens.
 
-    A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths are shuffled.
+    A sentence longer than `tokens` is a group of its own. With `random`, sentences of equal lengths are shuffled. No
+    group has more than `sentences`.
     """
     order = np.arange(len(source_lengths)) if random is None else random.permutation(len(source_lengths))
     longest = np.maximum(source_lengths, target_lengths)
@@ -192,7 +199,7 @@ def length_buckets(
     groups = []
     start = 0
     while start < len(order):
-        end = min(len(order), start + max(1, tokens // int(ordered[start])))
+        end = min(len(order), start + (sentences or len(order)), start + max(1, tokens // int(ordered[start])))
         while end - start > 1 and (end - start) * int(ordered[end - 1]) > tokens:
             end = start + max(1, tokens // int(ordered[end - 1]))
         groups.append(order[start:end])

@@ -74,7 +74,7 @@ def check(model: nn.Module, task: Any) -> Transformer:
             f"--positions {config.positions}": config.positions != "sinusoidal",
             "--gated-feed-forward": config.gated_feed_forward,
             **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase", "symbols")},
-            "--normalization nfc": task.config.normalization == "nfc",
+            f"--normalization {task.config.normalization}": task.config.normalization in ("nfc", "nfd"),
         },
     )
     return transformer

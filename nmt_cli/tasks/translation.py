@@ -225,7 +225,7 @@ class TranslationTask(VocabularyTask):
 
     def libraries(self) -> list[str]:
         c = self.config
-        pieces = c.subwords != "none" or c.normalization not in (unicode.NONE, "nfc")
+        pieces = c.subwords != "none" or c.normalization not in (unicode.NONE, "nfc", "nfd")
         return [*(["sentencepiece"] if pieces else []), *(["sacremoses"] if c.moses else [])]
 
     def probe(self) -> str:
@@ -307,6 +307,7 @@ class TranslationTask(VocabularyTask):
     def _finished(self, text: str) -> str:
         if self.config.moses:
             text = self._tokenisers[1].detokenise(text)
+        text = unicode.composed(text, self.config.normalization)
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:

@@ -16,6 +16,9 @@ class TrainingConfig:
     batch_tokens: int = option(
         25_000, "Maximum source tokens, and target tokens, per update over all devices (section 5.1).", minimum=1
     )
+    batch_sentences: int | None = option(
+        None, "Maximum sentences per update, too. [default: no limit]", minimum=1, metavar="N"
+    )
     micro_batches: int | None = option(
         None, "Number of micro-batches per update over all devices. [default: automatic]", minimum=1
     )

@@ -138,6 +138,17 @@ def test_epochs_and_seeds_differ() -> None:
     assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
+@given(pairs=pairs_of_lengths, most=st.integers(1, 9))
+def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most: int) -> None:
+    """As many as there may be, where the tokens do not limit it: all updates but the last are full."""
+    made = BatchPlan(*np.array(pairs).T, 1_000_000, 1, batch_sentences=8 * most)
+    sizes = [len(update) for update in made.epoch(0)]
+    assert sum(sizes) == len(pairs)
+    assert max(sizes) <= 8 * most
+    groups = length_buckets(*np.array(pairs).T, 1_000_000, sentences=most)
+    assert [len(group) for group in groups[:-1]] == [most] * (len(groups) - 1)
+
+
 def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "POOL", 400)
     monkeypatch.setattr(batching, "_CHUNKS", 1000)

@@ -18,8 +18,8 @@ LINES = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_f
 def reference(rule: str, line: str) -> str:
     if rule == "none":
         return line
-    if rule == "nfc":
-        return unicodedata.normalize("NFC", line)
+    if rule in ("nfc", "nfd"):
+        return unicodedata.normalize(rule.upper(), line)
     kept = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
     text = str(sentencepiece.SentencePieceNormalizer(rule_name=rule, **kept).Normalize(line))
     text = text if line[:1].isspace() else text.lstrip(" ")  # spaces that were another character

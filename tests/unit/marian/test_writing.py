@@ -99,6 +99,7 @@ def test_other_sentencepiece_vocabularies(
         ({"moses": True}, {}, "--moses"),
         ({"lowercase": True}, {}, "--lowercase"),
         ({"normalization": "nfc"}, {}, "--normalization nfc"),
+        ({"normalization": "nfd"}, {}, "--normalization nfd"),
         ({"subwords": "none"}, {}, "--subwords none"),
         ({"subwords": "wordpiece"}, {}, "--subwords wordpiece"),
         ({}, {"attention": "restricted"}, "--attention restricted"),

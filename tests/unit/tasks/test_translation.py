@@ -91,6 +91,14 @@ def test_every_form_of_a_character_has_the_same_ids(settings: dict[str, Any]) ->
     assert raw.encode_source("Ｚｗｅｉ Ｈｕｎｄｅ") != raw.encode_source("Zwei Hunde")
 
 
+def test_parts_of_a_syllable_are_characters_and_outputs_are_composed() -> None:
+    """So a syllable that the training text lacks has no unknown character."""
+    task = learned([("각", "독")], subwords="character", vocab_size=30, normalization="nfd")
+    assert UNK not in task.encode_source("곡") + task.encode_target("곡")
+    assert len(task.encode_target("독")) == 1 + len("ㄷㅗㄱ")
+    assert task.decode_target(task.encode_target("곡 독"), "") == "곡 독"
+
+
 def test_output_is_one_line() -> None:
     task = made(subwords="none")
     task.learn([("a\nb", "c\rd e")])
