@@ -149,7 +149,8 @@ def _remarks(
     systems: Sequence[tuple[str, list[str]]], references: Sequence[tuple[str, list[str]]], scores: Sequence[Score]
 ) -> Iterator[str]:
     """Yield notes about text that is scored by sacreBLEU as it is, but probably should not be."""
-    for name, lines in [*references, *systems] if any("|case:" in score.signature for score in scores) else []:
+    plain = any("|case:" in score.signature and "|tok:none|" not in score.signature for score in scores)
+    for name, lines in [*references, *systems] if plain else []:
         tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
         if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
             yield (

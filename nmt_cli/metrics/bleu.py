@@ -123,6 +123,12 @@ _ALL_MEASURES = (
         reference=_MULTI30K,
         signature={"case": "lc", **_MOSES},
     ),
+    Measure(
+        "codexglue",
+        "CodeXGLUE's BLEU: white space separates tokens, add-one smoothing of every order",
+        settings={"tokenize": "none", "smooth_method": "add-k"},
+        signature={"smooth": "add-one"},
+    ),
     Measure("chrf", "chrF2 (sacreBLEU)", "CHRF"),
     Measure("chrf++", "chrF2++ (sacreBLEU)", "CHRF", {"word_order": 2}),
     Measure("ter", "TER (sacreBLEU)", "TER"),
@@ -292,11 +298,14 @@ def measured(
 def _metric(measure: Measure, sources: Lines) -> Any:
     import sacrebleu.metrics
 
+    from nmt_cli.metrics.add_one import AddOneBLEU
+
     if ":" in measure.kind:
         return FunctionMetric(measure.metric, measure.kind, measure.settings, sources)
     # force: no warning about tokenized input; the command itself looks for that, once.
     settings = {**measure.settings, "force": True} if measure.kind == "BLEU" else measure.settings
-    return getattr(sacrebleu.metrics, measure.kind)(**settings)
+    add_one = settings.get("smooth_method") == "add-k"
+    return (AddOneBLEU if add_one else getattr(sacrebleu.metrics, measure.kind))(**settings)
 
 
 def _statistics(metric: Any, hypotheses: Lines, references: Sequence[Lines], whole: bool) -> Any:

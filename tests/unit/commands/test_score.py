@@ -221,11 +221,15 @@ def test_a_byte_order_mark_counts(nmt_score: Score) -> None:
     assert scores_of(nmt_score("good", "--ref", "reference", "--json")[1])["bleu"] < 100
 
 
-def test_tokenized_text_is_noted(nmt_score: Score) -> None:
+@pytest.mark.parametrize(
+    ("metric", "noted"),
+    [("paper", True), ("bleu,codexglue", True), ("codexglue", False), ("multi-bleu-untokenised", False)],
+)
+def test_tokenized_text_is_noted(nmt_score: Score, metric: str, noted: bool) -> None:
     write("good", ["Der Hund läuft schnell .", "Er sagte &quot; Ja &quot; .", "Das kostet 5,30 Euro ."])
-    code, _, err = nmt_score("good", "--ref", "reference", "--metric", "paper")
+    code, _, err = nmt_score("good", "--ref", "reference", "--metric", metric)
     assert code == 0
-    assert "good looks tokenized (line 1)" in err
+    assert ("good looks tokenized (line 1)" in err) == noted
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 import sacrebleu
 
 from nmt_cli.errors import DataError
+from nmt_cli.files.text import read_lines
 from nmt_cli.metrics.bleu import CHAIN, MEASURES, measures_of, score, score_systems
 
 # The columns of wmt17_scores.tsv, made by Moses' scripts in Perl, and our names for them.
@@ -81,6 +82,18 @@ def test_systems_of_wmt17_score_what_is_known(shared_data: Path) -> None:
                 decimals = 4 if column == "sacrebleu2.6_13a" else 2
                 value = float(known[found.system][column])
                 assert f"{found.score:.{decimals}f}" == f"{value:.{decimals}f}", (found.system, column)
+
+
+@pytest.mark.parametrize(
+    ("name", "bleu", "chrf"), [("guarani-spanish/gn", 3.26, 0.220), ("bribri-spanish/bzd", 0.54, 0.077)]
+)
+def test_published_scores_of_americasnlp(name: str, bleu: float, chrf: float, shared_data: Path) -> None:
+    """From empty sources, and with double spaces. chrF was a share then, with three decimals."""
+    folder, (pair, language) = shared_data / "tasks" / "americasnlp-2021", name.split("/")
+    output = folder / f"official/baseline_outputs/{language}_es/{language}_es.hyp"
+    sides = [list(read_lines(path)) for path in (output, folder / pair / f"dev.{language}")]
+    found = [each.score for each in score(*sides)]
+    assert (round(found[0], 2), round(found[1] / 100, 3)) == (bleu, chrf)
 
 
 def test_closed_forms() -> None:
