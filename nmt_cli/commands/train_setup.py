@@ -151,7 +151,7 @@ def build_setup(
                 values["examples"] = examples(model, task, valid, world, settings.show)
         return values
 
-    automatic = default_micro_batches(settings.batch_tokens, world.size, world.device.type, packed)
+    automatic = default_micro_batches(plan.usual_tokens(), world.size, world.device.type, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     setup = Setup(
         settings=settings,

@@ -116,6 +116,13 @@ class BatchPlan:
         owners = np.minimum(turns, 2 * count - 1 - turns)
         return [update[order[owners == owner]] for owner in range(count)]
 
+    def usual_tokens(self) -> int:
+        """Tokens of a side of an update: the limit, or less if there is a limit of sentences."""
+        if self.batch_sentences is None:
+            return self.batch_tokens
+        longest = np.maximum(self.source_lengths[:], self.target_lengths[:])
+        return min(self.batch_tokens, round(self.batch_sentences * float(longest.mean())))
+
     def padded_lengths(self, indices: Indices) -> NDArray[np.int64]:
         """The padded lengths of a micro-batch: [longest source, longest target]."""
         return np.array([self.source_lengths[indices].max(initial=0), self.target_lengths[indices].max(initial=0)])

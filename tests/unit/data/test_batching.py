@@ -145,6 +145,8 @@ def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most:
     sizes = [len(update) for update in made.epoch(0)]
     assert sum(sizes) == len(pairs)
     assert max(sizes) <= 8 * most
+    longest = [max(pair) for pair in pairs]
+    assert made.usual_tokens() == round(8 * most * sum(longest) / len(longest))
     groups = length_buckets(*np.array(pairs).T, 1_000_000, sentences=most)
     assert [len(group) for group in groups[:-1]] == [most] * (len(groups) - 1)
 

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Retrosynthesis, USPTO-50K: a product to its reactants, both in SMILES, without the class of the reaction.
+#
+#   recipes/tasks/reactions.sh DIR [--seeds N] [--out DIR] [-- FLAGS OF nmt train]
+#
+# Published (Karpov, Godin and Tetko 2019): 39.8 (top 1), 59.1 and 63.9 (top 3 and 5), trained on the training text only,
+# with their own way to count, the last row of the second table. Theirs is a Transformer of 3 layers and 1.9 million
+# parameters after 1,000 epochs, and their beam search has a temperature of 1.3. Needs RDKit: pip install rdkit.
+#
+#   DIR        has retrosynthesis-train.smi and so on: github.com/bigchem/retrosynthesis
+#   --seeds N  models (default 1); with several also their ensemble
+#
+# Environment: STEPS (default 20000) of each training.
+
+source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
+
+read_flags "seeds out ..." "$@"
+((${#words[@]} == 1)) || usage_error "give the directory of the files"
+"$python" -c "import rdkit" 2>/dev/null || die "RDKit is needed to compare molecules: pip install rdkit"
+out="${out:-$checkout/runs/reactions}" measures=top-1,top-3,top-5
+train=(--preset multi30k --dropout 0.1 --schedule linear_decay --warmup-steps 1000 --batch-tokens 4096)
+translate=(--beam 5 --nbest 5 --format tsv)
+
+table() { text "retrosynthesis-$1.smi" | sed 's/ >> /\t/'; }
+
+for part in train valid test; do table_of "$part" table "$part"; done
+data --subwords character --normalization none
+systems "${STEPS:-20000}"
+echo
+result="$out/seed-1.output" && ((seeds == 1)) || result="$out/ensemble.output"
+script tasks/reactions.py "$result" "$out/data/test.target.txt"

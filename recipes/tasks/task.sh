@@ -1,0 +1,53 @@
+# shellcheck shell=bash disable=SC2034  # recipes read what is set
+# What the recipes of small tasks share: models of several seeds, their ensemble, and a table.
+
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+seeds=1 measures=exact
+export PROCESSES="${PROCESSES:-1}"
+translate=()
+# Without filters: every line counts, and repeated ones are frequent words.
+prepare=(--max-words 0 --max-characters 0 --max-ratio 0 --keep-duplicates)
+
+# text NAME: print the file of this name, plain or with .gz, in the directory of the files or below.
+text() {
+  local file
+  file="$(find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort | head -n 1)"
+  [[ -n "$file" ]] || die "there is no $1 in ${words[0]}"
+  gzip -dcf "$file"
+}
+# pairs SOURCE TARGET: a table of two files. A tab in their text becomes a space.
+pairs() { paste <(text "$1" | tr '\t' ' ') <(text "$2" | tr '\t' ' '); }
+
+# table_of PART COMMAND...: the output of the command is the table of train, valid or test.
+table_of() { [[ -e "$out/$1.tsv" ]] || to_file "$out/$1.tsv" "${@:2}"; }
+
+# data FLAGS OF nmt prepare...: ids of the tables of train, valid and test.
+data() {
+  [[ -e "$out/data" ]] || nmt prepare --train "$out/train.tsv" --valid "$out/valid.tsv" --test "$out/test.tsv" \
+    "${prepare[@]}" "$@" --out "$out/data"
+  made_from data "${words[@]}" "${size-}${tokens-}"
+}
+
+# outputs NAME CHECKPOINT...: the outputs for the test text, and their scores, also for the groups in labels.
+outputs() {
+  local result="$out/$1" groups=()
+  [[ ! -e "$out/labels" ]] || groups=(--group-by "$out/labels")
+  [[ "$result.output" -nt "$2" ]] || to_file "$result.output" \
+    nmt translate "${@:2}" --input "$out/data/test.source.txt" "${translate[@]}" --quiet
+  [[ "$result.json" -nt "$result.output" ]] || to_file "$result.json" \
+    nmt score "$result.output" --ref "$out/data/test.target.txt" --metric "$measures" "${groups[@]}" --json
+}
+
+# systems STEPS MEASURE=PUBLISHED...: a model for each seed, the ensemble of all, and the table.
+systems() {
+  local seed models=()
+  for ((seed = 1; seed <= seeds; seed++)); do
+    train_and_average "$out/data" "$out/seed-$seed" "$1" --seed "$seed"
+    outputs "seed-$seed" "$out/seed-$seed/averaged"
+    models+=("$out/seed-$seed/averaged")
+  done
+  ((seeds == 1)) || outputs ensemble "${models[@]}"
+  to_file "$out/table.md" script tasks/table.py "$out" "$seeds" "${@:2}"
+  cat "$out/table.md"
+}
