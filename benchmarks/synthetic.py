@@ -29,7 +29,13 @@ NOTHING_ELSE: dict[str, Any] = {"save_every": ENDLESS, "sustained_tflops": 1.0, 
 """Flags of `nmt train` with which it saves at the end only, and measures no rates of the device."""
 ALPHA = 0.6
 """The exponent of the length penalty. Outputs have one length, so it changes nothing."""
-SIZES = {"base": Size(6, 512, 2048, 8, 37_000), "small": Size(3, 256, 1024, 4, 8_000)}
+SIZES = {
+    "base": Size(6, 512, 2048, 8, 37_000),
+    "small": Size(3, 256, 1024, 4, 8_000),
+    "words": Size(4, 256, 1024, 4, 100),  # the preset `transduction`: words, spelt in characters
+}
+MEAN_LENGTHS = {"base": 25, "small": 25, "words": 10}
+"""Words, or characters, of a sentence."""
 
 
 def line(ids: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.samples import Spread, ratio, speed
-from benchmarks.synthetic import SIZES, batches, flops_of_token, random_pairs
+from benchmarks.synthetic import MEAN_LENGTHS, SIZES, batches, flops_of_token, random_pairs
 from benchmarks.workers import (
     PRODUCTS,
     TRAINING_PEERS,
@@ -36,11 +36,11 @@ SYSTEMS = (
 CORPUS = 4000
 """Sentence pairs from which the batches are drawn."""
 METHOD = """
-A pass makes an update with each of the same batches, drawn from random sentences of about 25 words: forward pass,
-label smoothing of 0.1, backward pass, Adam, dropout of 0.1. A batch has at most {tokens:,} source and {tokens:,} target
-tokens of sentences of similar length. Target tokens are counted without padding. nmt, fairseq and marian are the
-programs' own commands, which make their own batches of the same sentences. Each system waits in its own process,
-and they take turns with samples of one pass or more. Figures are medians over the rounds with the quartiles in
+A pass makes an update with each of the same batches, drawn from random sentences of about 25 words (10 characters):
+forward pass, label smoothing of 0.1, backward pass, Adam, dropout of 0.1. A batch has at most {tokens:,} source and
+{tokens:,} target tokens of sentences of similar length. Target tokens are counted without padding. nmt, fairseq and
+marian are the programs' own commands, which make their own batches of the same sentences. Each system waits in its own
+process, and they take turns with samples of one pass or more. Figures are medians over the rounds with the quartiles in
 brackets. A ratio is taken within a round. The peak is the fastest matrix product of this machine in the same round, at
 the model's shapes and in the same type. The share of the peak counts the products of the model without padding.
 """
@@ -49,7 +49,7 @@ the model's shapes and in the same type. The share of the peak counts the produc
 def arguments() -> argparse.Namespace:
     """Return the command line's options."""
     parser = speed_parser("training", __doc__, SYSTEMS, rounds=5, seconds=5.0)
-    parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--models", nargs="+", choices=SIZES, default=["base", "small"])
     parser.add_argument("--tokens", type=report.positive, default=2048, metavar="N", help="of a batch; default: 2048")
     parser.add_argument("--batches", type=report.positive, default=4, metavar="N", help="of a pass; default: 4")
     options = parser.parse_args()
@@ -64,7 +64,7 @@ def section(options: argparse.Namespace, model: str, versions: dict[str, None]) 
         WorkerError: a system fails after it has started.
     """
     size = SIZES[model]
-    pairs = batches(random_pairs(CORPUS, size.vocabulary), options.tokens, options.batches)
+    pairs = batches(random_pairs(CORPUS, size.vocabulary, MEAN_LENGTHS[model]), options.tokens, options.batches)
     flops = flops_of_token(size, [pair for batch in pairs for pair in zip(*batch, strict=True)])
     products = products_of(options.systems)
     setup = {**asdict(size), "cores": options.cores, "tokens": options.tokens, "pairs": pairs}

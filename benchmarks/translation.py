@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.samples import speed
-from benchmarks.synthetic import ALPHA, SIZES, random_sources, save_model
+from benchmarks.synthetic import ALPHA, MEAN_LENGTHS, SIZES, random_sources, save_model
 from benchmarks.workers import (
     TRAINING_PEERS,
     Worker,
@@ -38,21 +38,22 @@ SYSTEMS = (
     "nmt:float32 nmt:bfloat16 nmt:int8 ctranslate2:float32 ctranslate2:int8 marian:float32 marian:int8 "
     "huggingface:float32 fairseq:float32"
 )
-STEPS = 30
-SOURCES = (128, 18, 30)
-"""Number of sources, words of the shortest and of the longest."""
+SOURCES = 128
+SHORTEST, LONGEST = 0.72, 1.2
+"""Words of a source, as shares of the mean length. Outputs are as long as the longest source."""
 PRODUCTS: dict[str, Any] = {"tokens": 2048, "pairs": []}
 """Rows of the products for the peak."""
 COMPARED = 16
 """Sources with outputs that are compared."""
 METHOD = f"""
-Random weights, the same in all systems. {SOURCES[0]} sources of {SOURCES[1]} to {SOURCES[2]} random words. Every output
-has {STEPS} tokens. Alpha {ALPHA}. The systems wait in processes of their own and take turns, a sample each, so that a
-disturbance of the machine meets all of them. Figures are medians over the rounds with the quartiles in brackets. A
-ratio is taken within a round. In greedy search the systems' outputs are compared, the last token excepted. A model with
-random weights is never sure, so rounding changes more of them than of a trained model. Marian's sinusoids have other
-wavelengths, so some of its outputs are different. All systems translate the parts of a call in processes or workers of
-one thread each. The peak is the fastest matrix product of this machine at 2,048 rows, with all cores.
+Random weights, the same in all systems. {SOURCES} sources of 18 to 30 random words, or 7 to 12 characters. Every output
+has as many tokens as the longest source. Alpha {ALPHA}. The systems wait in processes of their own and take turns, a
+sample each, so that a disturbance of the machine meets all of them. Figures are medians over the rounds with the
+quartiles in brackets. A ratio is taken within a round. In greedy search the systems' outputs are compared, the last
+token excepted. A model with random weights is never sure, so rounding changes more of them than of a trained model.
+Marian's sinusoids have other wavelengths, so some of its outputs are different. All systems translate the parts of a
+call in processes or workers of one thread each. The peak is the fastest matrix product of this machine at 2,048 rows,
+with all cores.
 """
 
 
@@ -60,7 +61,7 @@ def arguments() -> argparse.Namespace:
     """Return the command line's options."""
     parser = speed_parser("translation", __doc__, SYSTEMS, rounds=7, seconds=2.0)
     add = parser.add_argument
-    add("--models", nargs="+", choices=SIZES, default=list(SIZES))
+    add("--models", nargs="+", choices=SIZES, default=["base", "small"])
     add("--beams", nargs="+", type=report.positive, default=[4, 1], metavar="N")
     add("--batches", nargs="+", type=report.positive, default=[1, 32, 64], metavar="N", help="sentences in a call")
     options = parser.parse_args()
@@ -75,18 +76,19 @@ def section(options: argparse.Namespace, model: str, beam: int, versions: dict[s
         WorkerError: a system fails after it has started.
     """
     size = SIZES[model]
-    sources = random_sources(*SOURCES, size.vocabulary)
+    shortest, steps = (round(share * MEAN_LENGTHS[model]) for share in (SHORTEST, LONGEST))
+    sources = random_sources(SOURCES, shortest, steps, size.vocabulary)
     cases = {counted(batch, "sentence"): {"model": model, "beam": beam, "batch": batch} for batch in options.batches}
     samples = []
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = save_model(Path(folder) / "model", size)
         setup = {"checkpoint": str(checkpoint), **asdict(size), "cores": options.cores, "beam": beam}
-        setup |= {"alpha": ALPHA, "steps": STEPS}
+        setup |= {"alpha": ALPHA, "steps": steps}
         with started(options.systems, options.pythons, setup, PACKAGE) as (workers, absent):
             for case in cases.values():
                 request = translations(sources, case["batch"], options.seconds)
                 samples += take_turns(workers, case, options.rounds, request)
-            equal = agreement(workers, sources[:COMPARED])
+            equal = agreement(workers, sources[:COMPARED], steps)
         products, setup = products_of(options.systems), {**asdict(size), "cores": options.cores, **PRODUCTS}
         with started(products, options.pythons, setup, TRAINING_PEERS) as (machines, _):
             peak = {"model": model}
@@ -115,11 +117,11 @@ def translations(sources: Sequence[Any], batch: int, seconds: float) -> Callable
     return request
 
 
-def agreement(workers: Sequence[Worker], sources: list[list[int]]) -> dict[str, int]:
+def agreement(workers: Sequence[Worker], sources: list[list[int]], steps: int) -> dict[str, int]:
     """Return how many outputs of each system are those of the first; ends of sentences are not compared."""
     outputs = {}
     for worker in workers:
-        outputs[worker.system.name] = [row[: STEPS - 1] for row in worker.ask({"translate": sources})["outputs"]]
+        outputs[worker.system.name] = [row[: steps - 1] for row in worker.ask({"translate": sources})["outputs"]]
     first = next(iter(outputs.values()), [])
     return {name: sum(map(operator.eq, rows, first)) for name, rows in outputs.items()}
 
