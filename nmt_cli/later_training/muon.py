@@ -16,18 +16,18 @@ from nmt_cli.later_training.settings import MuonConfig
 from nmt_cli.optim.adam import uncompiled
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""a, b and c of the post's polynomial, whose fixed points need not be 1: singular values end between 0.7 and 1.2."""
+"""a, b and c of the post's polynomial, which brings small singular values near 1 fast, and none to 1 exactly."""
 
 
 def muon(config: MuonConfig, *, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return a `Muon`."""
+    """Return a `Muon`. The trainer sets the learning rate before every step."""
     return uncompiled(Muon)(config, parameters=parameters)
 
 
 class Muon(torch.optim.Optimizer):
     """As torch.optim.Muon with `match_rms_adamw`: of the rate and decay of AdamW (Liu et al. 2025, equation 4).
 
-    torch's takes no other parameters, and computes one matrix after the other: twice as long for matrices of 128 rows.
+    torch's takes no other parameters, and computes one matrix after the other, which is slow for small ones.
     """
 
     def __init__(self, config: MuonConfig, *, parameters: Iterable[nn.Parameter]) -> None:
