@@ -43,11 +43,12 @@ def opening_lines(setup: Setup, adapts: bool) -> str:
     count, learning = parameters_of(setup.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
     packed = ", packed" if plan.packed else ""
+    grown = f" from epoch {plan.growth} on" if plan.growth > 1 else ""
     sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
     lines = [
         f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: {setup.micro_batches}{packed}; "
+        f"{plan.batch_tokens:,} tokens{sentences} an update{grown}; micro-batches: {setup.micro_batches}{packed}; "
         f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}",
         *described(plan.stages, setup.corpus),
         *warnings(setup, adapts),
@@ -94,7 +95,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         figures |= figures_of_data(setup) | checkpoint.vocabulary_of(task)
         model, schedule, steps = setup.model, setup.schedule, setup.length.steps
         notes = warnings(setup, origin is not None)
-        first = next(setup.plan.epoch(0))
+        first = next(setup.plan.epoch(setup.plan.growth - 1))
         lengths = setup.plan.source_lengths[first], setup.plan.target_lengths[first]
     elif options.vocab_size is not None:
         vocabulary = dict(zip(checkpoint.VOCABULARY, (options.vocab_size, options.vocab_size, True), strict=True))

@@ -21,7 +21,7 @@ from nmt_cli.decoding.validation import examples, translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
+from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, HasParts
 from nmt_cli.streams import say
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
@@ -159,7 +159,7 @@ def build_setup(
         model=model,
         criterion=criterion,
         precision=precision,
-        optimizer=registry.build(config["optimizer"], parameters=trained(model)),
+        optimizer=optimizer_of(config, model),
         average=average,
         scaler=torch.amp.GradScaler(world.device.type, enabled=precision == "float16"),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
@@ -179,11 +179,21 @@ def build_setup(
     return setup
 
 
+def optimizer_of(config: RunConfig, model: Any) -> torch.optim.Optimizer:
+    """Return the optimizer. The parameters of the part `embeddings` get the attribute `embeds`, which muon asks for."""
+    for module in model.parts().get("embeddings", ()) if isinstance(model, HasParts) else ():
+        for parameter in module.parameters():
+            vars(parameter)["embeds"] = True
+    optimizer: torch.optim.Optimizer = registry.build(config["optimizer"], parameters=trained(model))
+    return optimizer
+
+
 def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:
-    stages = mixture(corpus, settings.mix_temperature, settings.stage)
     lengths = corpus.source_lengths, corpus.target_lengths
+    parts = corpus.weights, mixture(corpus, settings.mix_temperature, settings.stage)
     limits = settings.batch_tokens, settings.seed
-    return BatchPlan(*lengths, *limits, corpus.weights, stages, batch_sentences=settings.batch_sentences)
+    sentences, growth = settings.batch_sentences, settings.batch_growth
+    return BatchPlan(*lengths, *limits, *parts, batch_sentences=sentences, growth=growth)
 
 
 def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:

@@ -66,6 +66,11 @@ class BatchPlan:
     stages: Sequence[tuple[int, Sequence[float]]] = ()  # first epoch, and the parts' weights from then on instead
     packed: bool = False
     batch_sentences: int | None = None  # at most, in an update
+    growth: int = 1  # epochs in which the batch grows evenly to `batch_tokens` (Smith et al. 2018)
+
+    def tokens(self, epoch: int) -> int:
+        """Return the maximum of tokens in an update of this epoch."""
+        return self.batch_tokens * min(epoch + 1, self.growth) // self.growth
 
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
@@ -74,11 +79,11 @@ class BatchPlan:
         three in ten once more: others in each epoch, in turn. The last update of a pool may be smaller.
         """
         random = np.random.default_rng((self.seed, number))
-        size = groups_of_update(self.batch_tokens)
+        size = groups_of_update(self.tokens(number))
         for pool in self._pools(random, number):
             lengths = self.source_lengths[pool], self.target_lengths[pool]
             most = self.batch_sentences and max(1, self.batch_sentences // size)
-            groups = length_buckets(*lengths, self.batch_tokens // size, random, most)
+            groups = length_buckets(*lengths, self.tokens(number) // size, random, most)
             order = random.permutation(len(groups))
             for i in range(0, len(order), size):
                 yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
@@ -96,8 +101,11 @@ class BatchPlan:
         return int(self._counts(epoch)[0].sum())
 
     def samples(self, count: int) -> Iterator[tuple[int, float, list[Indices]]]:
-        """Yield the first epoch of each stage, the first one after it, and up to `count` updates from its beginning."""
-        begins = [begin for begin, _ in self.stages] or [0]
+        """Yield the first epoch of each stage, the first one after it, and up to `count` updates from its beginning.
+
+        Each epoch in which the batch grows is a stage here.
+        """
+        begins = sorted({*(begin for begin, _ in self.stages), *range(self.growth)})
         for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
             yield begin, end, list(islice(self.epoch(begin), count))
 

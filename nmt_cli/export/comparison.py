@@ -26,7 +26,7 @@ Ids = Sequence[int]
 
 
 def expressible(model: nn.Module, program: str) -> Transformer:
-    """Return the model; raise UsageError unless it is a Transformer with the paper's attention."""
+    """Return the model; raise UsageError unless it is a Transformer with the paper's attention, and no squared ReLU."""
     if type(model) is not Transformer:
         raise UsageError(f"{program} has no model like this one, a {type(model).__name__}: --model transformer only")
     config, attention = model.config, component_of(model.attention).name
@@ -35,6 +35,8 @@ def expressible(model: nn.Module, program: str) -> Transformer:
         program,
         {
             f"--attention {attention}": attention != "full",
+            "--query-key-norm": config.query_key_norm,
+            "--activation squared_relu": config.activation == "squared_relu",
             "--d-k or --d-v other than d_model / h": config.head_widths() != (width, width),
         },
     )

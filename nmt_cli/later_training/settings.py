@@ -16,6 +16,13 @@ class AdamWConfig(AdamConfig):
     weight_decay: float = option(0.01, "Share of a matrix that decays in a step, times the rate.", minimum=0.0)
 
 
+@configures("optimizer", "muon", "nmt_cli.later_training.muon:muon")
+@dataclass(frozen=True)
+class MuonConfig(AdamWConfig):
+    momentum: float = option(0.95, "Momentum of the matrices of hidden layers.", minimum=0.0, maximum=0.9999)
+    matrix_rate: float = option(1.0, "Learning rate of these matrices, as a multiple of the schedule's.", minimum=0.0)
+
+
 @configures("schedule", "cosine", "nmt_cli.later_training.cosine:Cosine")
 @dataclass(frozen=True)
 class CosineConfig(LinearDecayConfig):

@@ -164,6 +164,9 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         cross: keys and values are made of other rows than the queries.
+        normalised: divide each query and each key of a head by its root mean square, without a learned gain. A score
+            is then sqrt(d_k) times their cosine. Henry et al. 2020, "Query-Key Normalization for Transformers", learn
+            the factor, and Dehghani et al. 2023, "Scaling Vision Transformers", have layer normalisation.
     """
 
     def __init__(
@@ -176,9 +179,10 @@ class MultiHeadAttention(nn.Module):
         *,
         biases: bool = False,
         cross: bool = False,
+        normalised: bool = False,
     ) -> None:
         super().__init__()
-        self.num_heads, self.d_k, self.d_v, self.cross = num_heads, d_k, d_v, cross
+        self.num_heads, self.d_k, self.d_v, self.cross, self.normalised = num_heads, d_k, d_v, cross, normalised
         self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, num_heads * width, bias=biases) for width in (d_k, d_k, d_v))
         self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
@@ -200,8 +204,12 @@ class MultiHeadAttention(nn.Module):
         """Queries "q", keys "k" and values "v" of `x` [N, d_model], in one product: [N, H, d_k or d_v] each."""
         projected = self.frozen[letters](x) if self.frozen else F.linear(x, *self._stacked(letters))
         H, widths = self.num_heads, [self.d_v if letter == "v" else self.d_k for letter in letters]
-        heads = projected.split_with_sizes([H * width for width in widths], 1)
-        return [each.view(-1, H, width) for each, width in zip(heads, widths, strict=True)]
+        parts = projected.split_with_sizes([H * width for width in widths], 1)
+        heads = [each.view(-1, H, width) for each, width in zip(parts, widths, strict=True)]
+        if self.normalised:
+            pairs = zip(letters, heads, strict=True)
+            return [each if letter == "v" else F.rms_norm(each, each.shape[2:], eps=1e-6) for letter, each in pairs]
+        return heads
 
     def frozen_parts(self, product: Callable[..., Product]) -> dict[str, Any]:
         """See `frozen`."""

@@ -94,6 +94,9 @@ def _plain(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: 
 
 
 def _packed(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str) -> Product:
+    if activation == "squared_relu":  # oneDNN has no product with it
+        relu = _packed(weight, bias, dtype, "relu")
+        return lambda x: relu(x).square_()
     weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
     linear, algorithm = torch.ops.mkldnn._linear_pointwise.default, "none" if activation == "gelu" else ""

@@ -12,8 +12,13 @@ from torch import Tensor, nn
 from nmt_cli.device import lowered, product_dtype
 from nmt_cli.layers.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": F.gelu, "swish": F.silu}
-"""swish is x sigmoid(x)."""
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+    "squared_relu": lambda x: torch.relu(x).square(),
+}
+"""swish is x sigmoid(x). Squared ReLU, max(0, x)^2, is from So et al. 2021, "Primer"."""
 JOINS_RELU = {"cuda"}  # devices with a kernel for a product and ReLU
 
 

@@ -37,9 +37,11 @@ class TransformerConfig:
     )
     max_positions: int = option(1024, "Rows of learned positional embeddings.", minimum=1)
     activation: str = option(
-        "relu", "Activation of feed-forward layers (paper: ReLU).", choices=("relu", "gelu", "swish")
+        "relu", "Activation of feed-forward layers (paper: ReLU).", choices=("relu", "gelu", "swish", "squared_relu")
     )
     gated_feed_forward: bool = option(False, "Multiply activations by another projection, without biases.")
+    query_key_norm: bool = option(False, "Normalise each query and key of a head (Henry et al. 2020).")
+    zero_sublayers: bool = option(False, "Start with sub-layers whose outputs are zero (Zhang et al. 2019).")
 
     @property
     def decoder_layers(self) -> int:

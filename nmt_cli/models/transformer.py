@@ -219,12 +219,16 @@ class Transformer(nn.Module):
                 for linear in (module.inner, module.outer):
                     if linear.bias is not None:
                         nn.init.zeros_(linear.bias)
+            if self.config.zero_sublayers and isinstance(module, (MultiHeadAttention, FeedForward)):
+                # The last layer of a residual branch: Zhang et al. 2019, "Fixup Initialization", section 3.
+                nn.init.zeros_((module.w_o if isinstance(module, MultiHeadAttention) else module.outer).weight)
 
 
 def _attention(config: TransformerConfig, kernel: Kernel, cross: bool = False) -> MultiHeadAttention:
     """The attention of a layer, with this kernel."""
     sizes = (config.d_model, config.num_heads, *config.head_widths())
-    return MultiHeadAttention(*sizes, kernel, biases=config.attention_biases, cross=cross)
+    choices = {"biases": config.attention_biases, "normalised": config.query_key_norm}
+    return MultiHeadAttention(*sizes, kernel, **choices, cross=cross)
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward:

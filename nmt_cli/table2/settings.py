@@ -181,6 +181,8 @@ class MoETransformerConfig(ExpertsConfig, TransformerConfig):
         super().__post_init__()
         if self.gated_feed_forward:
             raise UsageError("--gated-feed-forward cannot be used with experts")
+        if self.zero_sublayers:
+            raise UsageError("--zero-sublayers cannot be used with experts")
 
 
 @configures("optimizer", "sgd", "nmt_cli.table2.sgd:sgd")

@@ -22,6 +22,9 @@ class TrainingConfig:
     micro_batches: int | None = option(
         None, "Number of micro-batches per update over all devices. [default: automatic]", minimum=1
     )
+    batch_growth: int = option(
+        1, "Updates grow evenly to --batch-tokens, from 1/N of it, in N epochs.", minimum=1, maximum=1000, metavar="N"
+    )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     max_epochs: int | None = option(
         None, "Stop after N times through the data, if --max-steps does not come first.", minimum=1, metavar="N"

@@ -41,6 +41,7 @@ SMALL = {
     "clipping_distance": 3,
     "convolutions": "12x3*2,8x1",
     "samples": 2,
+    "matrix_rate": 5.0,  # with the rate of the tests of optimizers, weights of 1 are otherwise far away
     "max_length_offset": 3,
 }
 PAIRS = [

@@ -43,6 +43,7 @@ def variants() -> Iterator[Any]:
         if others := {name: values[-1] for name, values in choices.items() if values}:
             yield pytest.param({"name": model.name, **others}, id="-".join([model.name, *others.values()]))
     yield pytest.param({"name": "transformer", "num_decoder_layers": 1}, id="transformer-shallow-decoder")
+    yield pytest.param({"name": "transformer", "query_key_norm": True}, id="transformer-query-key-norm")
     yield pytest.param({"name": "transformer", "attention_biases": True, "output_bias": True}, id="transformer-biases")
 
 

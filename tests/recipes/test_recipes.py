@@ -100,6 +100,25 @@ def test_multi30k_of_another_language_and_again_after_more_training(dry: Bash, c
     assert calls() == [train, average, rest[2], score]
 
 
+def test_a_speedrun_is_one_whole_training(dry: Bash, calls: Calls, tmp_path: Path) -> None:
+    """A second one beside the first needs a directory of its own. The test set is translated once."""
+    command = ("speedrun.sh", "texts", "--seed", "3", "--out", "out")
+    done = dry(*command, "--", "--optimizer", "muon", PROCESSES="1", AVERAGED="7")
+    prepare, train, average, translate, score = calls()
+    assert prepare.startswith("prepare --source-lang en --target-lang de --train texts/train --valid texts/val ")
+    assert train.startswith("train out/data --out out/run --preset multi30k ")
+    assert train.endswith(" --seed 3 --optimizer muon")
+    assert average == "average out/run --last 7 --out out/averaged"
+    assert translate.startswith("translate out/averaged --input out/data/test.source.txt --beam 4 ")
+    assert score == "score out/hypotheses --ref out/data/test.target.txt --target-lang de --metric multi30k"
+    assert re.search(r"^minutes of nmt train: 0\.\d$", done.stdout, flags=re.MULTILINE)
+    assert "--out" in dry(*command, code=2).stderr
+    shutil.rmtree(tmp_path / "out" / "run")
+    dry(*command, STOP="train", code=9)
+    [train] = calls()
+    assert "--nproc-per-node 2 " in train
+
+
 def test_several_languages_in_one_model_and_again(recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows) -> None:
     text = tmp_path / "text"
     for language in ("de", "fr", "cs"):

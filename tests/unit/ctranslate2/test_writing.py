@@ -73,6 +73,8 @@ def test_the_export_is_a_model_that_ctranslate2_loads_without_nmt(tiny_export: P
     [
         ({"d_k": 5}, "full", "--d-k"),
         ({}, "restricted", "restricted"),
+        ({"query_key_norm": True}, "full", "--query-key-norm"),
+        ({"activation": "squared_relu"}, "full", "--activation squared_relu"),
     ],
 )
 def test_what_it_cannot_express_is_named(

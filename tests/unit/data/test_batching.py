@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -47,6 +48,17 @@ def test_every_sentence_once_and_within_the_budget(pairs: list[tuple[int, int]],
     assert sorted(i for update in made for i in update) == list(range(len(pairs)))
     for update in made:
         assert all(sum(pairs[i][side] for i in update) <= tokens for side in (0, 1))
+
+
+@given(pairs=pairs_of_lengths, size=st.integers(60, 20_000), growth=st.integers(1, 5), epoch=st.integers(0, 6))
+@pytest.mark.usefixtures("_small_pools")
+def test_a_batch_grows_evenly_over_some_epochs(
+    pairs: list[tuple[int, int]], size: int, growth: int, epoch: int
+) -> None:
+    """And then stays. An epoch is planned as one whose updates always had this size."""
+    growing = dataclasses.replace(plan(pairs, size), growth=growth)
+    assert [growing.tokens(number) for number in (0, growth - 1, growth + 3)] == [size // growth, size, size]
+    assert updates(growing, epoch) == updates(plan(pairs, growing.tokens(epoch)), epoch)
 
 
 @given(pairs=pairs_of_lengths, position=st.integers(0, 5))

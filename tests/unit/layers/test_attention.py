@@ -61,6 +61,22 @@ def test_multi_head_attention_agrees_with_pytorch() -> None:
     torch.testing.assert_close(layout.weights, [weights])
 
 
+@pytest.mark.parametrize("size", [1.0, 100.0])
+def test_scores_of_normalised_queries_and_keys_are_cosines(size: float) -> None:
+    """Times sqrt(d_k), for each head, whatever the size of what they are made of. Values stay."""
+    torch.manual_seed(2)
+    attention = MultiHeadAttention(8, 2, 4, 4, FullAttention(), cross=True, normalised=True)
+    x, context = torch.randn(3, 8) * size, torch.randn(5, 8) * size
+    plain = [linear(rows).view(-1, 2, 4) for linear, rows in ((attention.w_q, x), (attention.w_k, context))]
+    cosines = F.cosine_similarity(plain[0][:, None], plain[1][None], dim=3)  # [T, S, H]
+    queries, keys = (Packing.of(torch.ones(1, len(rows), dtype=torch.bool), multiple=1) for rows in (x, context))
+    layout = Recorded.of(queries, keys)
+    attention(x, context, layout)
+    expected = (2 * cosines).softmax(1).permute(2, 0, 1)
+    torch.testing.assert_close(layout.weights[0][0], expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(attention.heads(context, "v")[0], attention.w_v(context).view(-1, 2, 4))
+
+
 def test_scale_is_the_keys_width_not_the_values() -> None:
     query = torch.tensor([math.log(2) * 3.0] + [0.0] * 8).view(1, 1, 1, 9)
     key = torch.eye(9)[:2].view(1, 1, 2, 9)

@@ -89,6 +89,17 @@ def test_products(layer: Any, dtype: str) -> None:
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_squared_relu_is_the_square_of_relu(dtype: str) -> None:
+    """No product of oneDNN has it. The square changes only the product's own output."""
+    torch.manual_seed(0)
+    weight, bias = torch.randn(520, 512), torch.randn(520)
+    x = inputs(weight)
+    squared, plain = (frozen_linear(weight, bias, dtype, name)(x) for name in ("squared_relu", "relu"))
+    assert torch.equal(squared, plain * plain)
+    assert plain.any()
+
+
 @pytest.mark.parametrize("vnni", [True, False])
 def test_int8_is_integer_arithmetic(layer: Any, vnni: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if vnni and not torch.cpu._is_vnni_supported():

@@ -39,7 +39,7 @@ def test_feed_forward_dropout_falls_between_the_two_layers() -> None:
 
 
 @pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swish", "squared_relu"])
 def test_variants_of_feed_forward(activation: str, gated: bool) -> None:
     """FFN(x) = f(x W + b) W_2 + b_2, and gated f(x W) (x V) W_2, as Shazeer (2020) has it, number by number."""
     torch.manual_seed(0)
@@ -48,6 +48,7 @@ def test_variants_of_feed_forward(activation: str, gated: bool) -> None:
         "relu": lambda y: max(y, 0.0),
         "gelu": lambda y: y * (1 + math.erf(y / math.sqrt(2))) / 2,
         "swish": lambda y: y / (1 + math.exp(-y)),
+        "squared_relu": lambda y: max(y, 0.0) ** 2,
     }[activation]
     x = torch.randn(3)
     expected = torch.zeros(3) if gated else network.outer.bias.clone()

@@ -106,6 +106,8 @@ def test_other_sentencepiece_vocabularies(
         ({}, {"norm": "pre"}, "--norm pre"),
         ({}, {"positions": "learned"}, "--positions learned"),
         ({}, {"gated_feed_forward": True}, "--gated-feed-forward"),
+        ({}, {"query_key_norm": True}, "--query-key-norm"),
+        ({}, {"activation": "squared_relu"}, "--activation squared_relu"),
         ({}, {"d_model": 13, "d_k": 6, "d_v": 6}, "--d-k or --d-v"),
     ],
 )

@@ -79,6 +79,17 @@ def test_matrices_start_uniform_norms_at_one_and_biases_at_zero(made: Made) -> N
             assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.05), name
 
 
+@pytest.mark.parametrize(("norm", "gated"), [("pre", False), ("post", True)])
+def test_sub_layers_may_start_at_zero(made: Made, norm: str, gated: bool) -> None:
+    """Then the source does not matter, nor other positions; every other weight is as without."""
+    plain, zero = (made(norm=norm, gated_feed_forward=gated, zero_sublayers=each).eval() for each in (False, True))
+    changed = {name for name, p in plain.named_parameters() if not torch.equal(p, dict(zero.named_parameters())[name])}
+    outputs = {f"{name}.weight" for name, _ in plain.named_modules() if name.endswith((".w_o", ".outer"))}
+    assert (changed, len(outputs)) == (outputs, 2 * 2 + 2 * 3)
+    torch.testing.assert_close(zero(SOURCE, TARGET), zero(SOURCE.flip(0), TARGET))
+    assert not torch.allclose(plain(SOURCE, TARGET), plain(SOURCE.flip(0), TARGET))
+
+
 def test_biases_are_where_they_are_asked_for(made: Made) -> None:
     plain, biased, output = (
         dict(made(**fields).named_parameters()).keys()

@@ -59,7 +59,7 @@ def addresses(state: TransformerState) -> list[int]:
     [
         {"d_k": 4, "d_v": 5, "activation": "swish", "attention_biases": True, "output_bias": True},
         {"d_k": 6, "d_v": 2, "num_heads": 1, "norm": "pre", "positions": "none", "gated_feed_forward": True},
-        {"num_heads": 4, "num_layers": 1},
+        {"num_heads": 4, "num_layers": 1, "query_key_norm": True},
         {"positions": "learned", "max_positions": 6},  # fewer than the steps below
     ],
     ids=str,

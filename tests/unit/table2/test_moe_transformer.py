@@ -44,3 +44,5 @@ def test_what_it_cannot_do_is_refused() -> None:
         made().eval().decodable("int8")
     with pytest.raises(UsageError, match="--gated-feed-forward"):
         made(gated_feed_forward=True)
+    with pytest.raises(UsageError, match="--zero-sublayers"):
+        made(zero_sublayers=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,15 @@ def test_stages_have_epochs_of_their_own_lengths(settings: dict[str, int], steps
     found = length_of(staged, TrainingConfig(**settings))
     assert (found.steps, found.epochs) == (steps, pytest.approx(epochs))
     assert found.target_tokens_per_update == 500
+
+
+def test_a_growing_batch_makes_more_updates_at_first() -> None:
+    """Updates of 125, 250, 375 and 500 tokens have 12, 25, 37 and 50 sentences."""
+    growing = replace(plan(500), growth=4)
+    made = [len(list(growing.epoch(number))) for number in range(5)]
+    assert made == [42, 20, 14, 10, 10]
+    assert length_of(growing, TrainingConfig(max_epochs=5)).steps == sum(made)
+    assert length_of(growing, TrainingConfig(max_steps=42 + 20)).epochs == 2
 
 
 def test_of_a_large_corpus_it_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
