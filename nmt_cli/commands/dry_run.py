@@ -104,7 +104,8 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         freeze(model, settings.freeze)
         schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
         notes = schedule_warnings(schedule, steps)
-        lengths = 2 * (np.full(max(1, settings.batch_tokens // TYPICAL_LENGTH), TYPICAL_LENGTH),)
+        sentences = max(1, settings.batch_tokens // TYPICAL_LENGTH)
+        lengths = 2 * (np.full(min(sentences, settings.batch_sentences or sentences), TYPICAL_LENGTH),)
     else:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
     figures["peak_learning_rate"] = highest_rate(schedule, steps)

@@ -120,6 +120,15 @@ def test_the_memory_of_a_process(nmt: Nmt) -> None:
     assert size(3)[0] == 2
 
 
+def test_the_operations_of_an_update_with_a_number_of_sentences(nmt: Nmt) -> None:
+    def operations(*flags: object) -> float:
+        done = nmt("train", "--dry-run", "--json", "--preset", "quickstart", "--vocab-size", 100, *flags)
+        return float(json.loads(done.stdout)["training_step_flops"]["total"])
+
+    assert operations("--batch-sentences", 20) == 2 * operations("--batch-sentences", 10)
+    assert operations("--batch-sentences", 2000) == operations()
+
+
 def test_what_cannot_be_divided(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
     run = ("train", tiny_data, "--out", tmp_path / "run", *words(TINY), "--device=cpu", "--model-parallel")
     for arguments, message in (
