@@ -122,8 +122,8 @@ def test_the_memory_of_a_process(nmt: Nmt) -> None:
 
 def test_the_operations_of_an_update_with_a_number_of_sentences(nmt: Nmt) -> None:
     def operations(*flags: object) -> float:
-        done = nmt("train", "--dry-run", "--json", "--preset", "quickstart", "--vocab-size", 100, *flags)
-        return float(json.loads(done.stdout)["training_step_flops"]["total"])
+        _, out, _ = nmt("train", "--dry-run", "--json", "--preset", "quickstart", "--vocab-size", 100, *flags)
+        return float(json.loads(out)["training_step_flops"]["total"])
 
     assert operations("--batch-sentences", 20) == 2 * operations("--batch-sentences", 10)
     assert operations("--batch-sentences", 2000) == operations()
