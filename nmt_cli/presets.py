@@ -81,10 +81,11 @@ preset(
     num_layers=5, num_heads=2, dropout=0.3, label_smoothing=0.4,
     batch_tokens=8192, max_steps=30_000, save_every="500",
 )  # fmt: skip
-# Wu, Cotterell and Hulden 2021, section 3. Their layer normalisation comes before the sub-layers.
+# Wu, Cotterell and Hulden 2021, as in their program (shijie-wu/neural-transducer, the scripts of SIGMORPHON 2022).
 preset(
     "transduction", "for words: inflection, pronunciation, spelling (Wu, Cotterell and Hulden 2021)",
-    num_layers=4, d_model=256, d_ff=1024, num_heads=4, dropout=0.3,
+    num_layers=4, d_model=256, d_ff=1024, num_heads=4, norm="pre", attention_biases=True, output_bias=True,
+    dropout=0.3, attention_dropout=0.3, feed_forward_dropout=0.3, clip_norm=1.0,
     batch_tokens=16_384, batch_sentences=400, max_steps=20_000, save_every="500",
 )  # fmt: skip
 preset(

@@ -4,9 +4,9 @@
 #   recipes/tasks/inflection.sh DIR LANGUAGE [--size large] [--seeds N] [--out DIR] [-- FLAGS OF nmt train]
 #
 # Published: the task's neural Transformer, for the same 7,000 (large) or 700 (small) training forms. That is the model
-# of Wu et al. (2021), with pre-norm, 20,000 updates and the best checkpoint on dev. Here: post-norm, fewer updates, the
-# mean of the last checkpoints. Characters are decomposed (NFD), and features are symbols. The published system seems
-# never to have written a space, so compare languages with spaces in their forms (tur, asm) by the groups.
+# of the preset, after 20,000 updates of 400 words, the best checkpoint on dev. Here: fewer and smaller updates, a rate
+# that falls to zero, the mean of the last checkpoints. Characters are decomposed (NFD). The published system seems never
+# to have written a space, so compare languages with spaces in their forms (tur, asm) by the groups.
 #
 #   DIR        has hun_large.train, hun.dev and hun.gold, and so on: github.com/sigmorphon/2022InflectionST
 #   LANGUAGE   ara, got, hun, kat, khk, kor and so on

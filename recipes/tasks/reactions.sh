@@ -27,5 +27,5 @@ for part in train valid test; do table_of "$part" table "$part"; done
 data --subwords character --normalization none
 systems "${STEPS:-20000}"
 echo
-result="$out/seed-1.output" && ((seeds == 1)) || result="$out/ensemble.output"
+result="$out/seed-1.output" && ((seeds == 1)) || result="$out/ensemble-$seeds.output"
 script tasks/reactions.py "$result" "$out/data/test.target.txt"

@@ -1,6 +1,6 @@
 """The table of a small task: published scores, the mean of the seeds, their ensemble. Markdown on standard output.
 
-table.py OUT SEEDS MEASURE=PUBLISHED...     in OUT: seed-N.json and ensemble.json of `nmt score`, and the runs
+table.py OUT SEEDS MEASURE=PUBLISHED...     in OUT: seed-N.json and ensemble-N.json of `nmt score`, and the runs
 
 A measure is "exact", or "exact, LABEL" for a group of lines.
 """
@@ -26,7 +26,7 @@ def scores_in(path: Path) -> dict[str, float]:
 def main(out: Path, seeds: int, published: dict[str, str]) -> None:
     names = [f"seed-{seed}" for seed in range(1, seeds + 1)]
     found = [scores_in(out / f"{name}.json") for name in names]
-    ensemble = scores_in(out / "ensemble.json") if seeds > 1 else {}
+    ensemble = scores_in(out / f"ensemble-{seeds}.json") if seeds > 1 else {}
     minutes = [60 * read_json(out / name / "run" / "summary.json")["training_hours"] for name in names]
     rows = []
     for measure in found[0]:

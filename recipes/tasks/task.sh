@@ -33,7 +33,7 @@ data() {
 outputs() {
   local result="$out/$1" groups=()
   [[ ! -e "$out/labels" ]] || groups=(--group-by "$out/labels")
-  [[ "$result.output" -nt "$2" ]] || to_file "$result.output" \
+  [[ "$result.output" -nt "${!#}" ]] || to_file "$result.output" \
     nmt translate "${@:2}" --input "$out/data/test.source.txt" "${translate[@]}" --quiet
   [[ "$result.json" -nt "$result.output" ]] || to_file "$result.json" \
     nmt score "$result.output" --ref "$out/data/test.target.txt" --metric "$measures" "${groups[@]}" --json
@@ -47,7 +47,7 @@ systems() {
     outputs "seed-$seed" "$out/seed-$seed/averaged"
     models+=("$out/seed-$seed/averaged")
   done
-  ((seeds == 1)) || outputs ensemble "${models[@]}"
+  ((seeds == 1)) || outputs "ensemble-$seeds" "${models[@]}"
   to_file "$out/table.md" script tasks/table.py "$out" "$seeds" "${@:2}"
   cat "$out/table.md"
 }

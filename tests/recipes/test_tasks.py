@@ -63,6 +63,9 @@ def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     again = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "2")
     assert again.stdout == done.stdout
     assert "nmt translate" not in again.stderr
+    third = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "3")
+    assert third.stderr.count("+ nmt translate") == 2
+    assert (tmp_path / "out/ensemble-3.output").exists()
     assert "another --out" in recipe("inflection.sh", INFLECTION, "kor", "--size", "large", code=2).stderr
 
 
