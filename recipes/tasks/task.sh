@@ -9,15 +9,19 @@ translate=()
 # Without filters: every line counts, and repeated ones are frequent words.
 prepare=(--max-words 0 --max-characters 0 --max-ratio 0 --keep-duplicates)
 
-# text NAME: print the file of this name, plain or with .gz, in the directory of the files or below.
-text() {
-  local file
-  file="$(find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort | head -n 1)"
-  [[ -n "$file" ]] || die "there is no $1 in ${words[0]}"
-  gzip -dcf "$file"
+# file_of NAME: the path of the file of this name, plain or with .gz, in the directory of the files or below.
+file_of() {
+  find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort | head -n 1 | grep . ||
+    die "there is no $1 in ${words[0]}"
 }
+# text NAME: print this file.
+text() { local file && file="$(file_of "$1")" && gzip -dcf "$file"; }
 # pairs SOURCE TARGET: a table of two files. A tab in their text becomes a space.
-pairs() { paste <(text "$1" | tr '\t' ' ') <(text "$2" | tr '\t' ' '); }
+pairs() {
+  local source target
+  source="$(file_of "$1")" && target="$(file_of "$2")" || return
+  paste <(gzip -dcf "$source" | tr '\t' ' ') <(gzip -dcf "$target" | tr '\t' ' ')
+}
 
 # table_of PART COMMAND...: the output of the command is the table of train, valid or test.
 table_of() { [[ -e "$out/$1.tsv" ]] || to_file "$out/$1.tsv" "${@:2}"; }

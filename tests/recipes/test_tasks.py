@@ -98,6 +98,10 @@ def test_code(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     parts = ("train", "valid", "test")
     files = {f"{part}.java-cs.txt.{side}": lines for part in parts for side, lines in sides.items()}
     assert "java-cs or cs-java" in recipe("code.sh", files, "java", code=2).stderr
+    (tmp_path / "files/train.java-cs.txt.cs").unlink()
+    without = {name: lines for name, lines in files.items() if name != "train.java-cs.txt.cs"}
+    assert "there is no train.java-cs.txt.cs" in recipe("code.sh", without, "java-cs", code=1).stderr
+    assert not (tmp_path / "out/train.tsv").exists()
     rows = rows_of(recipe("code.sh", files, "cs-java").stdout)
     assert [rows[measure][0] for measure in ("codexglue", "exact")] == ["50.47", "37.9"]
     assert lines_of(tmp_path / "out/test.tsv")[0] == "int F(){return 1;}\tint f() { return 1; }"
