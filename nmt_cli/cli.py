@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(200_000, 30, 30)  # importing torch makes many objects that stay: searching them takes 0.1 s
     atexit.register(gc.freeze)  # with torch loaded, Python's last search for garbage takes half a second
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # our own message reports a broken connection
+    if "OMP_WAIT_POLICY" not in os.environ:  # where another program has a core, a thread must soon sleep, not spin
+        os.environ.setdefault("GOMP_SPINCOUNT", "50000")
     words = list(sys.argv[1:] if arguments is None else arguments)
     with safe_streams(), exit_codes():
         app = application(completed_words() if "_NMT_COMPLETE" in os.environ else words)

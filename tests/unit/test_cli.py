@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,18 @@ def test_version_and_the_arguments_of_the_process(
     with pytest.raises(SystemExit) as end:
         main()
     assert (end.value.code, capsys.readouterr().out) == (0, f"nmt {__version__}\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PyTorch has OpenMP of GCC on Linux")
+@pytest.mark.parametrize(("choice", "expected"), [({}, "50000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
+def test_threads_sleep_soon(choice: dict[str, str], expected: str) -> None:
+    """As OpenMP itself shows it, when PyTorch loads it: set later, it would have no effect."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    command = [sys.executable, "-m", "nmt_cli", "train", "--dry-run", "--vocab-size", "9"]
+    shown = subprocess.run(
+        command, env={**kept, **choice, "OMP_DISPLAY_ENV": "verbose"}, check=True, capture_output=True, text=True
+    ).stderr
+    assert re.findall("GOMP_SPINCOUNT = '(.*)'", shown) == [expected]
 
 
 @pytest.mark.parametrize("command", command_names())
