@@ -1,13 +1,15 @@
 """The table of a small task: published scores, the mean of the seeds, their ensemble. Markdown on standard output.
 
-table.py OUT SEEDS MEASURE=PUBLISHED...     in OUT: seed-N.json and ensemble-N.json of `nmt score`, and the runs
+table.py MODEL... [--ensemble NAME] [--published MEASURE=SCORE...]
 
-A measure is "exact", or "exact, LABEL" for a group of lines.
+MODEL is a folder with the run, beside MODEL.json of `nmt score`; NAME is that of their ensemble. A measure is "exact", or
+"exact, LABEL" for a group of lines.
 """
 
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from statistics import fmean
 
@@ -23,11 +25,9 @@ def scores_in(path: Path) -> dict[str, float]:
     return found
 
 
-def main(out: Path, seeds: int, published: dict[str, str]) -> None:
-    names = [f"seed-{seed}" for seed in range(1, seeds + 1)]
-    found = [scores_in(out / f"{name}.json") for name in names]
-    ensemble = scores_in(out / f"ensemble-{seeds}.json") if seeds > 1 else {}
-    minutes = [60 * read_json(out / name / "run" / "summary.json")["training_hours"] for name in names]
+def main(models: list[Path], ensemble: str | None, published: dict[str, str]) -> None:
+    *found, together = [scores_in(Path(f"{name}.json")) for name in (*models, ensemble or models[0])]
+    minutes = [60 * read_json(model / "run" / "summary.json")["training_hours"] for model in models]
     rows = []
     for measure in found[0]:
         scores = [each[measure] for each in found]
@@ -37,8 +37,8 @@ def main(out: Path, seeds: int, published: dict[str, str]) -> None:
                 measure,
                 known or "",
                 f"{fmean(scores):.2f}",
-                f"{min(scores):.2f} to {max(scores):.2f}" if seeds > 1 else "",
-                f"{ensemble[measure]:.2f}" if ensemble else "",
+                f"{min(scores):.2f} to {max(scores):.2f}" if len(models) > 1 else "",
+                f"{together[measure]:.2f}" if ensemble else "",
                 f"{fmean(scores) - float(known):+.2f}" if known else "",
                 f"{fmean(minutes):.0f}",
             ]
@@ -47,6 +47,11 @@ def main(out: Path, seeds: int, published: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
+    parser = ArgumentParser(usage=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--ensemble")
+    parser.add_argument("--published", nargs="*", default=[])
+    given = parser.parse_args()
     with user_errors():
-        figures = dict(each.partition("=")[::2] for each in sys.argv[3:])
-        main(Path(sys.argv[1]), int(sys.argv[2]), {name: value for name, value in figures.items() if value})
+        figures = dict(each.partition("=")[::2] for each in given.published)
+        main(given.models, given.ensemble, {name: value for name, value in figures.items() if value})

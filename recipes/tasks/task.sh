@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 seeds=1 measures=exact
 export PROCESSES="${PROCESSES:-1}"
-translate=()
+translate=() models=()
 # Without filters: every line counts, and repeated ones are frequent words.
 prepare=(--max-words 0 --max-characters 0 --max-ratio 0 --keep-duplicates)
 
@@ -43,15 +43,22 @@ outputs() {
     nmt score "$result.output" --ref "$out/data/test.target.txt" --metric "$measures" "${groups[@]}" --json
 }
 
+# model STEPS SEED: train it, in $out/seed-N, and score its outputs.
+model() {
+  train_and_average "$out/data" "$out/seed-$2" "$1" --seed "$2"
+  outputs "seed-$2" "$out/seed-$2/averaged"
+  models+=("$out/seed-$2")
+}
+
+# scores_table FLAGS OF table.py...: of all models.
+scores_table() { to_file "$out/table.md" script tasks/table.py "${models[@]}" "$@" && cat "$out/table.md"; }
+
 # systems STEPS MEASURE=PUBLISHED...: a model for each seed, the ensemble of all, and the table.
 systems() {
-  local seed models=()
-  for ((seed = 1; seed <= seeds; seed++)); do
-    train_and_average "$out/data" "$out/seed-$seed" "$1" --seed "$seed"
-    outputs "seed-$seed" "$out/seed-$seed/averaged"
-    models+=("$out/seed-$seed/averaged")
-  done
-  ((seeds == 1)) || outputs "ensemble-$seeds" "${models[@]}"
-  to_file "$out/table.md" script tasks/table.py "$out" "$seeds" "${@:2}"
-  cat "$out/table.md"
+  local seed together=()
+  models=()
+  for ((seed = 1; seed <= seeds; seed++)); do model "$1" "$seed"; done
+  ((seeds == 1)) || outputs "ensemble-$seeds" "${models[@]/%//averaged}"
+  ((seeds == 1)) || together=(--ensemble "$out/ensemble-$seeds")
+  scores_table "${together[@]}" --published "${@:2}"
 }

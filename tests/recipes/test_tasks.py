@@ -81,13 +81,17 @@ def test_phones(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
 
 
 def test_old_spelling(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
-    """The task's own script prepares the text; of the training text, the first tokens are used."""
-    files = {f"german-anselm.{part}.txt.gz": ["vnd\tund", "jn\tihn"] * 30 for part in ("train", "dev", "test")}
+    """The task's own script prepares the text; samples of consecutive tokens are evenly spaced in the training text."""
+    lines = [*["vnd\tund"] * 20, *["jn\tihn"] * 20, *["dz\tdas"] * 20]
+    files = {f"german-anselm.{part}.txt.gz": lines for part in ("train", "dev", "test")}
     files["scripts/preprocess.py"] = ["import sys; print(open(sys.argv[2]).read().upper(), end='')"]
-    rows = rows_of(recipe("histnorm.sh", files, "german-anselm", "--tokens", "50").stdout)
+    rows = rows_of(recipe("histnorm.sh", files, "german-anselm", "--tokens", "20").stdout)
     assert rows["exact"][0] == ""
-    assert lines_of(tmp_path / "out/train.tsv") == ["VND\tUND", "JN\tIHN"] * 25
-    assert len(lines_of(tmp_path / "out/test.tsv")) == 60
+    assert rows["exact"][2].count(" to ") == 1
+    for before, word in ((0, "VND\tUND"), (20, "JN\tIHN"), (40, "DZ\tDAS")):
+        sample = tmp_path / f"out/20-after-{before}"
+        assert lines_of(sample / "train.tsv") == [word] * 20
+        assert [len(lines_of(sample / f"{part}.tsv")) for part in ("valid", "test")] == [7, 60]
 
 
 def test_code(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
