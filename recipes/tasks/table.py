@@ -2,8 +2,8 @@
 
 table.py MODEL... [--ensemble NAME] [--published MEASURE=SCORE...]
 
-MODEL is a folder with the run, beside MODEL.json of `nmt score`; NAME is that of their ensemble. A measure is "exact", or
-"exact, LABEL" for a group of lines.
+MODEL is a folder with the run, and beside it is MODEL.json of `nmt score`. NAME.json is of their ensemble. A measure is
+"exact", or "exact, LABEL" for a group of lines.
 """
 
 from __future__ import annotations
