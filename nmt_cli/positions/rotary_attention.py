@@ -40,4 +40,4 @@ def rotated(x: Tensor, positions: Tensor) -> Tensor:
     d_k = x.size(-1)
     angles = positions[..., None] * 10000.0 ** (torch.arange(0, d_k, 2, device=x.device) / -d_k)
     angles = torch.cat([-angles, angles], -1)
-    return (x * angles.cos() + x.roll(d_k // 2, -1) * angles.sin()).type_as(x)
+    return x * angles.cos().type_as(x) + x.roll(d_k // 2, -1) * angles.sin().type_as(x)

@@ -10,7 +10,7 @@
 #   LANGUAGE   eng_us, hbs_latn, jpn_hira, kor, ady, khm or slv
 #   --seeds N  models (default 3); with several also their ensemble
 #
-# Environment: STEPS (default 5000) of each training.
+# Environment: STEPS (default 4000) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -19,7 +19,7 @@ read_flags "seeds out ..." "$@"
 ((${#words[@]} == 2)) || usage_error "give the directory of the files and a language"
 language="${words[1]}" out="${out:-$checkout/runs/g2p-${words[1]}}" measures=exact,per
 declare -A error=([eng_us]=41.94 [hbs_latn]=32.10 [jpn_hira]=5.20 [kor]=16.30 [ady]=22 [khm]=34 [slv]=49)
-train=(--preset transduction --schedule linear_decay --warmup-steps 500 --batch-sentences 128)
+train=("${characters[@]}" --batch-sentences 128)
 
 # Spaces between the letters of the first column.
 letters() {
@@ -31,4 +31,4 @@ for line in sys.stdin:
 
 for part in train dev test; do table_of "${part/dev/valid}" letters "${language}_$part.tsv"; done
 data --subwords none --separate-vocabularies --normalization nfc
-systems "${STEPS:-5000}" "exact=$(awk "BEGIN { print 100 - ${error[$language]:-100} }")"
+systems "${STEPS:-4000}" "exact=$(awk "BEGIN { print 100 - ${error[$language]:-100} }")"
