@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import AttentionMask, Kernel, Layout
+from nmt_cli.layers.attention import AttentionMask, Kernel, Layout, softmax_
 from nmt_cli.packing import Bins, Packing, Rows
 
 
@@ -164,7 +164,7 @@ def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) 
         seen = None if mask.numel() == 1 else mask.view(-1, min(H, len(mask)), *mask.shape[1:])
         return _rows(F.scaled_dot_product_attention(query, key, value, seen))
     scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=d_k**-0.5)
-    return _rows(torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view(A, H, W, -1))
+    return _rows(torch.bmm(softmax_(scores), value.flatten(0, 1)).view(A, H, W, -1))
 
 
 def _by_sentence(rows: Tensor, sentences: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
+from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention, softmax_, softmax_gradient
 from nmt_cli.layers.layout import Recorded, layout_of
 from nmt_cli.packing import Packing
 
@@ -34,6 +34,24 @@ def test_full_attention_agrees_with_pytorch() -> None:
     ):
         expected = F.scaled_dot_product_attention(query, key, value, expected_mask)
         torch.testing.assert_close(FullAttention()(query, key, value, mask), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 40])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 4e-3)]
+)
+def test_softmax_agrees_with_pytorch(length: int, dtype: torch.dtype, tolerance: float) -> None:
+    """Also for scores whose exponentials overflow, and for keys that are hidden."""
+    scores = (300 + 3 * torch.randn(2, 3, length, generator=torch.Generator().manual_seed(1))).to(dtype)
+    scores[0, 1, 1:] = -math.inf
+    expected = scores.double().requires_grad_()
+    weights = expected.softmax(-1)
+    ours = softmax_(scores.clone())
+    assert ours.dtype == dtype
+    torch.testing.assert_close(ours.double(), weights, rtol=tolerance, atol=tolerance)
+    gradient = torch.linspace(-1, 1, length, dtype=torch.float64).expand_as(weights)
+    weights.backward(gradient)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(softmax_gradient(weights.detach(), gradient.contiguous()), expected.grad)
 
 
 def test_several_queries_after_a_prefix() -> None:
