@@ -23,6 +23,7 @@ esac
 out="${out:-$checkout/runs/code-$direction}"
 train=(--preset multi30k --d-model 256 --d-ff 1024 --dropout 0.2 --schedule linear_decay --warmup-steps 800
   --batch-tokens 4096)
+translate=(--max-length-offset 200)
 
 for part in train valid test; do
   table_of "$part" pairs "$part.java-cs.txt.${direction%-*}" "$part.java-cs.txt.${direction#*-}"

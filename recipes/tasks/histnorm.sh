@@ -29,16 +29,17 @@ translate=(--beam 1)
 clean() {
   text "$language.$1.txt" >"$folder/raw" && text preprocess.py | "$python" - --all "$folder/raw"
 }
-part() { awk "NR > $1 && NR <= $1 + $tokens" "$folder/train.txt"; }
+part() { awk "NR > $1 && NR <= $1 + $tokens" <"$folder/train.txt"; }
 
-mkdir -p "$folder"
+out="$folder" && made_from "" "${words[@]}"
 for name in train dev test; do [[ -e "$folder/$name.txt" ]] || to_file "$folder/$name.txt" clean "$name"; done
 left="$(($(wc -l <"$folder/train.txt") - tokens))" # the last sample begins after them
+((left < 9 * tokens)) || left="$((9 * tokens))"    # the first tokens of a long text, if ten samples fit
 for ((sample = 0; sample < seeds; sample++)); do
   before="$((left > 0 && seeds > 1 ? sample * left / (seeds - 1) : 0))"
   out="$folder/$tokens-after-$before"
   table_of train part "$before"
-  table_of valid awk 'NR % 8 == 0' "$folder/dev.txt"
+  table_of valid awk 'NR % 8 == 0' <"$folder/dev.txt"
   table_of test cat "$folder/test.txt"
   data --subwords character --normalization none
   model "${STEPS:-1500}" "$((sample + 1))"

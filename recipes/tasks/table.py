@@ -43,7 +43,7 @@ def main(models: list[Path], ensemble: str | None, published: dict[str, str]) ->
                 f"{fmean(minutes):.0f}",
             ]
         )
-    print_table(["measure", "published", "mean", "seeds", "ensemble", "difference", "minutes a seed"], rows)
+    print_table(["measure", "published", "mean", "seeds", "ensemble", "mean - published", "minutes a seed"], rows)
 
 
 if __name__ == "__main__":

@@ -13,35 +13,41 @@ characters=(--preset transduction --d-model 128 --d-ff 512 --norm post --attenti
 # Without filters: every line counts, and repeated ones are frequent words.
 prepare=(--max-words 0 --max-characters 0 --max-ratio 0 --keep-duplicates)
 
-# file_of NAME: the path of the file of this name, plain or with .gz, in the directory of the files or below.
+# file_of NAME: the path of the only file of this name, plain or with .gz, in the directory of the files or below.
 file_of() {
-  find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort | head -n 1 | grep . ||
-    die "there is no $1 in ${words[0]}"
+  local found && found="$(find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort)" || return
+  [[ -n "$found" ]] || die "there is no $1 in ${words[0]}"
+  [[ "$found" != *$'\n'* ]] || die "there is more than one $1: give the directory of one"$'\n'"$found"
+  echo "$found"
 }
 # text NAME: print this file.
 text() { local file && file="$(file_of "$1")" && gzip -dcf "$file"; }
 # pairs SOURCE TARGET: a table of two files. A tab in their text becomes a space.
 pairs() {
-  local source target
-  source="$(file_of "$1")" && target="$(file_of "$2")" || return
-  paste <(gzip -dcf "$source" | tr '\t' ' ') <(gzip -dcf "$target" | tr '\t' ' ')
+  local sides=("$out/source.part" "$out/target.part")
+  text "$1" | tr '\t' ' ' >"${sides[0]}" && text "$2" | tr '\t' ' ' >"${sides[1]}" || return
+  [[ "$(grep -c '' "${sides[0]}")" == "$(grep -c '' "${sides[1]}")" ]] || die "$1 and $2 do not have as many lines"
+  paste "${sides[@]}" && rm "${sides[@]}"
 }
 
 # table_of PART COMMAND...: the output of the command is the table of train, valid or test.
-table_of() { [[ -e "$out/$1.tsv" ]] || to_file "$out/$1.tsv" "${@:2}"; }
+table_of() {
+  made_from "" "${words[@]}" "${size-}${tokens-}${PIECES-}"
+  [[ -e "$out/$1.tsv" ]] || to_file "$out/$1.tsv" "${@:2}"
+}
 
 # data FLAGS OF nmt prepare...: ids of the tables of train, valid and test.
 data() {
   [[ -e "$out/data" ]] || nmt prepare --train "$out/train.tsv" --valid "$out/valid.tsv" --test "$out/test.tsv" \
     "${prepare[@]}" "$@" --out "$out/data"
-  made_from data "${words[@]}" "${size-}${tokens-}"
 }
 
 # outputs NAME CHECKPOINT...: the outputs for the test text, and their scores, also for the groups in labels.
 outputs() {
-  local result="$out/$1" groups=()
+  local result="$out/$1" groups=() checkpoint
   [[ ! -e "$out/labels" ]] || groups=(--group-by "$out/labels")
-  [[ "$result.output" -nt "${!#}" ]] || to_file "$result.output" \
+  for checkpoint in "${@:2}"; do [[ "$result.output" -nt "$checkpoint" ]] || rm -f "$result.output"; done
+  [[ -e "$result.output" ]] || to_file "$result.output" \
     nmt translate "${@:2}" --input "$out/data/test.source.txt" "${translate[@]}" --quiet
   [[ "$result.json" -nt "$result.output" ]] || to_file "$result.json" \
     nmt score "$result.output" --ref "$out/data/test.target.txt" --metric "$measures" "${groups[@]}" --json

@@ -44,11 +44,14 @@ def lines_of(path: Path) -> list[str]:
 INFLECTION = {
     "sub/kor_small.train": [f"가{letter}\t가{letter} 다\tV;PST" for letter in "각난달맘밥삿앙" * 8],
     "kor.dev": ["가독\t가독 다\tV;PST"] * 5,
-    "kor.gold": ["가곡\t가곡 다\tV;PST", "난\t난다\tV", "가곡\t가곡\u00a0다\tV;PST"],
+    "kor.gold": ["가곡\t가곡 다\tV;FUT;PST", "난\t난다\tV", "가곡\t가곡\u00a0다\tV;PST"],
 }
 
 
 def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
+    twice = INFLECTION | {"other/kor.dev": INFLECTION["kor.dev"]}
+    assert "more than one kor.dev" in recipe("inflection.sh", twice, "kor", "--size", "small", code=1).stderr
+    (tmp_path / "files/other/kor.dev").unlink()
     done = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "2")
     rows = rows_of(done.stdout)
     assert sorted(list(rows)[2:]) == ["exact", "exact, no spaces", "exact, with spaces"]
@@ -57,7 +60,8 @@ def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     assert float(mean) - 23.523 == pytest.approx(float(difference), abs=0.006)
     assert float(mean) == pytest.approx(sum(map(float, seeds.split(" to "))) / 2, abs=0.006)
     assert 0 <= float(ensemble) <= 100
-    assert lines_of(tmp_path / "out/data/test.source.txt")[0] == "<V> <PST> 가곡"
+    assert lines_of(tmp_path / "out/data/test.source.txt")[0] == "<V> <PST> 가곡"  # no training form has FUT
+    assert "has" in recipe("inflection.sh", INFLECTION, "kor", "--size", "large", code=2).stderr
     outputs = [lines_of(tmp_path / f"out/seed-{seed}.output") for seed in (1, 2)]
     assert all(unicodedata.is_normalized("NFC", line) for lines in outputs for line in lines)
     again = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "2")
@@ -104,8 +108,10 @@ def test_code(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     assert "java-cs or cs-java" in recipe("code.sh", files, "java", code=2).stderr
     (tmp_path / "files/train.java-cs.txt.cs").unlink()
     without = {name: lines for name, lines in files.items() if name != "train.java-cs.txt.cs"}
-    assert "there is no train.java-cs.txt.cs" in recipe("code.sh", without, "java-cs", code=1).stderr
+    assert "there is no train.java-cs.txt.cs" in recipe("code.sh", without, "cs-java", code=1).stderr
     assert not (tmp_path / "out/train.tsv").exists()
+    short = files | {"train.java-cs.txt.cs": sides["cs"][:-1]}
+    assert "do not have as many lines" in recipe("code.sh", short, "cs-java", code=1).stderr
     rows = rows_of(recipe("code.sh", files, "cs-java").stdout)
     assert [rows[measure][0] for measure in ("codexglue", "exact")] == ["50.47", "37.9"]
     assert lines_of(tmp_path / "out/test.tsv")[0] == "int F(){return 1;}\tint f() { return 1; }"
