@@ -309,7 +309,7 @@ def test_attention_follows_the_links(copied: Path, tmp_path: Path, nmt: Callable
     lines = (copied / "train.en").read_text().splitlines()
     table = tmp_path / "reversed.tsv"
     table.write_text("".join(f"{line}\t{line}\t0-3 1-2 2-1 3-0\n" for line in lines))
-    settings = SIZES | {"d_model": 32, "num_layers": 2, "max_steps": 100, "warmup_steps": 30, "save_every": 100}
+    settings = SIZES | {"d_model": 32, "num_layers": 2, "max_steps": 250, "warmup_steps": 30, "save_every": 250}
     run(copied / "data", tmp_path / "run", **settings, dropout=0.0, **guidance(table, alignment_weight=1.0))
     model, task = load_model(checkpoint.locate(tmp_path / "run"))
     pairs = [(task.encode_source(line), task.encode_target(line)) for line in lines[:50]]
