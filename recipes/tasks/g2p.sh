@@ -4,7 +4,8 @@
 #   recipes/tasks/g2p.sh DIR LANGUAGE [--seeds N] [--out DIR] [-- FLAGS OF nmt train]
 #
 # Published: the task's baseline, an ensemble of neural transducers with edit actions, no Transformer. Its word error
-# rate is 100 - exact. Compare it with the ensemble, not with the mean. Letters are decomposed (NFD). A phone is one symbol.
+# rate is 100 - exact. Compare it with the ensemble, not with the mean. Letters are decomposed (NFD). A phone is one
+# symbol.
 #
 #   DIR        has LANGUAGE_train.tsv, _dev.tsv and _test.tsv: github.com/sigmorphon/2021-task1
 #   LANGUAGE   eng_us, hbs_latn, jpn_hira, kor, ady, khm or slv

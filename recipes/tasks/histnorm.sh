@@ -4,9 +4,9 @@
 #   recipes/tasks/histnorm.sh DIR LANGUAGE [--tokens N] [--seeds N] [--out DIR] [-- FLAGS OF nmt train]
 #
 # Published, for 25,000 training tokens: NMT-2, and the best system (cSMTiser with a language model), means of ten
-# samples, each of consecutive tokens, evenly spaced in the training text. The table does not say whether they are of the
-# dev or the test text. Here: the test text, and a seed for each sample. A model of all tokens has to beat the words that
-# were learned by heart: German 83.84, Hungarian 74.60, Slovene 81.73 (bohoric) and 93.90 (gaj).
+# samples, each of consecutive tokens, evenly spaced in the training text. The table does not say whether they are of
+# the dev or the test text. Here: the test text, and a seed for each sample. A model of all tokens has to beat the words
+# that were learned by heart: German 83.84, Hungarian 74.60, Slovene 81.73 (bohoric) and 93.90 (gaj).
 #
 #   DIR         the checkout of github.com/coastalcph/histnorm, with its preprocess.py
 #   LANGUAGE    german-anselm, hungarian-hgds, slovene-goo300k-bohoric or slovene-goo300k-gaj

@@ -3,8 +3,8 @@
 #
 #   recipes/tasks/scan.sh DIR SPLIT [--seeds N] [--out DIR] [-- FLAGS OF nmt train]
 #
-# The repository has no figures. The best LSTM of the paper has (quoted elsewhere) 99.8 on simple, 13.8 on length, 0.08 on
-# jump and 90.3 on turn_left. One in twenty training commands is for validation.
+# The repository has no figures. The best LSTM of the paper has (quoted elsewhere) 99.8 on simple, 13.8 on length, 0.08
+# on jump and 90.3 on turn_left. One in twenty training commands is for validation.
 #
 #   DIR        has tasks_train_length.txt, tasks_test_length.txt and so on: github.com/brendenlake/SCAN
 #   SPLIT      simple, length, addprim_jump or addprim_turn_left
