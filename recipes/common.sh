@@ -61,6 +61,23 @@ made_from() {
   [[ "$(<"$file")" == "${words[*]}" ]] || die "$out/$1 has '$(<"$file")', not '${words[*]}': give another --out" 2
 }
 
+# file_of NAME: the path of the only file of this name, plain or with .gz, in the directory of the files or below.
+file_of() {
+  local found && found="$(find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort)" || return
+  [[ -n "$found" ]] || die "there is no $1 in ${words[0]}"
+  [[ "$found" != *$'\n'* ]] || die "there is more than one $1: give the directory of one"$'\n'"$found"
+  echo "$found"
+}
+# text NAME: print this file.
+text() { local file && file="$(file_of "$1")" && gzip -dcf "$file"; }
+# pairs SOURCE TARGET: a table of two files. A tab in their text becomes a space.
+pairs() {
+  local sides=("$out/source.part" "$out/target.part")
+  text "$1" | tr '\t' ' ' >"${sides[0]}" && text "$2" | tr '\t' ' ' >"${sides[1]}" || return
+  [[ "$(grep -c '' "${sides[0]}")" == "$(grep -c '' "${sides[1]}")" ]] || die "$1 and $2 do not have as many lines"
+  paste "${sides[@]}" && rm "${sides[@]}"
+}
+
 # train_and_average DATA MODEL STEPS FLAGS OF nmt train...: MODEL/run, with the flags in $train and the user's, saves 30
 # checkpoints; MODEL/averaged is the mean of the last 5.
 train_and_average() {

@@ -13,23 +13,6 @@ characters=(--preset transduction --d-model 128 --d-ff 512 --norm post --attenti
 # Without filters: every line counts, and repeated ones are frequent words.
 prepare=(--max-words 0 --max-characters 0 --max-ratio 0 --keep-duplicates)
 
-# file_of NAME: the path of the only file of this name, plain or with .gz, in the directory of the files or below.
-file_of() {
-  local found && found="$(find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort)" || return
-  [[ -n "$found" ]] || die "there is no $1 in ${words[0]}"
-  [[ "$found" != *$'\n'* ]] || die "there is more than one $1: give the directory of one"$'\n'"$found"
-  echo "$found"
-}
-# text NAME: print this file.
-text() { local file && file="$(file_of "$1")" && gzip -dcf "$file"; }
-# pairs SOURCE TARGET: a table of two files. A tab in their text becomes a space.
-pairs() {
-  local sides=("$out/source.part" "$out/target.part")
-  text "$1" | tr '\t' ' ' >"${sides[0]}" && text "$2" | tr '\t' ' ' >"${sides[1]}" || return
-  [[ "$(grep -c '' "${sides[0]}")" == "$(grep -c '' "${sides[1]}")" ]] || die "$1 and $2 do not have as many lines"
-  paste "${sides[@]}" && rm "${sides[@]}"
-}
-
 # table_of PART COMMAND...: the output of the command is the table of train, valid or test.
 table_of() {
   made_from "" "${words[@]}" "${size-}${tokens-}${PIECES-}"
