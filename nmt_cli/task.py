@@ -62,8 +62,8 @@ class Task(ABC):
         """Return the pairs of a block."""
         return list(block)
 
-    def look_ahead(self, prefixes: Iterable[str], adopted: bool) -> None:  # noqa: B027
-        """Read what must be known of the training text before its first pass.
+    def look_ahead(self, training: Iterable[str], held_out: Iterable[str], adopted: bool) -> None:  # noqa: B027
+        """Read what must be known of training and held-out text before its first pass.
 
         Raises:
             UsageError: vocabularies are `adopted`, and lack something of it.

@@ -142,7 +142,8 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         chosen = {name.removeprefix("task.") for layer in layers.values() for name in layer}
         saved = _saved_task(options.subwords_from, task.name)
         task.adopt(saved, chosen)
-    task.look_ahead((part.prefix for part in options.parts()), adopted=options.subwords_from is not None)
+    training = (part.prefix for part in options.parts())
+    task.look_ahead(training, options.held_out().values(), adopted=options.subwords_from is not None)
     try:
         with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
             splits = _write(directory, task, options, files)

@@ -66,6 +66,7 @@ class Columns(NamedTuple):
     source: int = 1
     target: int = 2
     tags: tuple[int, ...] = ()
+    known: frozenset[str] | None = None  # other tags are left out
 
 
 def columns_of(columns: str, tags: str) -> Columns:
@@ -98,7 +99,7 @@ class TableLines(ParallelLines):
         ]
 
     def _rows(self) -> list[tuple[str, str, list[str]]]:
-        source, target, tags = self.columns
+        source, target, tags, known = self.columns
         needed, rows = max(source, target, *tags), []
         for number, line in enumerate(self._decoded(0), self.first):
             cells = line.split("\t") if line.strip() else [""] * needed
@@ -110,7 +111,8 @@ class TableLines(ParallelLines):
             features = [f"<{tag}>" for column in tags for tag in cells[column - 1].split(";") if tag]
             if wrong := next((tag for tag in features if not SYMBOL.fullmatch(tag)), None):
                 raise DataError(f"{self.names[0]}:{number}: {wrong} cannot be a tag: it has a space, a comma, < or >")
-            rows.append((cells[source - 1], cells[target - 1], features))
+            kept = features if known is None else [tag for tag in features if tag in known]
+            rows.append((cells[source - 1], cells[target - 1], kept))
         return rows
 
 

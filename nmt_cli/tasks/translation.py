@@ -23,6 +23,7 @@ from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel
 from nmt_cli.files.text import existing_file, find_file, without_compression
 from nmt_cli.interfaces import Prefix
 from nmt_cli.registry import option, register
+from nmt_cli.streams import warn
 from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
 
@@ -135,15 +136,21 @@ class TranslationTask(VocabularyTask):
             return read_parallel(first, second[0], consumed, tag)
         return read_table(first, self._columns, consumed, tag)
 
-    def look_ahead(self, prefixes: Iterable[str], adopted: bool) -> None:
+    def look_ahead(self, training: Iterable[str], held_out: Iterable[str], adopted: bool) -> None:
         """Make symbols of the values in columns of tags, unless vocabularies are `adopted`."""
         if self._columns.tags:
-            blocks = chain.from_iterable(map(self.blocks, prefixes))
-            found = {tag for block in blocks for tag in block.tags()}.difference(self.symbols)
+            found, others = (
+                {tag for block in chain.from_iterable(map(self.blocks, prefixes)) for tag in block.tags()}
+                for prefixes in (training, held_out)
+            )
+            found.difference_update(self.symbols)
             if adopted and found:
                 raise UsageError(f"--tags: {' '.join(sorted(found)[:8])} are no symbols of --subwords-from")
             self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(found)]))
             self._symbols = symbols_of(self.config.symbols)
+            if others := sorted(others.difference(self.symbols)):
+                warn(f"--tags: left out of validation and test text, as no symbols: {' '.join(others[:8])}")
+            self._columns = self._columns._replace(known=frozenset(self.symbols))
 
     def examples(self, block: ParallelLines) -> list[Example]:
         return list(map(Example._make, block.lines()))

@@ -30,18 +30,10 @@ train=("${characters[@]}" --batch-sentences 128)
 translate=(--beam 1)
 
 spaces() { awk -F '\t' '{ print $2 ~ / |\302\240/ ? "with spaces" : "no spaces" }' <"$out/test.tsv"; }
-# Without features that the training text lacks.
-known() {
-  text "$1" | awk -F '\t' -v OFS='\t' 'NR == FNR { split($3, all, ";"); for (i in all) seen[all[i]]; next } {
-    n = split($3, all, ";"); $3 = ""
-    for (i = 1; i <= n; i++) if (all[i] in seen) $3 = $3 ($3 == "" ? "" : ";") all[i]
-    print
-  }' "$(realpath "$out")/train.tsv" -
-}
 
 table_of train text "${language}_$size.train"
-table_of valid known "$language.dev"
-table_of test known "$language.gold"
+table_of valid text "$language.dev"
+table_of test text "$language.gold"
 data --tags 3 --subwords character --normalization nfd
 to_file "$out/labels" spaces
 systems "${STEPS:-4000}" "exact=${published[${language}_$size]-}"
