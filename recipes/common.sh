@@ -61,9 +61,10 @@ made_from() {
   [[ "$(<"$file")" == "${words[*]}" ]] || die "$out/$1 has '$(<"$file")', not '${words[*]}': give another --out" 2
 }
 
-# file_of NAME: the path of the only file of this name, plain or with .gz, in the directory of the files or below.
+# file_of NAME: the path of the only file of this name, or else with .gz, in the directory of the files or below.
 file_of() {
-  local found && found="$(find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort)" || return
+  local found && found="$(find -L "${words[0]}" -name "$1" -type f)" || return
+  [[ -n "$found" ]] || found="$(find -L "${words[0]}" -name "$1.gz" -type f)"
   [[ -n "$found" ]] || die "there is no $1 in ${words[0]}"
   [[ "$found" != *$'\n'* ]] || die "there is more than one $1: give the directory of one"$'\n'"$found"
   echo "$found"

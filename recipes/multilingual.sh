@@ -9,7 +9,7 @@
 # Muon and sub-layers that begin at zero. Without them six directions in one model fail (docs/results.md). Takes a few
 # hours on a CPU. Ends with a table of BLEU. Run it again to continue after a stop.
 #
-#   DIR             has train, val and test_2016_flickr, each .en, .de, .fr and .cs, plain or .gz
+#   DIR             has train, val and test_2016_flickr, each .en, .de, .fr and .cs, plain or .gz, or in folders below
 #   --out DIR       directory for all results; default runs/multilingual
 #
 # Environment: PIECES (default 8000) and STEPS (default 2000) of a model for one direction.
@@ -40,14 +40,14 @@ model() {
 }
 # bleu MODEL FROM TO: of the test set.
 bleu() {
-  to_file "$out/$1/$2-$3" nmt translate "$out/$1/averaged" --input "$out/test.$2" --tag "<2$3>" --quiet
-  nmt score "$out/$1/$2-$3" --ref "$out/test.$3" --metric bleu | awk '{ print $2 }'
+  to_file "$out/$1/$2-$3" nmt translate "$out/$1/averaged" --input "$out/test.$2" --tag "<2$3>" --quiet &&
+    nmt score "$out/$1/$2-$3" --ref "$out/test.$3" --metric bleu | awk '{ print $2 }'
 }
 
-made_from "" "${words[@]}" "$both"
 for language in en de fr cs; do
   [[ -e "$out/test.$language" ]] || to_file "$out/test.$language" text "test_2016_flickr.$language"
 done
+made_from "" "${words[@]}" "$both" "$pieces pieces"
 for part in train val; do [[ -e "$out/all.$part.tsv" ]] || to_file "$out/all.$part.tsv" together "$part"; done
 # It sees each direction as often as the direction's own model, and more text in all, so it needs less dropout.
 model all "$((${#directions[@]} * steps))" 0.1 --vocab-size "$((pieces * 3 / 2))"
@@ -58,7 +58,8 @@ for direction in "${directions[@]}"; do
     [[ -e "$out/$from-$to.$part.tsv" ]] || to_file "$out/$from-$to.$part.tsv" tagged "$part" "$from" "$to"
   done
   model "$from-$to" "$steps" 0.2 --vocab-size "$pieces"
-  own="$(bleu "$from-$to" "$from" "$to")" one="$(bleu all "$from" "$to")"
+  own="$(bleu "$from-$to" "$from" "$to")"
+  one="$(bleu all "$from" "$to")"
   printf "| $from-$to | %.2f | %.2f | %+.2f |\n" "$own" "$one" "$(awk "BEGIN { print $one - $own }")" >>"$out/table.md"
 done
 cat "$out/table.md"

@@ -139,18 +139,19 @@ class TranslationTask(VocabularyTask):
     def look_ahead(self, training: Iterable[str], held_out: Iterable[str], adopted: bool) -> None:
         """Make symbols of the values in columns of tags, unless vocabularies are `adopted`."""
         if self._columns.tags:
-            found, others = (
-                {tag for block in chain.from_iterable(map(self.blocks, prefixes)) for tag in block.tags()}
-                for prefixes in (training, held_out)
-            )
-            found.difference_update(self.symbols)
+            found = self._new_tags(training)
             if adopted and found:
                 raise UsageError(f"--tags: {' '.join(sorted(found)[:8])} are no symbols of --subwords-from")
             self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(found)]))
             self._symbols = symbols_of(self.config.symbols)
-            if others := sorted(others.difference(self.symbols)):
-                warn(f"--tags: left out of validation and test text, as no symbols: {' '.join(others[:8])}")
+            if others := self._new_tags(held_out):
+                names = " ".join(sorted(others)[:8])
+                warn(f"--tags: {len(others)} that no training line has are left out of held-out text, such as {names}")
             self._columns = self._columns._replace(known=frozenset(self.symbols))
+
+    def _new_tags(self, prefixes: Iterable[str]) -> set[str]:
+        blocks = chain.from_iterable(map(self.blocks, prefixes))
+        return {tag for block in blocks for tag in block.tags()}.difference(self.symbols)
 
     def examples(self, block: ParallelLines) -> list[Example]:
         return list(map(Example._make, block.lines()))
