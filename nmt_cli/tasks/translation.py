@@ -145,13 +145,11 @@ class TranslationTask(VocabularyTask):
             self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(found)]))
             self._symbols = symbols_of(self.config.symbols)
             if others := self._new_tags(held_out):
-                names = " ".join(sorted(others)[:8])
-                warn(f"--tags: {len(others)} that no training line has are left out of held-out text, such as {names}")
+                warn(f"--tags: {len(others)} left out, which no training line has, such as {min(others)}")
             self._columns = self._columns._replace(known=frozenset(self.symbols))
 
     def _new_tags(self, prefixes: Iterable[str]) -> set[str]:
-        blocks = chain.from_iterable(map(self.blocks, prefixes))
-        return {tag for block in blocks for tag in block.tags()}.difference(self.symbols)
+        return {tag for prefix in prefixes for block in self.blocks(prefix) for tag in block.tags()} - set(self.symbols)
 
     def examples(self, block: ParallelLines) -> list[Example]:
         return list(map(Example._make, block.lines()))

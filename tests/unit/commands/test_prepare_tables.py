@@ -102,7 +102,7 @@ def test_tags_that_no_training_line_has_are_left_out(text: Path, capfd: pytest.C
     Path("u.tsv").write_text("1\tder Hund\tV;FUT\tthe dog\tx\n", encoding="utf-8")
     assert run(*TABLE, "--tags", "3", "--valid", "u.tsv@<PST>", "--out", "d") == 0
     assert Corpus.open(Path("d"), "valid").raw_lines("source") == ["<PST> <V> the dog"]
-    assert "warning: --tags: 1 that no training line has are left out of held-out text" in capfd.readouterr().err
+    assert "warning: --tags: 1 left out, which no training line has, such as <FUT>" in capfd.readouterr().err
 
 
 def test_parts_have_their_tags(text: Path) -> None:
