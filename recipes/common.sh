@@ -6,6 +6,9 @@ export LC_ALL=C.UTF-8
 recipes="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 checkout="${recipes%/*}"
 out="" words=() train_flags=()
+# Captions in few updates: with Adam and sinusoids, the same models hardly attend to the source (docs/results.md).
+captions=(--preset multi30k --attention rotary --positions none --optimizer muon --zero-sublayers
+  --schedule linear_decay --warmup-steps 200 --learning-rate-scale 0.5)
 
 die() { printf 'error: %s\n' "$1" >&2 && exit "${2:-1}"; }
 usage_error() { die "$1 (see $(basename "$0") --help)" 2; }
@@ -61,10 +64,11 @@ made_from() {
   [[ "$(<"$file")" == "${words[*]}" ]] || die "$out/$1 has '$(<"$file")', not '${words[*]}': give another --out" 2
 }
 
-# file_of NAME: the path of the only file of this name, or else with .gz, in the directory of the files or below.
+# file_of NAME: the path of the only file of this name, plain or with .gz, in the directory of the files or below. The
+# .gz of a plain file beside it does not count.
 file_of() {
-  local found && found="$(find -L "${words[0]}" -name "$1" -type f)" || return
-  [[ -n "$found" ]] || found="$(find -L "${words[0]}" -name "$1.gz" -type f)"
+  local found && found="$(find -L "${words[0]}" \( -name "$1" -o -name "$1.gz" \) -type f | sort |
+    awk '{ plain = $0; sub(/\.gz$/, "", plain) } !seen[plain]++')" || return
   [[ -n "$found" ]] || die "there is no $1 in ${words[0]}"
   [[ "$found" != *$'\n'* ]] || die "there is more than one $1: give the directory of one"$'\n'"$found"
   echo "$found"

@@ -23,8 +23,7 @@ read_flags "out ..." "$@"
 text="${words[0]}" out="${out:-$checkout/runs/distillation}"
 steps="${STEPS:-2000}" student_steps="${STUDENT_STEPS:-3000}" teachers=() number="${TEACHERS:-2}"
 export PROCESSES="${PROCESSES:-1}"
-train=(--preset multi30k --dropout 0.2 --attention rotary --positions none --optimizer muon --zero-sublayers
-  --schedule linear_decay --warmup-steps 200 --learning-rate-scale 0.5)
+train=("${captions[@]}" --dropout 0.2)
 student=(--num-layers 6 --num-decoder-layers 1 --seed 1)
 
 # parameters PART MODEL...: millions of parameters whose names begin with PART.

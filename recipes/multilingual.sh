@@ -23,8 +23,6 @@ out="${out:-$checkout/runs/multilingual}"
 pieces="${PIECES:-8000}" steps="${STEPS:-2000}"
 export PROCESSES="${PROCESSES:-1}"
 directions=("en de" "en fr" "en cs") && [[ -z "$both" ]] || directions+=("de en" "fr en" "cs en")
-settings=(--preset multi30k --attention rotary --positions none --optimizer muon --zero-sublayers
-  --schedule linear_decay --warmup-steps 200 --learning-rate-scale 0.5 --seed 1)
 
 tagged() { pairs "$1.$2" "$1.$3" | sed "s/\$/\t2$3/"; } # source, target, tag
 together() {
@@ -35,7 +33,7 @@ together() {
 model() {
   [[ -e "$out/$1/data" ]] || nmt prepare --train "$out/$1.train.tsv" --valid "$out/$1.val.tsv" --tags 3 "${@:4}" \
     --out "$out/$1/data"
-  train=("${settings[@]}" --dropout "$3")
+  train=("${captions[@]}" --dropout "$3" --seed 1)
   train_and_average "$out/$1/data" "$out/$1" "$2"
 }
 # bleu MODEL FROM TO: of the test set.

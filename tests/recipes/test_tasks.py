@@ -52,7 +52,8 @@ def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     twice = INFLECTION | {"other/kor.dev": INFLECTION["kor.dev"]}
     assert "more than one kor.dev" in recipe("inflection.sh", twice, "kor", "--size", "small", code=1).stderr
     (tmp_path / "files/other/kor.dev").unlink()
-    done = recipe("inflection.sh", INFLECTION, "kor", "--size", "small", "--seeds", "2")
+    beside = INFLECTION | {"kor.dev.gz": INFLECTION["kor.dev"]}
+    done = recipe("inflection.sh", beside, "kor", "--size", "small", "--seeds", "2")
     rows = rows_of(done.stdout)
     assert sorted(list(rows)[2:]) == ["exact", "exact, no spaces", "exact, with spaces"]
     published, mean, seeds, ensemble, difference, _ = rows["exact"]
