@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def build_setup(
     if settings.gradient_checkpointing:
         recompute(stacks)
     elif settings.compile and rows is not None and stacks:
-        compile_stacks(stacks, criterion)
+        compile_layers(stacks, criterion)
 
     average = MovingAverage(model, settings.ema_decay)
 
@@ -212,13 +213,16 @@ def choose_precision(model: Any, world: World, deterministic: bool = False) -> s
     return "bfloat16" if low else "float16" if half else "float32"
 
 
-def compile_stacks(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> None:
-    """Compile each stack of layers for any shapes, and the criterion if it can be, when they are first used."""
+def compile_layers(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> None:
+    """Compile the layers for any shapes, and the criterion if it can be, when they are first used.
+
+    Layers of one kind share their code, so the compiler takes as long for one as for six.
+    """
     import torch.fx.experimental._config  # not at the top: training on a CPU does not need it
 
     torch.fx.experimental._config.use_duck_shape = False  # else an update with as many rows on both sides has own code
-    for stack in stacks:
-        stack.compile(dynamic=True)
+    for layer in chain.from_iterable(stacks):
+        layer.compile(dynamic=True)
     if hasattr(criterion, "compile"):
         criterion.compile()
 

@@ -74,7 +74,7 @@ class DecoderLayer(nn.Module):
 
 
 class Stack(nn.ModuleList):
-    """The layers of the encoder or the decoder, which are compiled as one."""
+    """The layers of the encoder or the decoder."""
 
     recompute = False  # whether the backward pass computes activations again, with the same dropout
 

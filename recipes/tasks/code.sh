@@ -9,7 +9,7 @@
 #   DIR        has train.java-cs.txt.java and so on: github.com/microsoft/CodeXGLUE, code-to-code-trans/data
 #   --seeds N  models (default 1); with several also their ensemble
 #
-# Environment: STEPS (default 8000) of each training, PIECES (default 4000).
+# Environment: STEPS (default 4000) of each training, PIECES (default 4000).
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -21,12 +21,11 @@ case "$direction" in
   *) usage_error "give the directory of the files, and java-cs or cs-java" ;;
 esac
 out="${out:-$checkout/runs/code-$direction}"
-train=(--preset multi30k --d-model 256 --d-ff 1024 --dropout 0.2 --schedule linear_decay --warmup-steps 800
-  --batch-tokens 4096)
+train=("${captions[@]}" --d-model 256 --d-ff 1024 --dropout 0.2 --batch-tokens 4096)
 translate=(--max-length-offset 200)
 
 for part in train valid test; do
   table_of "$part" pairs "$part.java-cs.txt.${direction%-*}" "$part.java-cs.txt.${direction#*-}"
 done
 data --subwords bpe --vocab-size "${PIECES:-4000}" --normalization none
-systems "${STEPS:-8000}" "${published[@]}"
+systems "${STEPS:-4000}" "${published[@]}"

@@ -11,7 +11,7 @@
 #   LANGUAGE   eng_us, hbs_latn, jpn_hira, kor, ady, khm or slv
 #   --seeds N  models (default 3); with several also their ensemble
 #
-# Environment: STEPS (default 4000) of each training.
+# Environment: STEPS (default 2000) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -33,4 +33,4 @@ for line in sys.stdin:
 
 for part in train dev test; do table_of "${part/dev/valid}" letters "${language}_$part.tsv"; done
 data --subwords none --separate-vocabularies --normalization nfc
-systems "${STEPS:-4000}" "exact=${known:+$(awk "BEGIN { print 100 - $known }")}"
+systems "${STEPS:-2000}" "exact=${known:+$(awk "BEGIN { print 100 - $known }")}"

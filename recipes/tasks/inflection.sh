@@ -13,7 +13,7 @@
 #   LANGUAGE   ara, got, hun, kat, khk, kor and so on
 #   --seeds N  models (default 1); with several also their ensemble
 #
-# Environment: STEPS (default 4000) of each training.
+# Environment: STEPS (default 2000) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -36,4 +36,4 @@ table_of valid text "$language.dev"
 table_of test text "$language.gold"
 data --tags 3 --subwords character --normalization nfd
 to_file "$out/labels" spaces
-systems "${STEPS:-4000}" "exact=${published[${language}_$size]-}"
+systems "${STEPS:-2000}" "exact=${published[${language}_$size]-}"

@@ -10,7 +10,7 @@
 #   DIR        has retrosynthesis-train.smi and so on: github.com/bigchem/retrosynthesis
 #   --seeds N  models (default 1); with several also their ensemble
 #
-# Environment: STEPS (default 20000) of each training.
+# Environment: STEPS (default 7000) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -18,14 +18,14 @@ read_flags "seeds out ..." "$@"
 ((${#words[@]} == 1)) || usage_error "give the directory of the files"
 "$python" -c "import rdkit" 2>/dev/null || die "RDKit is needed to compare molecules: pip install rdkit"
 out="${out:-$checkout/runs/reactions}" measures=top-1,top-3,top-5
-train=(--preset multi30k --dropout 0.1 --schedule linear_decay --warmup-steps 1000 --batch-tokens 4096)
+train=("${captions[@]}" --d-model 256 --d-ff 1024 --dropout 0.1 --batch-tokens 8192)
 translate=(--beam 5 --nbest 5 --format tsv --max-length-offset 200)
 
 table() { text "retrosynthesis-$1.smi" | sed 's/ >> /\t/'; }
 
 for part in train valid test; do table_of "$part" table "$part"; done
 data --subwords character --normalization none
-systems "${STEPS:-20000}"
+systems "${STEPS:-7000}"
 ((seeds == 1)) || models+=("$out/ensemble-$seeds")
 for model in "${models[@]}"; do
   printf '\n%s\n\n' "$(basename "$model")"

@@ -10,7 +10,7 @@
 #   SPLIT      simple, length, addprim_jump or addprim_turn_left
 #   --seeds N  models of each kind (default 5)
 #
-# Environment: STEPS (default 3000) of each training.
+# Environment: STEPS (default 1000) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -29,12 +29,12 @@ table() { text "tasks_$1_$split.txt" | sed 's/^IN: //; s/ OUT: /\t/' | awk "$2";
 for kind in absolute relative rotary none; do
   out="$folder/$kind"
   read -ra positions <<<"${kinds[$kind]}"
-  train=(--preset multi30k --dropout 0.1 --schedule linear_decay --warmup-steps 300 --batch-sentences 128
-    "${positions[@]}")
+  train=(--preset multi30k --num-layers 2 --dropout 0.1 --optimizer muon --zero-sublayers --schedule linear_decay
+    --warmup-steps 100 --learning-rate-scale 0.3 --batch-sentences 128 "${positions[@]}")
   table_of train table train "NR % 20"
   table_of valid table train "NR % 20 == 0"
   table_of test table test 1
   data --subwords none --normalization none
   printf '\nPositions: %s\n\n' "$kind"
-  systems "${STEPS:-3000}"
+  systems "${STEPS:-1000}"
 done

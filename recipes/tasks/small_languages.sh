@@ -11,14 +11,14 @@
 #              (github.com/AmericasNLP/americasnlp2021), or the files of github.com/multi30k/dataset
 #   --seeds N  models (default 1); with several also their ensemble
 #
-# Environment: STEPS (default 6000) of each training, PIECES (default 8000).
+# Environment: STEPS (default 3000) of each training, PIECES (default 8000).
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
 read_flags "seeds out ..." "$@"
 task="${words[1]-}" tags=() published=() measures=bleu,chrf
 out="${out:-$checkout/runs/$task}"
-train=(--preset multi30k --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8 --batch-tokens 4096)
+train=("${captions[@]}" --d-model 256 --d-ff 1024 --batch-tokens 4096)
 translate=(--max-length-offset 200)
 
 both() { pairs "$1.en" "$1.lv" | sed 's/$/\t2lv/' && pairs "$1.lv" "$1.en" | sed 's/$/\t2en/'; }
@@ -44,4 +44,4 @@ case "$task" in
   *) usage_error "give the directory of the files and one of latvian, guarani, bribri and czech" ;;
 esac
 data "${tags[@]}" --subwords bpe --vocab-size "${PIECES:-8000}" --normalization none
-systems "${STEPS:-6000}" "${published[@]}"
+systems "${STEPS:-3000}" "${published[@]}"

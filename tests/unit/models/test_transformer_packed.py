@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt_cli.commands.train_setup import compile_stacks
+from nmt_cli.commands.train_setup import compile_layers
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.batching import collate
@@ -86,7 +86,7 @@ def test_each_stack_is_compiled_once(
     counter = CompileCounterWithBackend("aot_eager" if packed else "eager")
     torch._dynamo.reset()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, fullgraph=True, backend=counter))
-    compile_stacks(model.stacks(), lambda model, batch: CRITERION(model, batch))
+    compile_layers(model.stacks(), lambda model, batch: CRITERION(model, batch))
     compiled = []  # on a CPU, rows of fewer than 16 would be another graph
     for sentences, seed, longest in ((60, 0, 20), (60, 1, 20), (150, 2, 20), (30, 3, 140)):
         given = batches(sentences, seed, longest)[packed]

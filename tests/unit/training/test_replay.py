@@ -55,7 +55,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
 def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bins and replays on a CPU, without a compiler."""
     monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
-    monkeypatch.setattr(train_setup, "compile_stacks", lambda *_: None)
+    monkeypatch.setattr(train_setup, "compile_layers", lambda *_: None)
     monkeypatch.setattr(gradients, "GRAPHS", {"cpu"})
 
 
