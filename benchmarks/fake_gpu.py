@@ -249,7 +249,7 @@ class Training:
         self.pairs = random_pairs(sentences, vocabulary)
         write_corpus(folder, self.pairs, vocabulary)
         task, self.corpus, _ = train_setup.open_data([str(folder)])
-        settings: Mapping[str, Any] = {**NOTHING_ELSE, "precision": "bfloat16", **flags}
+        settings: Mapping[str, Any] = {**NOTHING_ELSE, "precision": "bfloat16", "compile": True, **flags}
         config = resolve(TrainingConfig, settings, preset=settings.get("preset"))
         self.world = World(0, 1, torch.device("cuda", 0))
         with gpu:

@@ -103,10 +103,9 @@ def attention(bench: Bench) -> Iterator[Row]:
 
 def steps(bench: Bench) -> Iterator[Row]:
     """Updates of each model, and the kernels that take most of their time."""
-    runs = {name: bench.train(f"steps-{name}", size) for name, size in bench.models.items()}
-    for name, run in runs.items():
-        yield figures_of(name, run, bench.models[name], bench)
-    for name, run in runs.items():
+    for name, size in bench.models.items():
+        run = bench.train(f"steps-{name}", size)
+        yield figures_of(name, run, size, bench)
         for kernel, launches, milliseconds in run.record.get("kernels", []):
             yield {f"{name}: kernel": kernel, "launches a step": launches, "ms a step": milliseconds}
 

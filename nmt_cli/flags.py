@@ -247,7 +247,7 @@ def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Paramet
 def _switch(name: str, hint: Any) -> str:
     """Return the flag of a component's field; a boolean one has a negation, as a file or preset may have set it."""
     name = flag(name.removeprefix("--"))
-    return f"{name}/--no-{name.removeprefix('--')}" if hint is bool else name
+    return f"{name}/--no-{name.removeprefix('--')}" if _kind(hint) is bool else name
 
 
 def _choice(kind: str, used: str) -> Any:

@@ -40,6 +40,7 @@ from nmt_cli.training.variants import Variants
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
+SMALLEST_COMPILED = 20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
 
 
 def configuration(options: TrainOptions, flags: Mapping[str, Any]) -> RunConfig:
@@ -137,7 +138,7 @@ def build_setup(
     stacks = model.stacks() if isinstance(model, ComputesRows) else []
     if settings.gradient_checkpointing:
         recompute(stacks)
-    elif settings.compile and rows is not None and stacks:
+    elif rows is not None and stacks and wants_compiled(model, settings):
         compile_layers(stacks, criterion)
 
     average = MovingAverage(model, settings.ema_decay)
@@ -207,10 +208,17 @@ def choose_precision(model: Any, world: World, deterministic: bool = False) -> s
     if world.device.type == "cuda":
         low = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        large = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_IN_BFLOAT16
-        low = bfloat16_in_hardware() and large and not deterministic
+        low = bfloat16_in_hardware() and size_of(model) >= SMALLEST_IN_BFLOAT16 and not deterministic
     low, half = world.start_any([world.is_main and low, world.is_main and half])()
     return "bfloat16" if low else "float16" if half else "float32"
+
+
+def size_of(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def wants_compiled(model: Any, settings: TrainingConfig) -> bool:
+    return size_of(model) >= SMALLEST_COMPILED if settings.compile is None else settings.compile
 
 
 def compile_layers(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> None:

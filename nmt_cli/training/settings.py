@@ -90,7 +90,9 @@ class TrainingConfig:
         False, "Compute the activations of layers again in the backward pass, for less memory (not compiled)."
     )
     tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.")
-    compile: bool = option(True, "Compile the layers of a Transformer on a GPU.")
+    compile: bool | None = option(
+        None, "Compile the layers of a Transformer on a GPU. [default: of models of at least 20 million parameters]"
+    )
     cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.")
     model_parallel: bool = option(False, "Divide what the model allows among the processes of torchrun.")
     device: str = option("auto", "auto, cpu, cuda or cuda:N.")

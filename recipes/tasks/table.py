@@ -40,7 +40,7 @@ def main(models: list[Path], ensemble: str | None, published: dict[str, str]) ->
                 f"{min(scores):.2f} to {max(scores):.2f}" if len(models) > 1 else "",
                 f"{together[measure]:.2f}" if ensemble else "",
                 f"{fmean(scores) - float(known):+.2f}" if known else "",
-                f"{fmean(minutes):.0f}",
+                f"{fmean(minutes):.1f}",
             ]
         )
     print_table(["measure", "published", "mean", "seeds", "ensemble", "mean - published", "minutes a seed"], rows)

@@ -1,4 +1,4 @@
-"""The precision that the device and the size of the model suggest, and that a resumed run keeps."""
+"""What the device and the size of the model suggest: precision, which a resumed run keeps, and compiled layers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from torch import nn
 from nmt_cli import registry
 from nmt_cli.commands import train_setup
 from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_setup import SMALLEST_IN_BFLOAT16, choose_precision, configuration
+from nmt_cli.commands.train_setup import (
+    SMALLEST_COMPILED,
+    SMALLEST_IN_BFLOAT16,
+    choose_precision,
+    configuration,
+    wants_compiled,
+)
 from nmt_cli.distributed import World
 from nmt_cli.training.run_directory import CONFIG
+from nmt_cli.training.settings import TrainingConfig
 
 CPU = World(0, 1, torch.device("cpu"))
 
@@ -37,6 +44,13 @@ def test_a_cpu_uses_bfloat16_for_large_models_if_it_has_it(
 ) -> None:
     monkeypatch.setattr(train_setup, "bfloat16_in_hardware", lambda: in_hardware)
     assert choose_precision(model_of(parameters), CPU, deterministic) == expected
+
+
+@pytest.mark.parametrize(("flag", "small", "large"), [(None, False, True), (True, True, True), (False, False, False)])
+def test_large_models_are_compiled(flag: bool | None, small: bool, large: bool) -> None:
+    settings = TrainingConfig(compile=flag)
+    chosen = [wants_compiled(model_of(SMALLEST_COMPILED - less), settings) for less in (1, 0)]
+    assert chosen == [small, large]
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])

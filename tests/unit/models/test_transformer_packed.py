@@ -78,10 +78,10 @@ def test_bins_are_padded_sentences(made: Callable[..., Transformer], fields: dic
 
 @pytest.mark.usefixtures("_low")
 @pytest.mark.parametrize(("attention", "packed"), [(RotaryAttentionConfig(), True), (AlibiAttentionConfig(), False)])
-def test_each_stack_is_compiled_once(
+def test_each_kind_of_layer_is_compiled_once(
     made: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch, attention: Any, packed: bool
 ) -> None:
-    """As a whole, without a break, for any sentences, and for other shapes; and once more for validation."""
+    """Without a break, for any sentences, and for other shapes; and once more for validation."""
     model, plain = (made(attention, d_model=32, num_layers=2).train() for _ in range(2))
     counter = CompileCounterWithBackend("aot_eager" if packed else "eager")
     torch._dynamo.reset()
