@@ -20,8 +20,8 @@ read_flags "seed out ..." "$@"
 text="${words[0]}" out="${out:-$checkout/runs/speedrun-$seed}"
 [[ ! -e "$out/run" ]] || usage_error "$out/run exists: the clock counts a whole training, give another --out"
 export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-train=(--preset multi30k --dropout 0.2 --schedule linear_decay --warmup-steps 600 --learning-rate-scale 0.8
-  --decay-steps 3100 --max-steps 3100 --save-every 100 --validate-every 1000)
+train=("${captions[@]}" --dropout 0.1 --learning-rate-scale 1 --decay-steps 1400 --max-steps 1400 --save-every 50
+  --validate-every 1000)
 
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/val" \
   --test "$text/test_2016_flickr" --normalization none --moses --lowercase --vocab-size 10000 --out "$out/data"
