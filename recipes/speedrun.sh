@@ -20,7 +20,7 @@ read_flags "seed out ..." "$@"
 text="${words[0]}" out="${out:-$checkout/runs/speedrun-$seed}"
 [[ ! -e "$out/run" ]] || usage_error "$out/run exists: the clock counts a whole training, give another --out"
 export PROCESSES="${PROCESSES:-2}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-train=("${captions[@]}" --dropout 0.1 --learning-rate-scale 1 --decay-steps 1400 --max-steps 1400 --save-every 50
+train=("${captions[@]}" --dropout 0.1 --learning-rate-scale 1 --decay-steps 1100 --max-steps 1100 --save-every 50
   --validate-every 1000)
 
 [[ -e "$out/data" ]] || nmt prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/val" \
