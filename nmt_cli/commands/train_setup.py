@@ -221,7 +221,7 @@ def wants_compiled(model: Any, settings: TrainingConfig) -> bool:
     return size_of(model) >= SMALLEST_COMPILED if settings.compile is None else settings.compile
 
 
-def compile_layers(stacks: Sequence[torch.nn.Module], criterion: Criterion) -> None:
+def compile_layers(stacks: Sequence[Any], criterion: Criterion) -> None:
     """Compile the layers for any shapes, and the criterion if it can be, when they are first used.
 
     Layers of one kind share their code, so the compiler takes as long for one as for six.
