@@ -21,7 +21,7 @@ case "$direction" in
   *) usage_error "give the directory of the files, and java-cs or cs-java" ;;
 esac
 out="${out:-$checkout/runs/code-$direction}"
-train=("${captions[@]}" --d-model 256 --d-ff 1024 --dropout 0.2 --batch-tokens 4096)
+train=("${sentences[@]}" --dropout 0.2 --batch-tokens 4096)
 translate=(--max-length-offset 200)
 
 for part in train valid test; do

@@ -18,7 +18,7 @@ read_flags "seeds out ..." "$@"
 ((${#words[@]} == 1)) || usage_error "give the directory of the files"
 "$python" -c "import rdkit" 2>/dev/null || die "RDKit is needed to compare molecules: pip install rdkit"
 out="${out:-$checkout/runs/reactions}" measures=top-1,top-3,top-5
-train=("${captions[@]}" --d-model 256 --d-ff 1024 --dropout 0.1 --batch-tokens 8192)
+train=("${sentences[@]}" --dropout 0.1 --batch-tokens 8192)
 translate=(--beam 5 --nbest 5 --format tsv --max-length-offset 200)
 
 table() { text "retrosynthesis-$1.smi" | sed 's/ >> /\t/'; }

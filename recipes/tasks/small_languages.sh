@@ -18,7 +18,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 read_flags "seeds out ..." "$@"
 task="${words[1]-}" tags=() published=() measures=bleu,chrf
 out="${out:-$checkout/runs/$task}"
-train=("${captions[@]}" --d-model 256 --d-ff 1024 --batch-tokens 4096)
+train=("${sentences[@]}" --batch-tokens 4096)
 translate=(--max-length-offset 200)
 
 both() { pairs "$1.en" "$1.lv" | sed 's/$/\t2lv/' && pairs "$1.lv" "$1.en" | sed 's/$/\t2en/'; }
