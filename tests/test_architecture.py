@@ -35,7 +35,7 @@ ANNEXES = (
     "ctranslate2",
     "export",
     "serving",
-    "attention_page",
+    "report",
     "other_toolkits",
     "other_metrics",
     "reranking",

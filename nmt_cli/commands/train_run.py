@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nmt_cli import checkpoint, registry
+from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
 from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.commands.train_setup import build_setup, configuration, describe, open_data, with_precision
@@ -18,7 +19,7 @@ from nmt_cli.commands.verify_resume import verify_resume
 from nmt_cli.config import flag
 from nmt_cli.data.corpus import weighted
 from nmt_cli.device import prepare_cpu
-from nmt_cli.distributed import join_world
+from nmt_cli.distributed import World, join_world
 from nmt_cli.errors import UsageError, counted, main_rank_reports
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.length import highest_rate
@@ -89,7 +90,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
                 recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
-                directory.claim({**config.to_json(), **about})
+                directory.claim({**config.to_json(), **about, "environment": environment(world)})
             world.barrier()
             run = Run(setup, directory, reporter, describe(config, task, corpus, origin))
             if origin is not None and origin.weights is not None:
@@ -115,6 +116,14 @@ def train_run(run: Run) -> None:
         run.directory.write_summary(figures)
     run.reporter.summarise(figures)
     run.reporter.note(closing_lines(run))
+
+
+def environment(world: World) -> dict[str, str]:
+    """Return the versions and the devices of this process group."""
+    cuda = world.device.type == "cuda"
+    name = torch.cuda.get_device_name(world.device) if cuda else platform.processor() or platform.machine()
+    versions = {"nmt": __version__, "torch": torch.__version__, "Python": platform.python_version()}
+    return {**versions, "devices": f"{world.size} x {name}", "system": platform.platform()}
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: str) -> None:
@@ -166,10 +175,13 @@ def ending(run: Run) -> str:
 
 
 def closing_lines(run: Run) -> str:
-    state, best = run.state, run.directory.path / "best"
+    state, path = run.state, run.directory.path
     lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
     if state.best is not None:
-        lines.append(f"best validation {run.config.best_by} {state.best:.3f} at step {state.best_step:,} ({best})")
+        lines.append(
+            f"best validation {run.config.best_by} {state.best:.3f} at step {state.best_step:,} ({path / 'best'})"
+        )
+    lines.append(f"report: nmt report {path} --out {path / 'report.html'}")
     return "\n".join([*lines, f"next: nmt {next_command(run)}"])
 
 

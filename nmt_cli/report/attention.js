@@ -1,177 +1,11 @@
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<!-- The page loads nothing. The policy makes the browser enforce that. -->
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>Attention</title>
-<style>
-:root {
-  --paper: #fff; --panel: #f4f6f9; --ink: #1c2128; --soft: #5b6673; --line: #d5dbe3; --accent: #1f5fbf; --on-accent: #fff;
-  --masked: #e4e7ec; --ramp: #f7f9fc, #cfdff3, #86b1e2, #2f72c4, #0a2c66;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #12161c; --panel: #1b212a; --ink: #e3e8ee; --soft: #98a4b3; --line: #333d4a; --accent: #6cb0ff;
-    --on-accent: #0c1219; --masked: #262d37; --ramp: #171c24, #1b3a63, #2b6fb8, #7dbdf5, #f2f9ff;
-  }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1500px; padding: 18px 24px 40px; background: var(--paper); color: var(--ink);
-  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 14px; }
-h1 { font-size: 21px; margin: 0; }
-h2 { font-size: 15px; margin: 0 0 2px; }
-.soft { color: var(--soft); font-size: 13px; }
-.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 18px; margin: 12px 0; }
-.choose { flex-wrap: nowrap; gap: 6px; }
-select, button { font: inherit; color: inherit; background: var(--panel); border: 1px solid var(--line);
-  border-radius: 6px; padding: 5px 10px; cursor: pointer; }
-select { min-width: 0; flex: 1; text-overflow: ellipsis; }
-button:disabled { opacity: .4; cursor: default; }
-:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-.pair { display: grid; grid-template-columns: auto 1fr; gap: 2px 14px; background: var(--panel);
-  border-radius: 8px; padding: 10px 14px; }
-.pair dt { color: var(--soft); font-size: 13px; padding-top: 1px; }
-.pair dd { margin: 0; overflow-wrap: anywhere; }
-fieldset { border: 0; margin: 0; padding: 0; display: inline-flex; }
-fieldset label { position: relative; border: 1px solid var(--line); border-right-width: 0; padding: 5px 13px;
-  background: var(--panel); cursor: pointer; }
-fieldset label:first-of-type { border-radius: 6px 0 0 6px; }
-fieldset label:last-of-type { border-radius: 0 6px 6px 0; border-right-width: 1px; }
-fieldset input { position: absolute; opacity: 0; inset: 0; margin: 0; cursor: pointer; }
-fieldset label:has(:checked) { background: var(--accent); border-color: var(--accent); color: var(--on-accent); }
-fieldset label:has(:focus-visible) { outline: 3px solid var(--accent); outline-offset: 2px; z-index: 1; }
-legend { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-main { display: flex; flex-wrap: wrap; gap: 26px 34px; align-items: flex-start; margin-top: 16px; }
-#overview { flex: 0 1 auto; max-width: 100%; overflow-x: auto; }
-#grid { display: grid; gap: 4px; margin-top: 8px; width: max-content; padding: 3px; }
-#grid span { align-self: center; justify-self: center; font-size: 12px; color: var(--soft); white-space: nowrap; }
-#grid span.layer { justify-self: end; padding-right: 5px; }
-#grid button { padding: 0; border: 2px solid var(--line); border-radius: 4px; overflow: hidden; line-height: 0; }
-#grid button:hover { border-color: var(--soft); }
-#grid button[aria-pressed=true] { border-color: var(--accent); box-shadow: 0 0 0 2px var(--accent); }
-#grid canvas { width: 100%; height: 100%; image-rendering: pixelated; display: block; }
-#detail { flex: 1 1 480px; min-width: 0; }
-#detail .bar { margin: 8px 0; gap: 8px 14px; }
-#heads { display: flex; flex-wrap: wrap; gap: 4px; align-items: center; }
-#heads button { padding: 2px 8px; font-size: 13px; min-width: 30px; }
-#heads button[aria-pressed=true] { background: var(--head, var(--accent)); border-color: var(--head, var(--accent));
-  color: var(--head-ink, var(--on-accent)); }
-#readout { min-height: 1.5em; font-size: 14px; margin: 10px 0 6px; }
-#readout b { font-weight: 600; }
-.stage { overflow: auto; padding: 3px; }
-#heat, #lines { position: relative; width: max-content; }
-#heat canvas, #lines canvas { position: absolute; display: block; }
-#heat canvas { cursor: crosshair; }
-.token { position: absolute; white-space: pre; line-height: 1; unicode-bidi: isolate; cursor: default;
-  max-width: 150px; overflow: hidden; text-overflow: ellipsis; padding: 1px 4px; border-radius: 3px; }
-.token.mark { color: var(--soft); font-style: italic; }
-.token i { color: var(--soft); font-style: normal; }
-.token.on { background: var(--accent); color: var(--on-accent); }
-.token.on i { color: inherit; }
-.axis { position: absolute; left: 0; top: 0; color: var(--soft); font-size: 12px; white-space: nowrap; }
-#cursor { position: absolute; border: 2px solid var(--accent); box-shadow: 0 0 0 1px var(--paper); pointer-events: none; }
-#scale { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 20px; }
-#scaling, #name { font-size: 13px; }
-.ramp { width: 230px; height: 12px; border: 1px solid var(--line); border-radius: 3px; }
-.ticks { position: relative; width: 230px; height: 15px; font-size: 12px; color: var(--soft); }
-.ticks span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
-.ramp, .ticks { margin: 0 22px 0 6px; }  /* room for the labels at both ends */
-details { margin-top: 26px; max-width: 78ch; }
-summary { cursor: pointer; font-weight: 600; }
-#problem { color: #c62828; font-weight: 600; }
-[hidden] { display: none !important; }
-</style>
-</head>
-<body>
-<header><h1>Attention</h1><span class="soft" id="about"></span></header>
-<noscript><p>This page needs JavaScript. It loads nothing from the network.</p></noscript>
-<p id="problem" role="alert" hidden></p>
-<div id="page" hidden>
-  <div class="bar choose">
-    <button id="before" aria-label="previous sentence">◀</button>
-    <select id="sentence" aria-label="sentence"></select>
-    <button id="next" aria-label="next sentence">▶</button>
-  </div>
-  <dl class="pair"><dt>source</dt><dd id="source" dir="auto"></dd><dt>output</dt><dd id="target" dir="auto"></dd></dl>
-  <div class="bar">
-    <fieldset id="kind"><legend>kind of attention</legend>
-      <label data-kind="encoder"><input type="radio" name="kind" value="encoder">Encoder self-attention</label>
-      <label data-kind="decoder"><input type="radio" name="kind" value="decoder">Decoder self-attention</label>
-      <label data-kind="cross"><input type="radio" name="kind" value="cross">Encoder-decoder attention</label>
-    </fieldset>
-  </div>
-  <main>
-    <section id="overview" aria-labelledby="overview-title">
-      <h2 id="overview-title">All layers and heads</h2>
-      <span class="soft">Click one, or use the arrow keys.</span>
-      <div id="grid" role="group" aria-labelledby="overview-title"></div>
-    </section>
-    <section id="detail" aria-labelledby="detail-title">
-      <h2 id="detail-title"></h2>
-      <div class="bar">
-        <fieldset id="view"><legend>view</legend>
-          <label><input type="radio" name="view" value="heat">Heat map</label>
-          <label><input type="radio" name="view" value="lines">Lines</label>
-        </fieldset>
-        <div id="heads" role="group" aria-label="heads"></div>
-      </div>
-      <div class="bar">
-        <div id="scale">
-          <fieldset id="scaling"><legend>range of the colours</legend>
-            <label><input type="radio" name="scaling" value="whole">colours to 100 %</label>
-            <label title="The darkest colour is the largest weight of each map: for heads with small weights">
-              <input type="radio" name="scaling" value="own">to the maximum</label>
-          </fieldset>
-          <div aria-hidden="true"><div class="ramp"></div><div class="ticks"></div></div>
-        </div>
-        <fieldset id="name"><legend>labels of the rows</legend>
-          <label title="Label each output position with the token that the decoder predicts there">
-            <input type="radio" name="name" value="written">rows: predicted token</label>
-          <label title="Label each output position with the token that the decoder reads there, the previous one">
-            <input type="radio" name="name" value="read">input token</label>
-        </fieldset>
-      </div>
-      <div id="readout" role="status" aria-live="polite"></div>
-      <div class="stage">
-        <div id="heat" tabindex="0" role="application" aria-label="heat map; the arrow keys choose a cell"></div>
-        <div id="lines" tabindex="0" role="application"
-          aria-label="lines; up and down choose a token, Escape shows all"></div>
-      </div>
-    </section>
-  </main>
-  <details>
-    <summary>How to read this</summary>
-    <p>Each head of each layer gives every position (a row, the query) weights over the positions that it attends to
-      (the columns, the keys). A row sums to 100 %. Colours follow the square root of the weight, so that small weights
-      are visible. Weights are exact to half a percentage point.</p>
-    <p><span data-kind="encoder"><b>Encoder self-attention</b>: source to source.</span>
-      <span data-kind="decoder"><b>Decoder self-attention</b>: output to the output so far; later positions are masked,
-      in grey.</span> <span data-kind="cross"><b>Encoder-decoder attention</b>: output to source.</span> A decoder
-      position reads one token and predicts the next; its row can be labelled with either.</p>
-    <p>A token after <b>+</b> continues the previous word. <i>start</i>, <i>end</i> and <i>unknown</i> are special
-      symbols. If several heads are chosen, the heat map shows their mean, and the lines have one colour per head. The
-      page's address contains the view, so it can be bookmarked.</p>
-  </details>
-</div>
-<script type="application/json" id="data">{{data}}</script>
-<script>
-"use strict";
-const $ = id => document.getElementById(id);
 const KINDS = {
   encoder: { title: "Encoder self-attention", rows: "source", columns: "source" },
   decoder: { title: "Decoder self-attention", rows: "target", columns: "read" },
   cross: { title: "Encoder-decoder attention", rows: "target", columns: "source" },
 };
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-const DATA = JSON.parse($("data").textContent);
+let sentences = [];      // those of the page
 const state = { sentence: 0, kind: null, layer: 0, heads: new Set(), view: "heat", name: "written", scale: "whole" };
-let kinds = [];          // those of KINDS that the model has
 let weights = null;      // of the current sentence, by kind: layers * heads * rows * columns numbers from 0 to 1
 let cursor = null;       // [row, column] of the heat map
 let pinned = null;       // the only row whose lines are shown
@@ -185,15 +19,14 @@ async function unpacked(sentence) {
   const all = new Uint8Array(await new Response(stream).arrayBuffer());
   const result = {};
   let start = 0;
-  for (const kind of kinds) {
+  for (const kind in sentence.shapes) {
     const size = sentence.shapes[kind].reduce((a, b) => a * b, 1);
     result[kind] = Float32Array.from(all.subarray(start, start += size), root => (root / 255) ** 2);
   }
   return result;
 }
 
-const clamp = (index, size) => Math.max(0, Math.min(size - 1, index));
-const current = () => DATA.sentences[state.sentence];
+const current = () => sentences[state.sentence];
 const shape = () => {
   const [layers, heads, rows, columns] = current().shapes[state.kind];
   return { layers, heads, rows, columns };
@@ -217,12 +50,6 @@ function mean() {  // over the chosen heads
 // Text
 
 const percent = w => w >= .0995 ? `${Math.round(100 * w)} %` : w > 0 && w < .0005 ? "<0.1 %" : `${(100 * w).toFixed(1)} %`;
-
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
 
 function quoted([text, kind]) {  // a token within a sentence
   return element("b", { dir: "auto" }, kind === "mark" ? `⟨${text}⟩` : `“${kind === "part" ? "+" : ""}${text}”`);
@@ -402,11 +229,6 @@ function widest(tokens, size) {  // label, in pixels
   return Math.min(150, Math.max(...widths) + 12);
 }
 
-function placed(made, style) {
-  for (const [name, value] of Object.entries(style)) made.style[name] = typeof value === "number" ? `${value}px` : value;
-  return made;
-}
-
 function drawHeat() {
   const { rows, columns } = shape(), heat = $("heat"), values = mean();
   const room = Math.max(300, $("detail").clientWidth - 190);
@@ -533,9 +355,10 @@ async function showSentence(index) {
   const sentence = current(), fresh = await unpacked(sentence);
   if (sentence !== current()) return;  // superseded
   weights = fresh;
+  fit();
   $("sentence").value = index;
   $("before").disabled = index === 0;
-  $("next").disabled = index === DATA.sentences.length - 1;
+  $("next").disabled = index === sentences.length - 1;
   $("source").textContent = sentence.source;
   $("target").textContent = sentence.target;
   drawAll();
@@ -556,44 +379,47 @@ function remember() {
   document.documentElement.dataset.shown = address;
 }
 
+function fit() {  // the view to the kinds, layers and heads of the sentence's model
+  const kinds = Object.keys(current().shapes);
+  if (!kinds.includes(state.kind)) state.kind = kinds.at(-1);
+  for (const part of document.querySelectorAll("[data-kind]")) part.hidden = !kinds.includes(part.dataset.kind);
+  $("kind").parentElement.hidden = kinds.length === 1;
+  const { layers, heads } = shape();
+  state.layer = Math.min(state.layer, layers - 1);
+  state.heads = new Set([...state.heads].filter(head => head < heads));
+  if (!state.heads.size) state.heads.add(0);
+}
+
 function recall() {  // the view in the address
   const given = new URLSearchParams(location.hash.slice(1));
   const number = (name, most, otherwise) => { const n = parseInt(given.get(name)); return n >= 1 && n <= most ? n - 1 : otherwise; };
   const one = (name, known) => { if (known.includes(given.get(name))) state[name] = given.get(name); };
-  state.sentence = number("sentence", DATA.sentences.length, 0);
-  one("kind", kinds);
+  state.sentence = number("sentence", sentences.length, 0);
+  one("kind", Object.keys(current().shapes));
   one("view", ["heat", "lines"]);
   one("name", ["written", "read"]);
   one("scale", ["whole", "own"]);
+  fit();
   const { layers, heads } = shape();
   state.layer = number("layer", layers, layers - 1);
   const chosen = (given.get("heads") ?? "").split(",").map(h => parseInt(h) - 1).filter(h => h >= 0 && h < heads);
   state.heads = new Set(chosen.length ? chosen : Array.from({ length: heads }, (_, i) => i));
 }
 
-function start() {
-  const count = DATA.sentences.length;
-  $("about").textContent = `${DATA.model} · ${count} sentence${count === 1 ? "" : "s"}`;
-  document.title = `Attention · ${DATA.model}`;
-  if (!count) throw new Error("No sentence to show: the input has none that is short enough.");
+function startAttention(given) {  // a list of sentences
+  sentences = given;
+  if (!sentences.length) throw new Error("No sentence to show: the input has none that is short enough.");
   if (!window.DecompressionStream) throw new Error("This page needs a browser of 2023 or later.");
-  kinds = Object.keys(DATA.sentences[0].shapes);
-  state.kind = kinds.at(-1);
-  for (const part of document.querySelectorAll("[data-kind]")) if (!kinds.includes(part.dataset.kind)) part.remove();
-  $("kind").parentElement.hidden = kinds.length === 1;
-  $("sentence").append(...DATA.sentences.map((sentence, i) => element("option", { value: i }, `${i + 1}. ${sentence.source}`)));
+  $("sentence").append(...sentences.map((sentence, i) => element("option", { value: i }, `${sentence.model ?? i + 1}. ${sentence.source}`)));
   readColours();
   recall();
-  $("page").hidden = false;
+  $("attention").hidden = false;
   $("sentence").onchange = () => showSentence(+$("sentence").value);
   $("before").onclick = () => showSentence(state.sentence - 1);
   $("next").onclick = () => showSentence(state.sentence + 1);
   $("kind").onchange = event => {
     state.kind = event.target.value;
-    const { layers, heads } = shape();
-    state.layer = Math.min(state.layer, layers - 1);
-    state.heads = new Set([...state.heads].filter(head => head < heads));
-    if (!state.heads.size) state.heads.add(0);
+    fit();
     drawAll();
   };
   $("view").onchange = event => { state.view = event.target.value; drawDetail(); };
@@ -611,12 +437,4 @@ function start() {
   return showSentence(state.sentence);
 }
 
-function showError(error) {
-  $("problem").textContent = error.message;
-  $("problem").hidden = false;
-}
-
-try { start().catch(showError); } catch (error) { showError(error); }
-</script>
-</body>
-</html>
+if (DATA.sentences) run(() => startAttention(DATA.sentences));

@@ -34,8 +34,8 @@ class AttentionOptions:
 
 def attention(options: AttentionOptions) -> None:
     """Translate the first lines of the input, and write the page."""
-    from nmt_cli.attention_page.page import MAX_SENTENCES, html, sentences_of
     from nmt_cli.decoding.loading import load_translator
+    from nmt_cli.report.attention import MAX_SENTENCES, html, sentences_of
 
     check_output(options.out, options.input)
     registry.discover(options.imports)

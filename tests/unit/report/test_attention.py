@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt_cli
-from nmt_cli.attention_page import page
-from nmt_cli.attention_page.page import KINDS, embedded, html, packed, readable, sentences_of
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, UNK
+from nmt_cli.report import attention
+from nmt_cli.report.attention import KINDS, html, packed, readable, sentences_of
+from nmt_cli.report.page import embedded
 
 
 class Scripts(HTMLParser):
@@ -154,7 +155,7 @@ def test_text_that_looks_like_a_page_stays_text(translator: Translator) -> None:
 
 
 def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MAX_TOKENS", 9)
+    monkeypatch.setattr(attention, "MAX_TOKENS", 9)
     warnings: list[str] = []
     short = replace(translator, options=replace(translator.options, max_length_offset=0))
     content = page_of(short, ["abc", "abcdefgh", "abcdefg"], warnings.append)
@@ -176,7 +177,8 @@ def test_the_command_writes_the_page_of_the_first_lines(
     code, printed, messages = nmt("attention", tiny_checkpoint, "--input", source, "--out", out, "--beam", 2)
     assert (code, printed) == (0, "")
     data = data_of(out.read_bytes())
-    assert ([each["source"] for each in data["sentences"]], data["model"]) == (["abc", "hg"] * 10, str(tiny_checkpoint))
+    assert [each["source"] for each in data["sentences"]] == ["abc", "hg"] * 10
+    assert f"{tiny_checkpoint} · 20 sentences" in out.read_text()
     assert "the first 20 lines" in messages
     assert str(out) in messages
     written = out.read_bytes()

@@ -1,16 +1,13 @@
-"""The page of `nmt attention`: the weights of every head and layer, as in the paper's appendix.
+"""The data of a page of attention: the weights of every head and layer, as in the paper's appendix.
 
-It is one HTML file that needs no network. `page.html` holds its markup and code; this module makes its data. Letters: S
-source length, T target length, H heads.
+Letters: S source length, T target length, H heads.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +16,9 @@ from torch import Tensor
 from nmt_cli.decoding.encoding import encoded
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, ShowsAttention
+from nmt_cli.report.page import page
 
 MAX_SENTENCES = 20
 """Sentences on a page. Browsers are slow with more."""
@@ -92,9 +90,9 @@ def _sentence(translator: Translator, model: ShowsAttention, translation: Transl
 
 def html(model: str, sentences: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the page of these sentences, with the name of the model."""
-    page = resources.files("nmt_cli.attention_page").joinpath("page.html").read_text(encoding="utf-8")
-    before, after = page.split("{{data}}")
-    return (before + embedded({"model": model, "sentences": sentences}) + after).encode()
+    return page(
+        "Attention", f"{model} · {counted(len(sentences), 'sentence')}", ["attention"], {"sentences": sentences}
+    )
 
 
 def readable(ids: Sequence[int], pieces: Sequence[str]) -> list[Token]:
@@ -127,8 +125,3 @@ def packed(weights: Sequence[Tensor]) -> str:
     steps = [(tensor.float().clamp(0, 1).sqrt() * 255).round().to(torch.uint8).cpu() for tensor in weights]
     raw = b"".join(tensor.contiguous().numpy().tobytes() for tensor in steps)
     return base64.b64encode(zlib.compress(raw, 9)).decode()
-
-
-def embedded(data: Any) -> str:
-    """Return JSON for an HTML script element. It contains no `<`, so no tag can begin in it."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,0 +1,98 @@
+"""`nmt report` on real runs of a tiny model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_run import run as tiny_run
+
+from nmt_cli.metrics.bleu import score
+
+Nmt = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run that recorded examples, and a larger one that did not."""
+    folder = tmp_path_factory.mktemp("runs")
+    tiny_run(tiny_data, folder / "small", validate_every=4, show=2)
+    tiny_run(tiny_data, folder / "large", d_model=32)
+    return folder / "small", folder / "large"
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(page.read_text("utf-8").split('id="data">')[1].split("</script>")[0])
+    return found
+
+
+def test_scores_are_those_of_nmt_translate_and_nmt_score(
+    nmt: Nmt, runs: tuple[Path, Path], tiny_data: Path, tmp_path: Path
+) -> None:
+    code, printed, messages = nmt("report", *runs, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+    assert (code, printed) == (0, ""), messages
+    outputs = data_of(tmp_path / "page.html")["outputs"]
+    references = (tiny_data / "valid.target.txt").read_text().splitlines()
+    for run, scores in zip(runs, outputs["scores"], strict=True):
+        nmt("translate", run, "--input", tiny_data / "valid.source.txt", "--beam", 1, "--output", tmp_path / "lines")
+        expected = score((tmp_path / "lines").read_text().splitlines(), references, ["bleu"])[0].score
+        assert scores["bleu"] == pytest.approx(expected)
+    assert outputs["runs"] == [str(run) for run in runs]
+    assert outputs["p"][0] is None
+    assert 0 <= outputs["p"][1] <= 1
+    assert sum(row["count"] for row in outputs["lengths"]) == len(references) == outputs["sentences"]
+
+
+def test_examples_improve_from_records_or_from_checkpoints(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    nmt("report", *runs, "--examples", 2, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+    data = data_of(tmp_path / "page.html")
+    recorded = [json.loads(line) for line in (runs[0] / "metrics.jsonl").read_text().splitlines()]
+    first = next(line for line in recorded if "examples" in line)
+    example = next(each for each in data["examples"] if each["source"] == first["examples"][0]["source"])
+    small = next(each for each in example["runs"] if each["run"] == str(runs[0]))
+    assert small["stages"][0] == [first["step"], first["examples"][0]["output"]]
+    large = [each for example in data["examples"] for each in example["runs"] if each["run"] == str(runs[1])]
+    assert len(large) == 2
+    assert {step for each in large for step, _ in each["stages"]} <= {4, 8, 12}
+    assert {sentence["model"] for sentence in data["sentences"]} == {str(run) for run in runs}
+
+
+def test_without_sentences_nothing_is_translated(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    code, _, messages = nmt("report", runs[0], "--sentences", 0, "--out", tmp_path / "page.html")
+    assert code == 0
+    assert "translating" not in messages
+    data = data_of(tmp_path / "page.html")
+    assert (data["outputs"], data["examples"], data["sentences"]) == (None, [], None)
+    assert data["runs"][0]["curves"]["step"]
+
+
+def test_a_run_whose_data_are_missing_is_named_and_shown_without_outputs(
+    nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(runs[1], moved, symlinks=True)
+    config = json.loads((moved / "config.json").read_text())
+    config["data"]["paths"] = [str(tmp_path / "gone")]
+    (moved / "config.json").write_text(json.dumps(config))
+    code, _, messages = nmt("report", moved, runs[1], "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+    assert code == 0
+    assert f"{moved}: the report has no outputs of it" in messages
+    data = data_of(tmp_path / "page.html")
+    assert [run["name"] for run in data["runs"]] == [str(moved), str(runs[1])]
+    assert data["outputs"]["runs"] == [str(runs[1])]
+
+
+def test_users_mistakes_leave_no_page(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert nmt("report", tmp_path / "none", "--out", page)[0] == 2
+    assert not page.exists()
+
+
+def test_train_names_the_command(nmt: Nmt, runs: tuple[Path, Path]) -> None:
+    code, _, messages = nmt("train", "--resume", runs[1])
+    assert code == 0
+    assert f"report: nmt report {runs[1]} --out {runs[1] / 'report.html'}" in messages
