@@ -9,6 +9,7 @@
 #   make faults        run the long fault-injection tests: docs/reliability.md
 #   make bench         measure the speed of training and translation: docs/benchmarks.md
 #   make install       make the environment only
+#   make release       build the wheel, the source distribution and an SBOM in dist, and try the wheel: CONTRIBUTING.md
 #   make clean         remove the environment, caches and the quickstart's output
 
 PYTHON ?= python3
@@ -21,7 +22,7 @@ TEST := -m pytest -n $(WORKERS) --dist loadfile
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-versions check docs mutants faults bench format clean
+.PHONY: help install quickstart test test-versions check docs mutants faults bench format release clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,6 +82,20 @@ bench: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The wheel alone, in an environment of its own, runs the quickstart. The SBOM lists what that environment has.
+release: $(STAMP)
+	rm -rf build/release dist && $(PYTHON) -m venv build/release/tools && $(PYTHON) -m venv build/release/user
+	build/release/tools/bin/pip install --quiet build cyclonedx-bom twine
+	build/release/tools/bin/python -m build --outdir dist
+	build/release/tools/bin/twine check --strict dist/*
+	build/release/user/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	build/release/tools/bin/cyclonedx-py environment build/release/user/bin/python --pyproject pyproject.toml \
+		--output-reproducible --output-file dist/sbom.json
+	build/release/user/bin/pip install --quiet --constraint constraints.txt num2words
+	cd build/release && user/bin/nmt recipes --out recipes && PATH="$$PWD/user/bin:$$PATH" recipes/quickstart.sh
+	build/release/user/bin/pip install --quiet --no-deps --force-reinstall dist/*.tar.gz
+	build/release/user/bin/nmt recipes
 
 clean:
 	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

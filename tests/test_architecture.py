@@ -38,6 +38,7 @@ ANNEXES = (
     "report",
     "other_toolkits",
     "other_metrics",
+    "recipes",
     "reranking",
 )
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""

@@ -120,7 +120,7 @@ def recorded(run: RunFiles) -> list[dict[str, Any]]:
 
 def changes(stages: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     """Return the stages whose output is another than the one before."""
-    return [stage for before, stage in itertools.pairwise([(0, None), *stages]) if stage[1] != before[1]]
+    return [*stages[:1], *(stage for before, stage in itertools.pairwise(stages) if stage[1] != before[1])]
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:

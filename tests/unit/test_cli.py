@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, command_names, exit_codes, main
+from nmt_cli.cli import COMMANDS, command_names, exit_codes, load, main
 from nmt_cli.errors import CheckpointError, Interrupted, UsageError
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -25,7 +25,7 @@ def test_help_lists_every_command(nmt: Nmt) -> None:
     code, out, _ = nmt("--help")
     assert code == 0
     shown = set(re.findall(r"^  ([a-z-]+)", out.partition("Commands:")[2], re.MULTILINE))
-    assert shown == {*COMMANDS, "attention", "export", "import", "report", "rerank", "score-trees", "serve"}
+    assert shown == {*COMMANDS, "attention", "export", "import", "recipes", "report", "rerank", "score-trees", "serve"}
 
 
 def test_version_and_the_arguments_of_the_process(
@@ -55,13 +55,13 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     code, out, _ = nmt(command, "--help")
     assert nmt(command, "-h")[:2] == (code, out)
     assert code == 0
-    assert nmt(command)[2] == out
+    assert not load(command).needs_arguments or nmt(command)[2] == out
     monkeypatch.setenv("COLUMNS", "80")
     shown, _, examples = nmt(command, "--help")[1].partition("Examples:\n")
     assert max(map(len, shown.split("\n"))) <= 80
     assert max(map(len, examples.split("\n"))) <= 78
     assert not re.search(r"\[default[^]]*\]\.|[^.] \[default", re.sub(r"\s+", " ", shown))
-    assert examples.count(f"nmt {command} ") >= 2
+    assert len(re.findall(rf"nmt {command}\s", examples)) >= 2
     flags = re.findall(r"^  (?:-\w, )?(--[a-z0-9-]+)", shown, re.MULTILINE)
     assert len(flags) >= 5
     assert sorted(flags) == sorted(set(flags))
