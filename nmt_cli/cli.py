@@ -58,7 +58,8 @@ def application(words: Sequence[str]) -> typer.Typer:
         if name == called or (called is None and name not in COMMANDS):  # `nmt --help` shows a line about each
             command = load(name)
             function = exit_codes()(function_of(command, words))
-            app.command(name, cls=CommandWithSections, no_args_is_help=True, epilog=epilog(command))(function)
+            needs = command.needs_arguments
+            app.command(name, cls=CommandWithSections, no_args_is_help=needs, epilog=epilog(command))(function)
         else:
             app.command(name, help=COMMANDS.get(name))(lambda: None)
     return app

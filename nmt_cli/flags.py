@@ -55,6 +55,7 @@ class Command:
     run: Callable[..., None]
     more_flags: Callable[[Sequence[str]], MoreFlags] | None = None  # of components, by the words of the command line
     examples: Sequence[str] = ()  # at the end of the help
+    needs_arguments: bool = True  # without any, the command shows its help
 
 
 class CommandWithSections(TyperCommand):
