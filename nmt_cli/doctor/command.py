@@ -28,9 +28,9 @@ class DoctorOptions(RunOptions):
 def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
     from nmt_cli.doctor.examination import examine  # not at the top: it imports torch, which help must not
 
-    examine(options, flags)
+    examine(options, flags, options.price, options.as_json)
 
 
-EXAMPLES = ["nmt doctor", "nmt doctor data --preset transformer_base --out /shared/runs --price 2.5"]
+EXAMPLES = ["nmt doctor --out /shared/runs", "nmt doctor data --preset transformer_base --out /shared/runs --price 2.5"]
 command = Command(DoctorOptions, doctor, component_flags, EXAMPLES, needs_arguments=False)
 HINTS = {"train": {"verify-resume": "`nmt doctor DATA`"}}  # a flag of earlier versions
