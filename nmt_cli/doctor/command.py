@@ -31,6 +31,6 @@ def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
     examine(options, flags, options.price, options.as_json)
 
 
-EXAMPLES = ["nmt doctor --out /shared/runs", "nmt doctor data --preset transformer_base --out /shared/runs --price 2.5"]
+EXAMPLES = ["nmt doctor --out runs", "nmt doctor data --preset transformer_base --out runs --price 2.5"]
 command = Command(DoctorOptions, doctor, component_flags, EXAMPLES, needs_arguments=False)
 HINTS = {"train": {"verify-resume": "`nmt doctor DATA`"}}  # a flag of earlier versions

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, command_names, exit_codes, main
+from nmt_cli.cli import COMMANDS, command_names, exit_codes, load, main
 from nmt_cli.errors import CheckpointError, Interrupted, UsageError
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -25,7 +25,7 @@ def test_help_lists_every_command(nmt: Nmt) -> None:
     code, out, _ = nmt("--help")
     assert code == 0
     shown = set(re.findall(r"^  ([a-z-]+)", out.partition("Commands:")[2], re.MULTILINE))
-    assert shown == {*COMMANDS, "attention", "export", "import", "rerank", "score-trees", "serve"}
+    assert shown == {*COMMANDS, "attention", "doctor", "export", "import", "rerank", "score-trees", "serve"}
 
 
 def test_version_and_the_arguments_of_the_process(
@@ -55,7 +55,8 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     code, out, _ = nmt(command, "--help")
     assert nmt(command, "-h")[:2] == (code, out)
     assert code == 0
-    assert nmt(command)[2] == out
+    if load(command).needs_arguments:
+        assert nmt(command)[2] == out
     monkeypatch.setenv("COLUMNS", "80")
     shown, _, examples = nmt(command, "--help")[1].partition("Examples:\n")
     assert max(map(len, shown.split("\n"))) <= 80
