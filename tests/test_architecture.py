@@ -40,6 +40,7 @@ ANNEXES = (
     "other_metrics",
     "recipes",
     "reranking",
+    "doctor",
 )
 """Parts that nothing imports by name: entry points find them, so that each can be taken away."""
 
@@ -146,7 +147,17 @@ def test_help_needs_no_torch() -> None:
         ["--help"],
         *(
             [name, "--help"]
-            for name in ("translate", "score-targets", "score", "rerank", "prepare", "serve", "attention", "train")
+            for name in (
+                "translate",
+                "score-targets",
+                "score",
+                "rerank",
+                "prepare",
+                "serve",
+                "attention",
+                "doctor",
+                "train",
+            )
         ),
         ["train", "--help", *(word for kind, name in SELECTED.items() for word in (f"--{kind}", name))],
         ["train", "--list-presets"],

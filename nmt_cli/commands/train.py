@@ -47,7 +47,7 @@ def show_presets(as_json: bool) -> None:
     Console().print(table)
 
 
-def _component_flags(words: Sequence[str]) -> MoreFlags:
+def component_flags(words: Sequence[str]) -> MoreFlags:
     """Return the flags of the training loop and of the components, which a preset or a file may select."""
     registry.discover(values_of(words, "--import"))
     preset, file = (next(reversed(values_of(words, name)), None) for name in ("--preset", "--config"))
@@ -60,7 +60,7 @@ def _component_flags(words: Sequence[str]) -> MoreFlags:
 command = Command(
     TrainOptions,
     run,
-    _component_flags,
+    component_flags,
     examples=[
         "nmt train data --out run",
         "nmt train --resume run --max-steps 200000",

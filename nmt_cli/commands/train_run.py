@@ -13,34 +13,32 @@ import torch
 
 from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
-from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands.train_options import RunOptions, TrainOptions
 from nmt_cli.commands.train_setup import build_setup, configuration, describe, open_data, with_precision
-from nmt_cli.commands.verify_resume import verify_resume
-from nmt_cli.config import flag
+from nmt_cli.config import RunConfig, flag
 from nmt_cli.data.corpus import weighted
 from nmt_cli.device import prepare_cpu
 from nmt_cli.distributed import World, join_world
 from nmt_cli.errors import UsageError, counted, main_rank_reports
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.length import highest_rate
-from nmt_cli.training.origin import origin_of
+from nmt_cli.training.origin import Origin, origin_of
 from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.setup import Setup
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.validation import LOSS
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
-    """Resume or start a run, or show or check it."""
+    """Resume or start a run, or show it."""
     if options.resume is not None:
         with main_rank_reports():
             options = with_settings_of_run(options, options.resume)
     if options.dry_run:
         show(dry_run(options, flags), options.as_json)
-    elif options.verify_resume:
-        print(verify_resume(options, flags))
     else:
         train(options, flags)
 
@@ -69,22 +67,12 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
         config = configuration(options, flags)
     settings: TrainingConfig = config.training
     with join_world(settings.device, settings.timeout_minutes) as world:
-        if settings.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
-            torch.use_deterministic_algorithms(True)
-            torch.backends.cudnn.benchmark = False
-        if world.device.type == "cpu":
-            prepare_cpu()
-        task, corpus, valid = open_data(data, verify=world.is_first_of_machine)
+        prepare_torch(settings, world.device)
         directory = RunDirectory(out)
         reporter = Reporter(quiet=not world.is_main)
         try:
-            # First, so that an error leaves no directory behind.
-            origin = origin_of(out, options.init_from, config, task, options.new_vocabulary)
-            setup = build_setup(config, task, corpus, valid, world, origin)
-            if valid is None:
-                check_validation(settings, flags, " ".join(data))
-            check_shares(setup.micro_batches, world.size)
+            setup, origin = setup_of(options, config, flags, world)  # first, so that an error leaves no directory
+            corpus = setup.corpus
             config = with_precision(config, setup.precision)
             if world.is_main:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
@@ -92,12 +80,38 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
                 directory.claim({**config.to_json(), **about, "environment": environment(world)})
             world.barrier()
-            run = Run(setup, directory, reporter, describe(config, task, corpus, origin))
+            run = Run(setup, directory, reporter, describe(config, setup.task, corpus, origin))
             if origin is not None and origin.weights is not None:
                 reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
             train_run(run)
         finally:
             directory.release()
+
+
+def prepare_torch(settings: TrainingConfig, device: torch.device) -> None:
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    if device.type == "cpu":
+        prepare_cpu()
+
+
+def setup_of(
+    options: RunOptions, config: RunConfig, flags: Mapping[str, Any], world: World
+) -> tuple[Setup, Origin | None]:
+    """Return the objects of the run, and the model that it starts from, if there is one; nothing is written.
+
+    Raises:
+        NmtError: the data, the origin or the settings cannot be used, or not together.
+    """
+    task, corpus, valid = open_data(options.data, verify=world.is_first_of_machine)
+    origin = origin_of(options.out, options.init_from, config, task, options.new_vocabulary)
+    setup = build_setup(config, task, corpus, valid, world, origin)
+    if valid is None:
+        check_validation(config.training, flags, " ".join(options.data))
+    check_shares(setup.micro_batches, world.size)
+    return setup, origin
 
 
 def train_run(run: Run) -> None:

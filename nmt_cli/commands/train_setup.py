@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands.train_options import RunOptions
 from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
@@ -43,7 +43,7 @@ SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster wi
 SMALLEST_COMPILED = 20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
 
 
-def configuration(options: TrainOptions, flags: Mapping[str, Any]) -> RunConfig:
+def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
     """Return the resolved configuration: defaults < origin < preset < file < flags."""
     base = None if options.init_from is None else model_settings(options.out, options.init_from)
     config = resolve(TrainingConfig, flags, preset=options.preset, file=options.config, base=base)

@@ -38,16 +38,16 @@ def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
 
 
 def origin_of(
-    run: Path, init_from: Path | None, config: RunConfig, task: Task, new_vocabulary: bool = False
+    run: Path | None, init_from: Path | None, config: RunConfig, task: Task, new_vocabulary: bool = False
 ) -> Origin | None:
-    """Return the origin of a run, which a resumed one knows without `init_from`, or None.
+    """Return the origin of a run, which a resumed one knows without `init_from`, or None; `run` is None if it is new.
 
     Raises:
         UsageError: the run was started from elsewhere.
         NmtError: as `read_origin`.
     """
     resumed = recorded_config(run)
-    if resumed is None:
+    if run is None or resumed is None:
         return None if init_from is None else read_origin(init_from, config, task, new_vocabulary)
     recorded = resumed.get("origin")
     if init_from is not None and not (recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())):

@@ -54,16 +54,21 @@ class Trainer:
             run.do_pending()
             while not run.finished:
                 update = run.next(following)  # section 5.1: about 25,000 source and 25,000 target tokens
-                self.set_learning_rate(run.state.step)  # section 5.3: equation 3
                 with explain_out_of_memory([each.batch for each in update.share], count):
-                    sums = self.accumulate(update.share, run.state.step)  # section 5.4: dropout, label smoothing
-                    read = self.world.start_sum(sums)
-                    self.change_weights(sums)  # section 5.3: Adam
-                    self.setup.scaler.update()
-                    self.setup.average.update(run.state.step)
-                run.add(update, read)
+                    sums = self.update(update.share, run.state.step)
+                run.add(update, sums)
                 run.end_step(signals)  # validate, log and save; section 6.1 averages what is saved
             run.save(run.directory.place("step", run.state.step))
+
+    def update(self, share: Sequence[MicroBatch], step: int) -> Callable[[], list[float]]:
+        """Make an update from this rank's share; return a function that waits for its `Sums`, over all ranks."""
+        self.set_learning_rate(step)  # section 5.3: equation 3
+        sums = self.accumulate(share, step)  # section 5.4: dropout, label smoothing
+        read = self.world.start_sum(sums)
+        self.change_weights(sums)  # section 5.3: Adam
+        self.setup.scaler.update()
+        self.setup.average.update(step)
+        return read
 
     def set_learning_rate(self, step: int) -> None:
         rate = self.setup.schedule(step)

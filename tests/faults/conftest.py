@@ -19,7 +19,7 @@ import pytest
 import tiny_run
 import torch.distributed as dist
 
-from nmt_cli.commands.verify_resume import contents
+from nmt_cli.doctor.resume import contents
 
 HERE = Path(__file__).resolve().parent
 LONG = os.environ.get("NMT_FAULTS") == "long"

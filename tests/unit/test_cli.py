@@ -25,7 +25,18 @@ def test_help_lists_every_command(nmt: Nmt) -> None:
     code, out, _ = nmt("--help")
     assert code == 0
     shown = set(re.findall(r"^  ([a-z-]+)", out.partition("Commands:")[2], re.MULTILINE))
-    assert shown == {*COMMANDS, "attention", "export", "import", "recipes", "report", "rerank", "score-trees", "serve"}
+    assert shown == {
+        *COMMANDS,
+        "attention",
+        "doctor",
+        "export",
+        "import",
+        "recipes",
+        "report",
+        "rerank",
+        "score-trees",
+        "serve",
+    }
 
 
 def test_version_and_the_arguments_of_the_process(

@@ -9,7 +9,7 @@ import torch
 from tiny_run import run
 from torch import nn
 
-from nmt_cli.commands.verify_resume import contents
+from nmt_cli.doctor.resume import contents
 from nmt_cli.later_training.adamw import adamw
 from nmt_cli.later_training.settings import AdamWConfig
 

@@ -23,11 +23,11 @@ from nmt_cli.commands import train_setup
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.commands.train_run import train
-from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
 from nmt_cli.data.corpus import MemoryCorpus
 from nmt_cli.decoding.alignment import Aligner, links_of
+from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, joined
 from nmt_cli.later_training.guided_alignment import GuidedAlignment, linked_pieces

@@ -14,8 +14,8 @@ from torch import nn
 
 from nmt_cli import registry
 from nmt_cli.commands.train_setup import optimizer_of
-from nmt_cli.commands.verify_resume import contents
 from nmt_cli.config import resolve
+from nmt_cli.doctor.resume import contents
 from nmt_cli.later_training.muon import muon, orthogonalised
 from nmt_cli.later_training.settings import MuonConfig
 from nmt_cli.training.settings import TrainingConfig

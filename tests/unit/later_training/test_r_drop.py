@@ -14,9 +14,9 @@ from torch import Tensor
 
 from nmt_cli import registry
 from nmt_cli.commands import train_setup
-from nmt_cli.commands.verify_resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
+from nmt_cli.doctor.resume import contents
 from nmt_cli.interfaces import PAD
 from nmt_cli.later_training import r_drop
 from nmt_cli.later_training.r_drop import RDrop

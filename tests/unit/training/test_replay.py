@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt_cli import checkpoint
 from nmt_cli.commands import train_setup
-from nmt_cli.commands.verify_resume import contents
+from nmt_cli.doctor.resume import contents
 from nmt_cli.training import gradients, memory, replay
 
 CPU = torch.device("cpu")

@@ -18,9 +18,9 @@ import torch
 from nmt_cli import checkpoint
 from nmt_cli.commands import train_setup
 from nmt_cli.commands.prepare import PrepareOptions, prepare
-from nmt_cli.commands.verify_resume import contents
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
+from nmt_cli.doctor.resume import contents
 from nmt_cli.interfaces import PAD, Batch, Loss
 from nmt_cli.tasks.translation import TranslationTask
 from nmt_cli.training.validation import validation_loss

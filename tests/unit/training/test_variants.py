@@ -12,10 +12,10 @@ import tiny_run
 import torch
 
 from nmt_cli.commands.train_setup import open_data
-from nmt_cli.commands.verify_resume import contents
 from nmt_cli.data.batching import BatchPlan
 from nmt_cli.data.corpus import Corpus, MemoryCorpus
 from nmt_cli.distributed import World
+from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import UNK, joined
 from nmt_cli.parsing.task import ParsingConfig, ParsingTask
