@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+from docutils.nodes import Element, SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 from nmt_cli import __version__, registry
@@ -16,15 +20,22 @@ project = "nmt"
 author = "the authors of nmt"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["deflist", "dollarmath"]
 exclude_patterns = ["build"]
+nb_execution_mode = "force"  # a cache would show outputs of code that has changed
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300  # seconds, of a block
+nb_output_stderr = "remove"  # such as messages about matplotlib's fonts
 html_theme = "furo"
 html_title = "nmt"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 nitpicky = False
+
+WORK = tempfile.TemporaryDirectory(prefix="nmt-book-")  # what the chapters of the book share in one build
+os.environ["NMT_BOOK"] = WORK.name
 
 REFERENCE = Path(__file__).parent / "reference" / "commands.md"
 
@@ -75,6 +86,17 @@ def written(parameter: Any) -> str:
     return f"{names} {parameter.metavar}" if parameter.metavar else names
 
 
+def write_math(translator: Any, node: Element, as_block: bool = False) -> None:
+    """Write a formula as MathML, which browsers show without a script from another server."""
+    translator.body.append(tex2mathml(node.astext(), as_block))
+    raise SkipNode
+
+
+def write_math_block(translator: Any, node: Element) -> None:
+    write_math(translator, node, as_block=True)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("builder-inited", write_command_reference)
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math_block, None))
