@@ -7,8 +7,7 @@
     nmt average OUT/run --last 5 --out OUT/averaged
     python docs/book/multi30k_figures.py OUT
 
-The figures are in the repository, because the training takes half an hour. The BLEU is of the validation text, with
-beam 4 and alpha 0.6.
+The figures are in the repository, because the training takes half an hour.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import book  # the look of the plots
 import matplotlib.pyplot as plt
 import torch
 
-import nmt_cli
-from nmt_cli.checkpoint import checkpoints_of, load_model
+from nmt_cli.checkpoint import load_model
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.interfaces import BOS, EOS
 
@@ -32,10 +30,9 @@ SENTENCE = "<2de> Two young girls in red dresses are feeding a big brown dog."  
 
 
 def main(out: Path) -> None:
-    """Write three figures beside this file."""
+    """Write two figures beside this file."""
     metrics = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
     save(learning_curve(metrics), "multi30k-curve")
-    save(scores_of_checkpoints(out), "multi30k-bleu")
     save(attention(out / "averaged"), "multi30k-attention")
 
 
@@ -55,34 +52,6 @@ def learning_curve(metrics: list[dict[str, Any]]) -> Any:
     rates = [(each["step"], each["lr"]) for each in metrics if "lr" in each]
     right.plot(*zip(*rates, strict=True))
     right.set(xlabel="step", ylabel="learning rate")
-    return figure
-
-
-def scores_of_checkpoints(out: Path) -> Any:
-    """BLEU of every fifth of the last checkpoints, and of the mean of each with the four before it."""
-    sources, references = (
-        (out / "data" / f"valid.{side}.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        for side in ("source", "target")
-    )
-
-    def bleu(folder: Path) -> float:
-        hypotheses = nmt_cli.load(folder, device="cpu").translate(sources, beam=4, alpha=0.6)
-        return nmt_cli.score(hypotheses, references, metrics=["bleu"])[0].score
-
-    folders = [folder for folder in checkpoints_of(out / "run") if folder.name.startswith("step")]
-    single, averaged = {}, {}
-    for end in range(len(folders), 4, -5):
-        step = int(folders[end - 1].name.split("-")[1])
-        single[step] = bleu(folders[end - 1])
-        names = " ".join(map(str, folders[end - 5 : end]))
-        book.nmt(f"average {names} --out mean-{step}")
-        averaged[step] = bleu(book.WORK / f"mean-{step}")
-        print(step, single[step], averaged[step], flush=True)
-    figure, axes = plt.subplots()
-    axes.plot(single.keys(), single.values(), marker="o", label="a checkpoint")
-    axes.plot(averaged.keys(), averaged.values(), marker="o", label="mean of it and the four before it")
-    axes.set(xlabel="step", ylabel="BLEU")
-    axes.legend(loc="lower right")
     return figure
 
 
