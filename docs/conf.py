@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -27,15 +28,21 @@ exclude_patterns = ["build"]
 nb_execution_mode = "force"  # a cache would show outputs of code that has changed
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300  # seconds, of a block
+nb_merge_streams = True
 nb_output_stderr = "remove"  # such as messages about matplotlib's fonts
 html_theme = "furo"
 html_title = "nmt"
+html_theme_options = {"light_css_variables": {"code-font-size": "var(--font-size--small--3)"}}  # lines of 100 columns
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 nitpicky = False
 
 WORK = tempfile.TemporaryDirectory(prefix="nmt-book-")  # what the chapters of the book share in one build
-os.environ["NMT_BOOK"] = WORK.name
+os.environ["NMT_BOOK"] = os.environ["IPYTHONDIR"] = WORK.name  # the user's settings of IPython do not matter
+PROFILE = Path(WORK.name, "profile_default", "ipython_kernel_config.py")
+PROFILE.parent.mkdir()
+PROFILE.write_text("c.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8")  # it warns that its sockets are local
+logging.getLogger("traitlets").setLevel("WARNING")
 
 REFERENCE = Path(__file__).parent / "reference" / "commands.md"
 
@@ -88,7 +95,8 @@ def written(parameter: Any) -> str:
 
 def write_math(translator: Any, node: Element, as_block: bool = False) -> None:
     """Write a formula as MathML, which browsers show without a script from another server."""
-    translator.body.append(tex2mathml(node.astext(), as_block))
+    mathml = tex2mathml(node.astext(), as_block)
+    translator.body.append(f'<div style="margin: 1.5em 0">{mathml}</div>' if as_block else mathml)
     raise SkipNode
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,9 +57,10 @@ def nmt(line: str, last: int = 100) -> None:
     Raises:
         RuntimeError: the command failed; the message is its output.
     """
-    print(f"$ nmt {line}")
+    print("$ nmt", " \\\n    ".join(textwrap.wrap(line, 90, break_on_hyphens=False)))
     command = [sys.executable, "-m", "nmt_cli", *shlex.split(line)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "dumb"}
+    environment.pop("FORCE_COLOR", None)  # Jupyter sets it
     done = subprocess.run(
         command, cwd=WORK, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -69,22 +72,19 @@ def nmt(line: str, last: int = 100) -> None:
 def number_names() -> Path:
     """Write {train,valid,test}.{en,de}, the names of numbers below 10,000, unless they are there; return `WORK`.
 
-    Of 3,400 numbers drawn at random, 200 are for validation and 200 for the test. All numbers below 100 are in the
-    training text, because the others are composed of them.
+    All numbers below 100 are in the training text, because the others are composed of them.
     """
     if not (WORK / "test.de").exists():
         sys.path.insert(0, str(RECIPES))
         from number_names import name
 
-        drawn = random.Random(1).sample(range(100, 10_000), 3400)
-        for split, numbers in {
-            "train": [*drawn[400:], *range(100)],
-            "valid": drawn[:200],
-            "test": drawn[200:400],
-        }.items():
-            for language in ("en", "de"):
-                text = "".join(f"{name(n, language)}\n" for n in numbers)
-                (WORK / f"{split}.{language}").write_text(text, encoding="utf-8")
+        generator = random.Random(1)
+        drawn = [*generator.sample(range(100, 1000), 700), *generator.sample(range(1000, 10_000), 2700)]
+        generator.shuffle(drawn)
+        splits = {"train": [*drawn[400:], *range(100)], "valid": drawn[:200], "test": drawn[200:400]}
+        for split, language in itertools.product(splits, ("en", "de")):
+            text = "".join(f"{name(n, language)}\n" for n in splits[split])
+            (WORK / f"{split}.{language}").write_text(text, encoding="utf-8")
     return WORK
 
 
