@@ -93,14 +93,18 @@ def test_every_chapter_is_executed_and_listed() -> None:
 
 
 def test_a_failing_block_fails_the_build(tmp_path: Path) -> None:
-    """With the site's own configuration."""
+    """With the site's own configuration and the flags of `make docs`."""
     pytest.importorskip("myst_nb")
     pytest.importorskip("furo")
-    configuration = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
-    (tmp_path / "conf.py").write_text(configuration.replace('/ "reference" ', ""), encoding="utf-8")
+    pages = tmp_path / "pages"
+    (pages / "reference").mkdir(parents=True)
+    (pages / "conf.py").write_bytes((ROOT / "docs" / "conf.py").read_bytes())
     header = CHAPTERS[0].read_text(encoding="utf-8").partition("# ")[0]
-    (tmp_path / "index.md").write_text(f"{header}# Page\n\n```{{code-cell}} python\nassert 1 + 1 == 3\n```\n")
-    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(tmp_path), str(tmp_path / "build")]
+    (pages / "index.md").write_text(f"{header}# Page\n\n```{{code-cell}} python\nassert 1 + 1 == 3\n```\n")
+    flags = "-q -W --keep-going -b html -D exclude_patterns=reference".split()
+    command = [sys.executable, "-m", "sphinx", *flags, str(pages), str(tmp_path / "build")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode != 0
+    assert done.returncode == 1
     assert "assert 1 + 1 == 3" in done.stderr
+    warnings = [line for line in done.stderr.split("\n") if "WARNING: " in line]
+    assert all("Executing notebook failed" in line or "[mystnb.exec]" in line for line in warnings), warnings
