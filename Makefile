@@ -4,7 +4,8 @@
 #   make test          run the tests
 #   make test-versions run the tests with torch 2.11, 2.13 and the newest one, and the newest of all other packages
 #   make check         what continuous integration runs: format, lint, strict types, documentation, tests
-#   make docs          build the documentation's site in build/site; a broken link is an error
+#   make docs          build the documentation's site in build/site, with the tutorial's blocks executed; a broken link
+#                      or a block that fails is an error
 #   make mutants       break the code in each listed way and check that its tests fail: CONTRIBUTING.md
 #   make faults        run the long fault-injection tests: docs/reliability.md
 #   make bench         measure the speed of training and translation: docs/benchmarks.md

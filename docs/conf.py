@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+from docutils.nodes import Element, SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 from nmt_cli import __version__, registry
@@ -16,15 +21,28 @@ project = "nmt"
 author = "the authors of nmt"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3
-myst_enable_extensions = ["deflist"]
+myst_enable_extensions = ["deflist", "dollarmath"]
 exclude_patterns = ["build"]
+nb_execution_mode = "force"  # a cache would show outputs of code that has changed
+nb_execution_show_tb = True  # an error is a warning with its traceback, and `-W` ends with exit code 1
+nb_execution_timeout = 600  # seconds, of a block
+nb_merge_streams = True
+nb_output_stderr = "remove"  # such as messages about matplotlib's fonts
 html_theme = "furo"
 html_title = "nmt"
+html_theme_options = {"light_css_variables": {"code-font-size": "var(--font-size--small--3)"}}  # lines of 100 columns
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 nitpicky = False
+
+WORK = tempfile.TemporaryDirectory(prefix="nmt-book-")  # what the chapters of the book share in one build
+os.environ["NMT_BOOK"] = os.environ["IPYTHONDIR"] = WORK.name  # the user's settings of IPython do not matter
+PROFILE = Path(WORK.name, "profile_default", "ipython_kernel_config.py")
+PROFILE.parent.mkdir()
+PROFILE.write_text("c.IPKernelApp.log_level = 'ERROR'\n", encoding="utf-8")  # it warns that its sockets are local
+logging.getLogger("traitlets").setLevel("WARNING")
 
 REFERENCE = Path(__file__).parent / "reference" / "commands.md"
 
@@ -75,6 +93,18 @@ def written(parameter: Any) -> str:
     return f"{names} {parameter.metavar}" if parameter.metavar else names
 
 
+def write_math(translator: Any, node: Element, as_block: bool = False) -> None:
+    """Write a formula as MathML, which browsers show without a script from another server."""
+    mathml = tex2mathml(node.astext(), as_block)
+    translator.body.append(f'<div style="margin: 1.5em 0">{mathml}</div>' if as_block else mathml)
+    raise SkipNode
+
+
+def write_math_block(translator: Any, node: Element) -> None:
+    write_math(translator, node, as_block=True)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("builder-inited", write_command_reference)
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math_block, None))
