@@ -1,0 +1,74 @@
+"""The importers of `nmt import`: entry points of the group `nmt.importers`, modules with a string and two functions.
+
+    takes: str          # such as "a folder of Hugging Face Transformers with a MarianMTModel"
+    def recognises(path: Path, saved: Mapping[str, Any]) -> bool
+    def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported
+
+`saved` is what `torch.save` wrote into the file `path`, and empty for a folder. `read` raises CheckpointError if a file
+is missing or damaged, or no Transformer of ours can express the model, and UsageError if an option is missing or wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nmt_cli.checkpoint import Contents
+from nmt_cli.errors import CheckpointError
+
+
+class Imported(NamedTuple):
+    """The parts of a checkpoint."""
+
+    contents: Contents
+    weights: dict[str, Tensor]
+    task: Any
+
+
+def importer_of(path: Path) -> tuple[ModuleType, Mapping[str, Any]]:
+    """Return the importer that takes `path`, and what `torch.save` wrote into it.
+
+    Raises:
+        CheckpointError: no importer takes it, or it cannot be read.
+    """
+    importers: list[Any] = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.importers")]
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file or directory. {taken(importers)}")
+    saved = saved_objects(path) if path.is_file() else {}
+    for importer in importers:
+        if importer.recognises(path, saved):
+            return importer, saved
+    raise CheckpointError(f"{path}: cannot be imported. {taken(importers)}")
+
+
+def taken(importers: Iterable[Any]) -> str:
+    """Return a sentence with what can be imported."""
+    return "These can be imported: " + "; ".join(sorted(importer.takes for importer in importers))
+
+
+def saved_objects(path: Path) -> Mapping[str, Any]:
+    """Return the dictionary that `torch.save` wrote into a file, of tensors and plain data. No code in it is run.
+
+    Raises:
+        CheckpointError: the file has anything else.
+    """
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):  # a bare record, in which programs keep options
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # torch's loader raises about every kind for a damaged file
+        if found := re.search(r"(?:GLOBAL|class|function) ([\w.]+\.[\w.]+)", str(error)):
+            problem = f"it has {found[1]}, which is neither a tensor nor plain data. Nothing in the file was run"
+        else:
+            problem = f"torch cannot read it: {type(error).__name__}"
+        raise CheckpointError(f"{path}: cannot be imported: {problem}") from error
+    return saved if isinstance(saved, Mapping) else {}
