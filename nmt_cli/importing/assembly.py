@@ -188,5 +188,7 @@ def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
             return MergedPieces(pieces, content.decode("utf-8"))
         return ListedPieces(pieces, content)
     except (DataError, RuntimeError, UnicodeDecodeError) as error:
-        problem = str(error) if isinstance(error, DataError) else "expected a SentencePiece model or subword-nmt's codes"
+        problem = (
+            str(error) if isinstance(error, DataError) else "expected a SentencePiece model or subword-nmt's codes"
+        )
         raise UsageError(f"--subwords {file}: {problem}") from error

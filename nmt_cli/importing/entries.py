@@ -6,7 +6,7 @@ symbol than BOS, BOS gets the embedding of that symbol, and a logit with which i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 

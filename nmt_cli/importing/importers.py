@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -37,28 +37,23 @@ def importer_of(path: Path) -> tuple[ModuleType, Mapping[str, Any]]:
     """Return the importer that takes `path`, and what `torch.save` wrote into it.
 
     Raises:
-        CheckpointError: no importer takes it, or it cannot be read.
+        CheckpointError: no importer takes it, or it has anything but data.
     """
     importers: list[Any] = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.importers")]
-    if not path.exists():
-        raise CheckpointError(f"{path}: no such file or directory. {taken(importers)}")
     saved = saved_objects(path) if path.is_file() else {}
     for importer in importers:
         if importer.recognises(path, saved):
             return importer, saved
-    raise CheckpointError(f"{path}: cannot be imported. {taken(importers)}")
-
-
-def taken(importers: Iterable[Any]) -> str:
-    """Return a sentence with what can be imported."""
-    return "These can be imported: " + "; ".join(sorted(importer.takes for importer in importers))
+    found = "cannot be imported" if path.exists() else "no such file or directory"
+    takes = "; ".join(sorted(importer.takes for importer in importers))
+    raise CheckpointError(f"{path}: {found}. These can be imported: {takes}")
 
 
 def saved_objects(path: Path) -> Mapping[str, Any]:
-    """Return the dictionary that `torch.save` wrote into a file, of tensors and plain data. No code in it is run.
+    """Return the dictionary that `torch.save` wrote into a file, or nothing if that wrote something else.
 
     Raises:
-        CheckpointError: the file has anything else.
+        CheckpointError: the file has more than tensors and plain data. No code in it is run.
     """
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):  # a bare record, in which programs keep options
@@ -66,9 +61,10 @@ def saved_objects(path: Path) -> Mapping[str, Any]:
     except MemoryError:
         raise
     except Exception as error:  # torch's loader raises about every kind for a damaged file
-        if found := re.search(r"(?:GLOBAL|class|function) ([\w.]+\.[\w.]+)", str(error)):
-            problem = f"it has {found[1]}, which is neither a tensor nor plain data. Nothing in the file was run"
-        else:
-            problem = f"torch cannot read it: {type(error).__name__}"
-        raise CheckpointError(f"{path}: cannot be imported: {problem}") from error
+        if not (found := re.search(r"(?:GLOBAL|class|function) ([\w.]+\.[\w.]+)", str(error))):
+            return {}
+        raise CheckpointError(
+            f"{path}: cannot be imported: it has {found[1]}, which is neither a tensor nor plain data. Nothing in the "
+            "file was run"
+        ) from error
     return saved if isinstance(saved, Mapping) else {}

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, Self
 
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed
@@ -85,10 +86,11 @@ class MergedPieces(Listed):
     def _merged(self, word: str) -> list[str]:
         """Return the pieces of a word: again and again, the pair of symbols that was learned first is merged."""
         symbols = [*word[:-1], word[-1] + "</w>"]
-        while found := [pair for pair in zip(symbols, symbols[1:]) if pair in self._ranks]:  # noqa: B905, RUF007
-            pair, merged = min(found, key=self._ranks.__getitem__), []
+        while found := self._ranks.keys() & set(pairwise(symbols)):
+            first = min(found, key=self._ranks.__getitem__)
+            merged: list[str] = []
             for symbol in symbols:
-                if merged and (merged[-1], symbol) == pair:
+                if merged and (merged[-1], symbol) == first:
                     merged[-1] += symbol
                 else:
                     merged.append(symbol)

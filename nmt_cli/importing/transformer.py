@@ -23,7 +23,9 @@ class ImportedTransformer(Transformer):
     def __init__(self, config: ImportedTransformerConfig, **runtime: Any) -> None:
         super().__init__(config, **runtime)
         shape = self.vocabulary_size, config.d_model
-        self.separate_output = nn.Parameter(torch.randn(shape) * config.d_model**-0.5) if config.separate_output else None
+        self.separate_output = (
+            nn.Parameter(torch.randn(shape) * config.d_model**-0.5) if config.separate_output else None
+        )
         for module in self.modules():
             if isinstance(module, nn.LayerNorm):
                 module.eps = config.norm_epsilon

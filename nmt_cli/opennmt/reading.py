@@ -44,7 +44,10 @@ _DECODER = {
     "around_self_attention.norm": "layer_norm_1",
     "around_cross_attention.norm": "layer_norm_2",
 }
-_STACKS = (Module("encoder", "encoder.transformer", _ENCODER), Module("decoder", "decoder.transformer_layers", _DECODER))
+_STACKS = (
+    Module("encoder", "encoder.transformer", _ENCODER),
+    Module("decoder", "decoder.transformer_layers", _DECODER),
+)
 _EMBEDDINGS = "{}.embeddings.make_embedding.emb_luts.0.weight"
 _NO_WEIGHTS = re.compile(r"\.pe\.pe$")
 _NEEDED: dict[str, tuple[Any, ...]] = {

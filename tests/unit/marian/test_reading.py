@@ -21,7 +21,7 @@ from nmt_cli import checkpoint
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian import writing
-from nmt_cli.marian.reading import read
+from nmt_cli.marian.reading import read_folder as read
 
 Text = list[tuple[str, str]]
 CODES = [">>deu<<", ">>fra<<"]
