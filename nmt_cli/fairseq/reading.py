@@ -6,7 +6,6 @@ padding id. The rows become learned positions. Its decoder starts with the end o
 
 from __future__ import annotations
 
-import math
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -18,9 +17,9 @@ from torch import Tensor
 
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import read_lines
-from nmt_cli.importing.assembly import Found, Module, assembled
-from nmt_cli.importing.command import ImportOptions
+from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
 from nmt_cli.importing.importers import Imported
+from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 
 takes = "a checkpoint of a Transformer of fairseq (checkpoint_best.pt), beside its dict.*.txt"
@@ -42,7 +41,7 @@ _DECODER = {
     "cross_attention.w_o": "encoder_attn.out_proj",
     "around_cross_attention.norm": "encoder_attn_layer_norm",
 }
-_STACKS = (Module("encoder", "encoder.layers", _ENCODER), Module("decoder", "decoder.layers", _DECODER))
+_STACKS = (Stack("encoder", "encoder.layers", _ENCODER), Stack("decoder", "decoder.layers", _DECODER))
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
 _ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")  # others differ in more than size
 _COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"  # which 0.12 makes of others when it loads
@@ -59,16 +58,13 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     task, model = options_of(saved, path)
     weights = {name: tensor.float() for name, tensor in saved["model"].items() if not _UNREAD.search(name)}
     weights = divided(weights)
-    embeddings = [taken(weights, f"{side}.embed_tokens.weight", path) for side in ("encoder", "decoder")]
+    embeddings = [weights.pop(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
     # Older versions have no output matrix if it is the embedding.
     output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", embeddings[1]))
     languages = [options.source_lang or task.get("source_lang"), options.target_lang or task.get("target_lang")]
-    names = {f"{side}_norm.{kind}": f"{side}.layer_norm.{kind}" for side in ("encoder", "decoder") for kind in _KINDS}
-    for stack in _STACKS:
-        names |= stack.names(stack.count(weights))
     found = Found(
         settings=settings_of(model, path),
-        names=names,
+        names={ours: theirs for stack in _STACKS for ours, theirs in stack.names(weights).items()},
         positions=positions_of(model, weights, output.size(1)),
         weights=weights,
         embeddings=embeddings,
@@ -80,9 +76,6 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
         scaled=not model.get("no_scale_embedding"),
     )
     return assembled(path, found, options)
-
-
-_KINDS = ("weight", "bias")
 
 
 def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -142,16 +135,8 @@ def positions_of(model: Mapping[str, Any], weights: dict[str, Tensor], d_model: 
     for side, name in (("encoder", "max_source_positions"), ("decoder", "max_target_positions")):
         learned = weights.pop(f"{side}.embed_positions.weight", None)
         count = model.get(name) or _POSITIONS
-        tables.append(sinusoids(count, d_model) if learned is None else learned[_FIRST_POSITION:])
+        tables.append(half_sinusoids(_FIRST_POSITION, count, d_model) if learned is None else learned[_FIRST_POSITION:])
     return tables
-
-
-def sinusoids(count: int, d_model: int) -> Tensor:
-    """Return the encodings [count, d_model]: all sines, then all cosines, of wavelengths from 2 pi to 10000 * 2 pi."""
-    half = d_model // 2
-    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
-    angles = torch.arange(_FIRST_POSITION, _FIRST_POSITION + count, dtype=torch.float)[:, None] * rates
-    return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, d_model % 2))
 
 
 def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -162,13 +147,6 @@ def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         names = [f"{before}{letter}_proj.{kind}" for letter in "qkv"] if fused else [name]
         parts |= zip(names, tensor.chunk(len(names)), strict=True)
     return parts
-
-
-def taken(weights: dict[str, Tensor], name: str, path: Path) -> Tensor:
-    """Return a weight, and remove it; raise CheckpointError if it is missing."""
-    if name not in weights:
-        raise CheckpointError(f"{path}: cannot be imported: it has no {name}")
-    return weights.pop(name)
 
 
 def dictionary(folder: Path, language: str | None) -> dict[str, int]:

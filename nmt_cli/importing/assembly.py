@@ -19,12 +19,16 @@ from nmt_cli.data.unicode import NONE
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint
-from nmt_cli.importing.command import ImportOptions
 from nmt_cli.importing.entries import Entries, entries
 from nmt_cli.importing.importers import Imported
+from nmt_cli.importing.options import ImportOptions
 from nmt_cli.importing.pieces import ListedPieces, MergedPieces
 from nmt_cli.importing.settings import ImportedTransformerConfig
 from nmt_cli.models.settings import TransformerConfig
+
+_SIDES = ("encoder", "decoder")
+_ADDED = ImportedTransformerConfig.__dataclass_fields__.keys() - TransformerConfig.__dataclass_fields__.keys()
+_DEFAULTS = dataclasses.asdict(ImportedTransformerConfig())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,26 +48,34 @@ class Found:
     positions: Sequence[Tensor] | None = None  # [positions, d_model] of each side, if they are not sinusoids of ours
 
 
-class Module(NamedTuple):
-    """A kind of layer: where it is, and its parts by their names here."""
+class Stack(NamedTuple):
+    """The encoder or the decoder there: its name, where its layers are, and their parts by our names."""
 
-    ours: str
-    theirs: str
+    side: str
+    layers: str
     parts: Mapping[str, str]
 
-    def count(self, weights: Mapping[str, Tensor]) -> int:
-        """Return how many there are."""
-        start = f"{self.theirs}."
-        return len({name[len(start) :].partition(".")[0] for name in weights if name.startswith(start)})
-
-    def names(self, count: int) -> dict[str, str]:
-        """Return the names there of the weights and biases of so many layers, by our names."""
-        return {
-            f"{self.ours}.{number}.{ours}.{kind}": f"{self.theirs}.{number}.{theirs}.{kind}"
-            for number in range(count)
+    def names(self, weights: Mapping[str, Tensor]) -> dict[str, str]:
+        """Return the names there of all weights and biases of the layers and of the last norm, by our names."""
+        start = f"{self.layers}."
+        numbers = {name[len(start) :].partition(".")[0] for name in weights if name.startswith(start)}
+        found = {f"{self.side}_norm": f"{self.side}.layer_norm"} | {
+            f"{self.side}.{number}.{ours}": f"{start}{number}.{theirs}"
+            for number in numbers
             for ours, theirs in self.parts.items()
-            for kind in ("weight", "bias")
         }
+        return {f"{ours}.{kind}": f"{theirs}.{kind}" for ours, theirs in found.items() for kind in ("weight", "bias")}
+
+
+def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
+    """Return the encodings of tensor2tensor for `count` positions from `first` on: [count, d_model].
+
+    All sines stand before all cosines, and wavelengths go from 2 pi to exactly 10000 * 2 pi, unlike in section 3.5.
+    """
+    half = d_model // 2
+    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
+    angles = torch.arange(first, first + count, dtype=torch.float)[:, None] * rates
+    return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, d_model % 2))
 
 
 def assembled(path: Path, found: Found, options: ImportOptions) -> Imported:
@@ -115,10 +127,11 @@ def our_weights(found: Found, sides: Sequence[Entries], shared: bool, path: Path
 
 def _model_section(found: Found, weights: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
     """Return the settings of the model, which is the paper's Transformer if that can express it."""
-    layers = {side: len({name.split(".")[1] for name in weights if name.startswith(f"{side}.")}) for side in _STACKS}
+    layers = {side: len({name.split(".")[1] for name in weights if name.startswith(f"{side}.")}) for side in _SIDES}
+    inner = (weight.size(0) for name, weight in weights.items() if name.endswith("feed_forward.inner.weight"))
     settings = found.settings | {
         "d_model": found.output.size(1),
-        "d_ff": weights["encoder.0.feed_forward.inner.weight"].size(0),
+        "d_ff": next(inner, 0),
         "num_layers": layers["encoder"],
         "num_decoder_layers": layers["decoder"],
         "output_bias": True,
@@ -134,11 +147,6 @@ def _model_section(found: Found, weights: Mapping[str, Tensor], path: Path) -> d
     if all(values[name] == _DEFAULTS[name] for name in _ADDED):
         return {"name": "transformer"} | {name: value for name, value in values.items() if name not in _ADDED}
     return {"name": "imported_transformer", **values}
-
-
-_STACKS = ("encoder", "decoder")
-_ADDED = ImportedTransformerConfig.__dataclass_fields__.keys() - TransformerConfig.__dataclass_fields__.keys()
-_DEFAULTS = dataclasses.asdict(ImportedTransformerConfig())
 
 
 def task_of(sides: Sequence[Entries], shared: bool, languages: Sequence[str | None], options: ImportOptions) -> Any:

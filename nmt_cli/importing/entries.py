@@ -49,7 +49,7 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
     ids = list(vocab.values())
     if not all(type(i) is int and 0 <= i < size for i in [*ids, start]) or len({*ids}) < len(ids):
         raise CheckpointError(
-            f"{path}: damaged: expected different ids for all pieces, and the first symbol of outputs, below {size}"
+            f"{path}: damaged: expected different ids below {size} for all pieces and for the first symbol of outputs"
         )
     named = {i: piece for piece, i in vocab.items() if piece not in SPECIAL_SYMBOLS}
     special = [vocab.get(symbol) for symbol in SPECIAL_SYMBOLS]

@@ -15,7 +15,6 @@ import importlib.metadata
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from nmt_cli.checkpoint import Contents
 from nmt_cli.errors import CheckpointError
+from nmt_cli.importing.options import ImportOptions
 
 
 class Imported(NamedTuple):
@@ -33,20 +33,24 @@ class Imported(NamedTuple):
     task: Any
 
 
-def importer_of(path: Path) -> tuple[ModuleType, Mapping[str, Any]]:
-    """Return the importer that takes `path`, and what `torch.save` wrote into it.
+def read_model(path: Path, options: ImportOptions) -> Imported:
+    """Return what the importer that recognises `path` reads.
 
-    Raises:
-        CheckpointError: no importer takes it, or it has anything but data.
+    Raises: as `read`, and
+        CheckpointError: no importer recognises it, or it has anything but data.
     """
     importers: list[Any] = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.importers")]
     saved = saved_objects(path) if path.is_file() else {}
-    for importer in importers:
-        if importer.recognises(path, saved):
-            return importer, saved
-    found = "cannot be imported" if path.exists() else "no such file or directory"
-    takes = "; ".join(sorted(importer.takes for importer in importers))
-    raise CheckpointError(f"{path}: {found}. These can be imported: {takes}")
+    importer = next((each for each in importers if each.recognises(path, saved)), None)
+    if importer is None:
+        found = "cannot be imported" if path.exists() else "no such file or directory"
+        takes = "; ".join(sorted(each.takes for each in importers))
+        raise CheckpointError(f"{path}: {found}. These can be imported: {takes}")
+    try:
+        imported: Imported = importer.read(path, saved, options)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    return imported
 
 
 def saved_objects(path: Path) -> Mapping[str, Any]:

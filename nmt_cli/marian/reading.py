@@ -21,9 +21,9 @@ from nmt_cli.data.subwords import LARGEST_FILE
 from nmt_cli.data.unicode import NONE
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
-from nmt_cli.importing.command import ImportOptions
 from nmt_cli.importing.entries import Entries, entries
 from nmt_cli.importing.importers import Imported
+from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
 from nmt_cli.marian.pieces import KIND, MarianPieces
 from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered

@@ -5,7 +5,6 @@ They are pre-norm, with an epsilon of their own, and their encoder does not see 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt_cli.errors import CheckpointError
-from nmt_cli.importing.assembly import Found, Module, assembled
-from nmt_cli.importing.command import ImportOptions
+from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
 from nmt_cli.importing.importers import Imported
+from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
 
 takes = "a checkpoint of a Transformer of OpenNMT-py 3 (model_step_100000.pt)"
@@ -45,8 +44,8 @@ _DECODER = {
     "around_cross_attention.norm": "layer_norm_2",
 }
 _STACKS = (
-    Module("encoder", "encoder.transformer", _ENCODER),
-    Module("decoder", "decoder.transformer_layers", _DECODER),
+    Stack("encoder", "encoder.transformer", _ENCODER),
+    Stack("decoder", "decoder.transformer_layers", _DECODER),
 )
 _EMBEDDINGS = "{}.embeddings.make_embedding.emb_luts.0.weight"
 _NO_WEIGHTS = re.compile(r"\.pe\.pe$")
@@ -80,14 +79,9 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
             expected = " or ".join(map(repr, values))
             raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {expected}")
     weights = weights_of(saved, path)
-    try:
-        embeddings = [weights.pop(_EMBEDDINGS.format(side)) for side in ("encoder", "decoder")]
-        output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
-    except KeyError as error:
-        raise CheckpointError(f"{path}: cannot be imported: it has no {error}") from error
-    names = {f"{side}_norm.{kind}": f"{side}.layer_norm.{kind}" for side in ("encoder", "decoder") for kind in _KINDS}
-    for stack in _STACKS:
-        names |= stack.names(stack.count(weights))
+    embeddings = [weights.pop(_EMBEDDINGS.format(side)) for side in ("encoder", "decoder")]
+    output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
+    names = {ours: theirs for stack in _STACKS for ours, theirs in stack.names(weights).items()}
     biases = any("linear_query.bias" in name for name in weights)
     for theirs in names.values():
         if theirs.endswith((".w_1.bias", ".w_2.bias")) and theirs not in weights:  # without add_ffnbias
@@ -105,9 +99,6 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
         positions=positions_of(model, output.size(1)),
     )
     return assembled(path, found, options)
-
-
-_KINDS = ("weight", "bias")
 
 
 def weights_of(saved: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
@@ -145,16 +136,10 @@ def _first(rate: Any) -> float:
 
 
 def positions_of(model: Mapping[str, Any], d_model: int) -> list[Tensor] | None:
-    """Return the encodings [positions, d_model] of both sides, if they are not as in section 3.5 of the paper.
-
-    Those have all sines before all cosines, and other wavelengths.
-    """
+    """Return the encodings [positions, d_model] of both sides, if they are not as in section 3.5 of the paper."""
     if not model.get("position_encoding") or model.get("position_encoding_type") != "SinusoidalConcat":
         return None
-    half = d_model // 2
-    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
-    angles = torch.arange(_POSITIONS, dtype=torch.float)[:, None] * rates
-    return [torch.cat([angles.sin(), angles.cos()], dim=1)] * 2
+    return [half_sinusoids(0, _POSITIONS, d_model)] * 2
 
 
 def ids_of(tokens: Sequence[str]) -> dict[str, int]:
