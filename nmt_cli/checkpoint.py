@@ -16,7 +16,8 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from nmt_cli import __version__, registry
 from nmt_cli.config import restored, saved_settings
 from nmt_cli.distributed import own_part, whole
 from nmt_cli.errors import CheckpointError, DataError, UsageError
-from nmt_cli.files import durable
+from nmt_cli.files import durable, staging
 from nmt_cli.files.text import fingerprint, read_object, write_object
 from nmt_cli.task import TASK_FILE, Task
 
@@ -72,6 +73,17 @@ def save(
     """Write a checkpoint. On an error nothing is left behind, and an older checkpoint of that name is kept."""
     with durable.new_directory(folder) as aside:
         write(aside, contents, weights, task, training)
+
+
+@contextmanager
+def new(out: Path, overwrite: bool) -> Iterator[Path]:
+    """Yield the directory in which the averaged or imported checkpoint `out` is written, as `staging.staged` does."""
+    place = Path(os.path.realpath(out))
+    if any(resumable_of(above.parent) for above in place.parents if above.name == FOLDER_OF_RUN):
+        raise UsageError(f"--out {out}: is among a run's checkpoints; choose another name, such as RUN/averaged")
+    files = {CONFIG, WEIGHTS, TASK, CHECKSUMS}
+    with staging.staged(place, overwrite=overwrite, ours=files, marker=CHECKSUMS) as aside:
+        yield aside
 
 
 def write(

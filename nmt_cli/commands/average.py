@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.errors import CheckpointError, UsageError, counted
-from nmt_cli.files import staging
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
-
-_FILES = {checkpoint.CONFIG, checkpoint.WEIGHTS, checkpoint.TASK, checkpoint.CHECKSUMS}
-"""The files of an averaged or imported checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +27,7 @@ class AverageOptions:
 
 def average(options: AverageOptions) -> None:
     registry.discover(options.imports)
-    with new_checkpoint(options.out, options.overwrite) as aside:
+    with checkpoint.new(options.out, options.overwrite) as aside:
         folders = chosen(options.paths, options.last)
         contents = [checkpoint.read_contents(folder) for folder in folders]
         for folder, content in zip(folders, contents, strict=True):
@@ -48,16 +42,6 @@ def average(options: AverageOptions) -> None:
     single = f"wrote the checkpoint of step {steps} without the state of its training to {options.out}"
     several = f"averaged {len(folders)} checkpoints (steps {steps}) into {options.out}"
     say(several if len(folders) > 1 else single)
-
-
-@contextmanager
-def new_checkpoint(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Yield the directory in which the averaged or imported checkpoint `out` is written, as `staging.staged` does."""
-    place = Path(os.path.realpath(out))
-    if any(checkpoint.resumable_of(above.parent) for above in place.parents if above.name == checkpoint.FOLDER_OF_RUN):
-        raise UsageError(f"--out {out}: is among a run's checkpoints; choose another name, such as RUN/averaged")
-    with staging.staged(place, overwrite=overwrite, ours=_FILES, marker=checkpoint.CHECKSUMS) as aside:
-        yield aside
 
 
 def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:

@@ -1,7 +1,6 @@
 """A MarianMTModel folder of Hugging Face Transformers, such as an OPUS-MT model, as a checkpoint of ours.
 
-Ids: ours begin with PAD, UNK, BOS and EOS; Marian's other pieces follow in their order. Its decoder starts with the
-padding symbol, ours with BOS. So BOS gets the same embedding, and a bias of the logits with which it is never chosen.
+Its decoder starts with the padding symbol.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -22,13 +21,14 @@ from nmt_cli.data.subwords import LARGEST_FILE
 from nmt_cli.data.unicode import NONE
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
-from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
+from nmt_cli.importing.entries import Entries, entries
+from nmt_cli.importing.importers import Imported
+from nmt_cli.importing.options import ImportOptions
+from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
 from nmt_cli.marian.pieces import KIND, MarianPieces
 from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
-BELOW = 20.0
-"""Distance of BOS's logit below the symbol with the same embedding: e^-20 is less than float32 can tell."""
 _NEEDED: dict[str, tuple[Any, Any]] = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
@@ -39,25 +39,25 @@ _NEEDED: dict[str, tuple[Any, Any]] = {
     "tie_word_embeddings": (True, True),
 }
 """Settings: the value that our Transformer can express, and the one that is meant where there is none."""
+_TEXT = ("subwords", "target_subwords", "moses", "moses_escape", "lowercase")  # options of other importers
+
+takes = "a folder of Hugging Face Transformers with a MarianMTModel, such as OPUS-MT's (hf download NAME)"
 
 
-class Imported(NamedTuple):
-    """The parts of a checkpoint."""
-
-    contents: Contents
-    weights: dict[str, Tensor]
-    task: Any
+def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
+    """See `importers.py`."""
+    config = path / "config.json"
+    return config.is_file() and _object(config).get("model_type") == "marian"
 
 
-class Entries(NamedTuple):
-    """The vocabulary of a side, in the order of our ids."""
+def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
+    """See `importers.py`."""
+    if given := [flag(name) for name in _TEXT if getattr(options, name)]:
+        raise UsageError(f"{given[0]} cannot be used with {path}, which has its own SentencePiece models")
+    return read_folder(path, (options.source_lang, options.target_lang))
 
-    pieces: list[str]
-    rows: Tensor  # the id there of each
-    bos_is_copied: bool  # BOS is another symbol there
 
-
-def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Imported:
+def read_folder(folder: Path, languages: Sequence[str | None] = (None, None)) -> Imported:
     """Return the model and the tokenisation of `folder`.
 
     Args:
@@ -67,10 +67,6 @@ def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Import
         UsageError: a language is neither given nor named.
         CheckpointError: a file is missing or damaged, or our Transformer cannot express the model.
     """
-    if not folder.is_dir():
-        raise CheckpointError(
-            f"{folder}: no such directory. Download the model first: hf download NAME --local-dir FOLDER"
-        )
     config = _object(folder / "config.json")
     settings = model_settings(config, folder / "config.json")
     weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
@@ -150,35 +146,6 @@ def entries_of(folder: Path, config: Mapping[str, Any], sizes: Sequence[int]) ->
     return [entries(vocab, sizes[0], unused, source), entries(_object(target), sizes[1], start, target)]
 
 
-def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entries:
-    """Return the entries of a vocabulary.
-
-    Args:
-        vocab: Marian's ids.
-        size: the number of embeddings.
-        start: Marian's id of the symbol with which the decoder starts.
-
-    Raises:
-        CheckpointError: a special symbol is missing, or ids are not those of different pieces.
-    """
-    ids = list(vocab.values())
-    if not all(type(i) is int and 0 <= i < size for i in [*ids, start]) or len({*ids}) < len(ids):
-        raise CheckpointError(
-            f"{path}: damaged: expected different ids for all pieces, and ids and decoder_start_token_id below {size}"
-        )
-    named = {i: piece for piece, i in vocab.items() if piece not in SPECIAL_SYMBOLS}
-    special = [vocab.get(symbol) for symbol in SPECIAL_SYMBOLS]
-    copied = special[BOS] != start
-    special[BOS] = start
-    for i in (PAD, UNK, EOS):
-        if special[i] is None:
-            raise CheckpointError(f"{path}: has no {SPECIAL_SYMBOLS[i]}")
-    taken = {row for i, row in enumerate(special) if i != BOS or not copied}
-    rest = [i for i in range(size) if i not in taken]
-    pieces = [*SPECIAL_SYMBOLS, *(named.get(i, f"<{i}>") for i in rest)]
-    return Entries(pieces, torch.tensor([*special, *rest]), copied)
-
-
 def our_weights(
     theirs: Mapping[str, Tensor], model: Any, embeddings: Sequence[Tensor], sides: Sequence[Entries], folder: Path
 ) -> dict[str, Tensor]:
@@ -200,9 +167,7 @@ def our_weights(
     if embeddings[0] is not embeddings[1]:
         weights["source_embedding.weight"] = reordered(embeddings[0], 1, order)[source.rows]
     weights["target_embedding.weight"] = reordered(embeddings[1], 1, order)[target.rows]
-    weights["output_bias"] = theirs[OUTPUT_BIAS][0, target.rows]
-    if target.bos_is_copied:
-        weights["output_bias"][BOS] -= BELOW
+    weights["output_bias"] = target.output_bias(theirs[OUTPUT_BIAS][0])
     return weights
 
 

@@ -21,7 +21,7 @@ from nmt_cli import checkpoint
 from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian import writing
-from nmt_cli.marian.reading import read
+from nmt_cli.marian.reading import read_folder as read
 
 Text = list[tuple[str, str]]
 CODES = [">>deu<<", ">>fra<<"]
@@ -233,7 +233,7 @@ def change(path: Path, **fields: Any) -> None:
         ("config.json", {"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
         ("config.json", {"activation_function": ["relu"]}, "--activation must be"),
         ("config.json", {"d_model": "wide"}, "--d-model must be of type int"),
-        ("config.json", {"decoder_start_token_id": 9999}, "decoder_start_token_id below"),
+        ("config.json", {"decoder_start_token_id": 9999}, "the first symbol of outputs"),
         ("vocab.json", {"<pad>": None}, "expected different ids"),
         ("vocab.json", {CODES[0]: -1}, "expected different ids"),
         ("vocab.json", {CODES[0]: 0}, "expected different ids"),

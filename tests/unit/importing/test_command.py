@@ -52,7 +52,7 @@ def test_an_earlier_one_is_replaced_only_if_asked_to(nmt: Run, marian: Path, tmp
 def test_a_wrong_folder_leaves_nothing(nmt: Run, tiny_checkpoint: Path, tmp_path: Path) -> None:
     code, _, err = nmt("import", tiny_checkpoint, "--out", tmp_path / "model")
     assert code == 1
-    assert "config.json: cannot be imported: its model_type is None, expected 'marian'" in err
+    assert f"{tiny_checkpoint}: cannot be imported" in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,3 +79,10 @@ def test_it_is_fine_tuned_on_data_prepared_with_its_vocabulary(nmt: Run, marian:
     before, after = checkpoint.load_weights(model), checkpoint.load_weights(trained)
     assert before.keys() == after.keys()
     assert not before["output_bias"].equal(after["output_bias"])
+
+
+def test_the_text_of_a_folder_has_settings_of_its_own(nmt: Run, marian: Path, tmp_path: Path) -> None:
+    code, _, err = nmt("import", marian, "--out", tmp_path / "model", "--moses")
+    assert code == 2
+    assert "--moses cannot be used" in err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,160 @@
+"""Transformers of fairseq: a checkpoint_*.pt beside dict.SOURCE.txt and dict.TARGET.txt.
+
+fairseq's positions are sinusoids of other frequencies than ours, or learned, and begin in row 2 of a table, after its
+padding id. The rows become learned positions. Its decoder starts with the end of a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.files.text import read_lines
+from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
+from nmt_cli.importing.importers import Imported
+from nmt_cli.importing.options import ImportOptions
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
+
+takes = "a checkpoint of a Transformer of fairseq (checkpoint_best.pt), beside its dict.*.txt"
+
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first ids
+_FIRST_POSITION = _SPECIAL.index("<pad>") + 1
+_POSITIONS = 1024  # of a side, unless the options say otherwise
+_ENCODER = {
+    **{f"self_attention.w_{letter}": f"self_attn.{letter}_proj" for letter in "qkv"},
+    "self_attention.w_o": "self_attn.out_proj",
+    "around_self_attention.norm": "self_attn_layer_norm",
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+    "around_feed_forward.norm": "final_layer_norm",
+}
+_DECODER = {
+    **_ENCODER,
+    **{f"cross_attention.w_{letter}": f"encoder_attn.{letter}_proj" for letter in "qkv"},
+    "cross_attention.w_o": "encoder_attn.out_proj",
+    "around_cross_attention.norm": "encoder_attn_layer_norm",
+}
+_STACKS = (Stack("encoder", "encoder.layers", _ENCODER), Stack("decoder", "decoder.layers", _DECODER))
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
+_ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")  # others differ in more than size
+_COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"  # which 0.12 makes of others when it loads
+_UNREAD = re.compile(rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$")
+
+
+def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
+    """See `importers.py`."""
+    return "model" in saved and ("cfg" in saved or "args" in saved)
+
+
+def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
+    """See `importers.py`."""
+    task, model = options_of(saved, path)
+    weights = {name: tensor.float() for name, tensor in saved["model"].items() if not _UNREAD.search(name)}
+    weights = divided(weights)
+    embeddings = [weights.pop(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+    # Older versions have no output matrix if it is the embedding.
+    output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", embeddings[1]))
+    languages = [options.source_lang or task.get("source_lang"), options.target_lang or task.get("target_lang")]
+    found = Found(
+        settings=settings_of(model, path),
+        names={ours: theirs for stack in _STACKS for ours, theirs in stack.names(weights).items()},
+        positions=positions_of(model, weights, output.size(1)),
+        weights=weights,
+        embeddings=embeddings,
+        output=output,
+        output_bias=torch.zeros(len(output)),
+        vocabularies=[dictionary(path.parent, language) for language in languages],
+        start=SPECIAL_SYMBOLS[EOS],
+        languages=languages,
+        scaled=not model.get("no_scale_embedding"),
+    )
+    return assembled(path, found, options)
+
+
+def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return fairseq's options of the task and of the model.
+
+    Raises:
+        CheckpointError: they are not those of a Transformer for translation.
+    """
+    sections = saved.get("cfg") or {"task": saved.get("args"), "model": saved.get("args")}
+    task, model = (_values(sections.get(name)) for name in ("task", "model"))
+    for side in ("encoder", "decoder"):  # newer configurations have sections for them
+        if isinstance(model.get(side), Mapping):
+            model |= {f"{side}_{name}": value for name, value in model[side].items()}
+    kind, architecture = (task.get("_name") or task.get("task")), (model.get("arch") or model.get("_name"))
+    if kind != "translation":
+        raise CheckpointError(f"{path}: cannot be imported: its task is {kind!r}, expected 'translation'")
+    if not _ARCHITECTURES.fullmatch(str(architecture)):
+        raise CheckpointError(f"{path}: cannot be imported: its architecture is {architecture!r}, not a transformer")
+    return task, model
+
+
+def _values(options: Any) -> dict[str, Any]:
+    return dict(vars(options)) if isinstance(options, Namespace) else dict(options or {})
+
+
+def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the settings of our Transformer that weights do not show.
+
+    Raises:
+        CheckpointError: it does not have one of them.
+    """
+    both = {}
+    for name, default in {"attention_heads": 8, "normalize_before": False}.items():
+        values = [model.get(f"{side}_{name}", default) for side in ("encoder", "decoder")]
+        if values[0] != values[1]:
+            raise CheckpointError(f"{path}: cannot be imported: {name} of encoder and decoder differ: {values}")
+        both[name] = values[0]
+    if (activation := model.get("activation_fn", "relu")) not in _ACTIVATIONS:
+        raise CheckpointError(f"{path}: cannot be imported: its activation_fn is {activation!r}")
+    return {
+        "num_heads": both["attention_heads"],
+        "norm": "pre" if both["normalize_before"] else "post",
+        "activation": _ACTIVATIONS[activation],
+        "attention_biases": True,
+        "positions": "none",
+        "dropout": model.get("dropout", 0.1),
+        "attention_dropout": model.get("attention_dropout", 0.0),
+        "feed_forward_dropout": model.get("activation_dropout") or model.get("relu_dropout") or 0.0,
+    }
+
+
+def positions_of(model: Mapping[str, Any], weights: dict[str, Tensor], d_model: int) -> Sequence[Tensor] | None:
+    """Return the positional encodings [positions, d_model] of source and target; learned ones leave `weights`."""
+    if model.get("no_token_positional_embeddings"):
+        return None
+    tables = []
+    for side, name in (("encoder", "max_source_positions"), ("decoder", "max_target_positions")):
+        learned = weights.pop(f"{side}.embed_positions.weight", None)
+        count = model.get(name) or _POSITIONS
+        tables.append(half_sinusoids(_FIRST_POSITION, count, d_model) if learned is None else learned[_FIRST_POSITION:])
+    return tables
+
+
+def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights with a matrix for each of queries, keys and values, which older versions have as one."""
+    parts: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        before, fused, kind = name.partition("in_proj_")
+        names = [f"{before}{letter}_proj.{kind}" for letter in "qkv"] if fused else [name]
+        parts |= zip(names, tensor.chunk(len(names)), strict=True)
+    return parts
+
+
+def dictionary(folder: Path, language: str | None) -> dict[str, int]:
+    """Return the ids of the entries of dict.LANGUAGE.txt; raise UsageError if it is not there, or damaged."""
+    if not language:
+        raise UsageError("the checkpoint names no languages: give --source-lang and --target-lang")
+    path = folder / f"dict.{language}.txt"
+    if not path.is_file():
+        raise UsageError(f"{path}: missing. Copy it from the directory with the prepared data of fairseq")
+    words = [line.removesuffix(" #fairseq:overwrite").rpartition(" ")[0] for line in read_lines(path)]
+    return {word: i for i, word in enumerate([*_SPECIAL, *words])}

@@ -1,0 +1,74 @@
+"""The importers of `nmt import`: entry points of the group `nmt.importers`, modules with a string and two functions.
+
+    takes: str          # such as "a folder of Hugging Face Transformers with a MarianMTModel"
+    def recognises(path: Path, saved: Mapping[str, Any]) -> bool
+    def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported
+
+`saved` is what `torch.save` wrote into the file `path`, and empty for a folder. `read` raises CheckpointError if a file
+is missing or damaged, or no Transformer of ours can express the model, and UsageError if an option is missing or wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nmt_cli.checkpoint import Contents
+from nmt_cli.errors import CheckpointError
+from nmt_cli.importing.options import ImportOptions
+
+
+class Imported(NamedTuple):
+    """The parts of a checkpoint."""
+
+    contents: Contents
+    weights: dict[str, Tensor]
+    task: Any
+
+
+def read_model(path: Path, options: ImportOptions) -> Imported:
+    """Return what the importer that recognises `path` reads.
+
+    Raises: as `read`, and
+        CheckpointError: no importer recognises it, or it has anything but data.
+    """
+    importers: list[Any] = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.importers")]
+    saved = saved_objects(path) if path.is_file() else {}
+    importer = next((each for each in importers if each.recognises(path, saved)), None)
+    if importer is None:
+        found = "cannot be imported" if path.exists() else "no such file or directory"
+        takes = "; ".join(sorted(each.takes for each in importers))
+        raise CheckpointError(f"{path}: {found}. These can be imported: {takes}")
+    try:
+        imported: Imported = importer.read(path, saved, options)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    return imported
+
+
+def saved_objects(path: Path) -> Mapping[str, Any]:
+    """Return the dictionary that `torch.save` wrote into a file, or nothing if that wrote something else.
+
+    Raises:
+        CheckpointError: the file has more than tensors and plain data. No code in it is run.
+    """
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):  # a bare record, in which programs keep options
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # torch's loader raises about every kind for a damaged file
+        if not (found := re.search(r"(?:GLOBAL|class|function) ([\w.]+\.[\w.]+)", str(error))):
+            return {}
+        raise CheckpointError(
+            f"{path}: cannot be imported: it has {found[1]}, which is neither a tensor nor plain data. Nothing in the "
+            "file was run"
+        ) from error
+    return saved if isinstance(saved, Mapping) else {}

@@ -1,0 +1,241 @@
+"""Imported models of fairseq compute what fairseq 0.12.2 computes.
+
+`tiny/` has a model that it trained, without the optimizer's state, and its greedy outputs and their log-probabilities.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference_transformer import FAIRSEQ, Reference, halves
+
+import nmt_cli
+from nmt_cli import checkpoint
+from nmt_cli.decoding.scoring import token_log_probabilities
+
+TINY = Path(__file__).parent / "tiny"
+EXAMPLES = json.loads((TINY / "expected.json").read_text("utf-8"))
+CODES = ("--subwords", TINY / "bpe.codes")
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def saved() -> dict[str, Any]:
+    return torch.load(TINY / "checkpoint_best.pt", weights_only=False)
+
+
+@pytest.fixture
+def changed(saved: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
+    """Writes the tiny model with other options, and what `change` does to its weights, beside its dictionaries."""
+
+    def write(change: Callable[[dict[str, Any]], None] = lambda weights: None, **options: Any) -> Path:
+        for path in TINY.glob("dict.*"):
+            shutil.copy(path, tmp_path)
+        vars(saved["cfg"]["model"]).update(options)
+        change(saved["model"])
+        torch.save(saved, tmp_path / "changed.pt")
+        return tmp_path / "changed.pt"
+
+    return write
+
+
+def imported(nmt: Run, path: Path, *options: object) -> tuple[Any, Any]:
+    code, _, err = nmt("import", path, "--out", path.parent / "imported", *options)
+    assert code == 0, err
+    return checkpoint.load_model(path.parent / "imported")
+
+
+def log_probabilities(model: Any, task: Any, source: str, target: str) -> list[float]:
+    ids = [task.encode_source(source)], [task.encode_target(target)]
+    return token_log_probabilities([model], *ids, torch.device("cpu"), batch_tokens=1000)[0]
+
+
+def test_a_trained_model_translates_and_scores_as_there(nmt: Run, tmp_path: Path) -> None:
+    out = tmp_path / "imported"
+    code, stdout, err = nmt("import", TINY / "checkpoint_best.pt", "--out", out, *CODES)
+    assert (code, stdout) == (0, "")
+    assert "en to de" in err
+    translator = nmt_cli.load(out, device="cpu")
+    assert list(translator.translate([each["source"] for each in EXAMPLES], beam=1)) == [
+        each["output"] for each in EXAMPLES
+    ]
+    model, task = checkpoint.load_model(out)
+    for each in EXAMPLES:
+        found = log_probabilities(model, task, each["source"], each["output"])
+        assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
+    assert checkpoint.read_contents(out).sections["model"]["name"] == "transformer"
+
+
+def test_text_that_is_split_already(nmt: Run, changed: Callable[..., Path]) -> None:
+    model, task = imported(nmt, changed())
+    each = EXAMPLES[0]
+    found = log_probabilities(model, task, each["pieces"], each["output_pieces"])
+    assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
+    assert task.decode_target(task.encode_target(each["output_pieces"]), "") == each["output_pieces"]
+
+
+def test_moses_and_lowercase(nmt: Run, changed: Callable[..., Path]) -> None:
+    _, task = imported(nmt, changed(), *CODES, "--moses", "--moses-escape", "--lowercase")
+    assert task.encode_source("The DOG finds, today?") == task.vocabularies()[0].encode("the dog finds , today ?")
+    assert task.decode_target(task.encode_target("ALTE?"), "") == "alte?"
+
+
+def _noisy(weights: dict[str, Any]) -> None:
+    for name, tensor in weights.items():
+        if tensor.dim() and "version" not in name:
+            tensor.add_(0.2 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(name))))
+    shared = weights["encoder.embed_tokens.weight"]
+    weights["decoder.embed_tokens.weight"] = weights["decoder.output_projection.weight"] = shared
+
+
+def _untied(weights: dict[str, Any]) -> None:
+    _noisy(weights)
+    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        weights[name] = torch.randn(weights[name].shape, generator=torch.Generator().manual_seed(len(name)))
+
+
+def _pre_norm(weights: dict[str, Any]) -> None:
+    _untied(weights)
+    generator = torch.Generator().manual_seed(3)
+    weights |= {
+        f"{side}.layer_norm.{kind}": torch.randn(16, generator=generator)
+        for side in ("encoder", "decoder")
+        for kind in ("weight", "bias")
+    }
+
+
+def _learned(weights: dict[str, Any]) -> None:
+    _noisy(weights)
+    for side, rows in (("encoder", 66), ("decoder", 34)):
+        weights[f"{side}.embed_positions.weight"] = torch.randn(rows, 16, generator=torch.Generator().manual_seed(rows))
+
+
+PRE = {"encoder_normalize_before": True, "decoder_normalize_before": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        (_noisy, {}),
+        (_untied, {}),
+        (_noisy, {"no_scale_embedding": True}),
+        (_noisy, {"no_token_positional_embeddings": True}),
+        (_learned, {"encoder_learned_pos": True, "decoder_learned_pos": True}),
+        (_pre_norm, {**PRE, "activation_fn": "gelu"}),
+    ],
+)
+def test_variants(
+    nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], change: Any, options: dict[str, Any]
+) -> None:
+    model, task = imported(nmt, changed(change, **options), *CODES)
+    weights = saved["model"]
+    words = [line.split(" ")[0] for line in (TINY / "dict.en.txt").read_text("utf-8").splitlines()]
+    ids = {word: i for i, word in enumerate(["<s>", "<pad>", "</s>", "<unk>", *words])}
+    source, target = ([ids[piece] for piece in EXAMPLES[0][side].split(" ")] for side in ("pieces", "output_pieces"))
+    activation = torch.nn.functional.gelu if options.get("activation_fn") == "gelu" else torch.relu
+    reference = Reference(weights, FAIRSEQ, 2, pre_norm="encoder_normalize_before" in options, activation=activation)
+    states = []
+    for side, tokens in (("encoder", [*source, 2]), ("decoder", [2, *target])):
+        x = weights[f"{side}.embed_tokens.weight"][tokens] * (1 if options.get("no_scale_embedding") else 4)
+        if "encoder_learned_pos" in options:
+            x = x + weights[f"{side}.embed_positions.weight"][2 : 2 + len(tokens)]
+        elif "no_token_positional_embeddings" not in options:
+            x = x + halves(2, len(tokens), 16)
+        states.append(reference.stack(x, *states))
+    expected = (states[1] @ weights["decoder.output_projection.weight"].T).log_softmax(1)[
+        range(len(target) + 1), [*target, 2]
+    ]
+    found = log_probabilities(model, task, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
+    assert found == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def _old(weights: dict[str, Any]) -> None:
+    """One matrix for queries, keys and values, and no output matrix."""
+    for name in [name for name in weights if "q_proj" in name]:
+        parts = [weights.pop(name.replace("q_proj", f"{letter}_proj")) for letter in "qkv"]
+        weights[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+    copies = [name for name in weights if "layers.0.fc1_" in name or "layers.0.in_proj_" in name]
+    for name in [*copies, "decoder.output_projection.weight"]:
+        del weights[name]
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_other_versions(nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], nested: bool) -> None:
+    """Older files have all options in `args`; in newer ones, those of encoder and decoder may have sections."""
+    path = changed(_old)
+    task, model = saved["cfg"]["task"], vars(saved["cfg"]["model"])
+    if nested:
+        for side in ("encoder", "decoder"):
+            own = {name: model.pop(name) for name in list(model) if name.startswith(f"{side}_")}
+            model[side] = {name.removeprefix(f"{side}_"): value for name, value in own.items()}
+        saved["cfg"]["model"] = {"_name": "transformer", **model}
+    else:
+        saved |= {"cfg": None, "args": Namespace(**{**model, **task, "task": "translation"})}
+    torch.save(saved, path)
+    found = imported(nmt, path, *CODES)
+    for each in EXAMPLES[:3]:
+        scores = log_probabilities(*found, each["source"], each["output"])
+        assert scores == pytest.approx(each["log_probabilities"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"arch": "lightconv"}, "architecture is 'lightconv'"),
+        ({"activation_fn": "gelu_accurate"}, "activation_fn is 'gelu_accurate'"),
+        ({"encoder_attention_heads": 4}, "attention_heads of encoder and decoder differ"),
+        ({"decoder_normalize_before": True}, "normalize_before of encoder and decoder differ"),
+    ],
+)
+def test_other_settings_are_refused(
+    nmt: Run, changed: Callable[..., Path], options: dict[str, Any], named: str
+) -> None:
+    path = changed(**options)
+    code, _, err = nmt("import", path, "--out", path.parent / "imported")
+    assert code == 1
+    assert str(path) in err
+    assert named in err
+    assert not (path.parent / "imported").exists()
+
+
+@pytest.mark.parametrize("name", ["encoder.layernorm_embedding.weight", "decoder.layers.0.c_attn", "", "task"])
+def test_other_weights_and_tasks_are_refused(
+    nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], name: str
+) -> None:
+    if name == "task":
+        saved["cfg"]["task"]["_name"] = "translation_multi_simple_epoch"
+
+    def change(weights: dict[str, Any]) -> None:
+        if "." in name:
+            weights[name] = torch.ones(16)
+        if not name:
+            del weights["decoder.embed_tokens.weight"]
+
+    path = changed(change)
+    code, _, err = nmt("import", path, "--out", path.parent / "imported")
+    assert code == 1
+    assert (name or "decoder.embed_tokens.weight") in err
+
+
+def test_missing_and_wrong_files(nmt: Run, changed: Callable[..., Path], tmp_path: Path) -> None:
+    path = changed()
+    command = ("import", path, "--out", path.parent / "imported")
+    code, _, err = nmt(*command, "--target-lang", "fr")
+    assert code == 2
+    assert "dict.fr.txt: missing" in err
+    (tmp_path / "codes").write_text("no model")
+    code, _, err = nmt(*command, "--subwords", tmp_path / "codes")
+    assert code == 2
+    assert "expected a SentencePiece model or subword-nmt's codes" in err
+    with (tmp_path / "dict.en.txt").open("a") as stream:
+        stream.write("more 1\n")
+    code, _, err = nmt(*command)
+    assert code == 1
+    assert "damaged" in err
