@@ -90,7 +90,9 @@ def assembled(path: Path, found: Found, options: ImportOptions) -> Imported:
         for vocab, embedding in zip(found.vocabularies, found.embeddings, strict=True)
     ]
     shared = sides[0].pieces == sides[1].pieces and found.embeddings[0].equal(found.embeddings[1])
-    task = task_of(sides, shared and not options.target_subwords, found.languages, options)
+    files = (options.subwords, options.target_subwords or options.subwords)
+    vocabularies = [vocabulary_of(side.pieces, file) for side, file in zip(sides, files, strict=True)]
+    task = task_of(vocabularies, shared and files[0] == files[1], found.languages, options)
     weights = our_weights(found, sides, task.shared_vocabulary, path)
     sections = {"model": _model_section(found, weights, path), "attention": {"name": "full"}}
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
@@ -149,35 +151,36 @@ def _model_section(found: Found, weights: Mapping[str, Tensor], path: Path) -> d
     return {"name": "imported_transformer", **values}
 
 
-def task_of(sides: Sequence[Entries], shared: bool, languages: Sequence[str | None], options: ImportOptions) -> Any:
-    """Return the task of translation with these vocabularies.
+def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequence[Any], options: ImportOptions) -> Any:
+    """Return the task of translation with the vocabularies of source and target.
 
     Args:
+        shared: whether one matrix serves both.
         languages: source and target, if the file names them.
 
     Raises:
-        UsageError: a language is neither given nor named, or a file of subwords does not fit.
+        UsageError: a language is neither given nor named.
     """
     names = {}
     for name, named in zip(("source_lang", "target_lang"), languages, strict=True):
         names[name] = getattr(options, name) or named
-        if not names[name]:
-            raise UsageError(f"{options.path} names no language: give {flag(name)}, the ending of your files")
-    files = (options.subwords, options.target_subwords or options.subwords)
-    source, target = (vocabulary_of(side.pieces, file) for side, file in zip(sides, files, strict=True))
+        if not isinstance(names[name], str) or not names[name]:
+            raise UsageError(
+                f"{options.path} names no {name}: give {flag(name)}, the ending of your files, as de in train.de"
+            )
+    source, target = vocabularies
+    text = {name: getattr(options, name) for name in ("moses", "moses_escape", "lowercase")}
     component = registry.find("task", "translation")
     config = component.config(
         **names,
+        **text,
         subwords=source.kind,
-        normalization=NONE,
+        normalization=NONE,  # a SentencePiece model has a rule of its own
         vocab_size=len(target),
         separate_vocabularies=not shared,
-        moses=options.moses,
-        moses_escape=options.moses_escape,
-        lowercase=options.lowercase,
     )
     task = component.build(config)
-    task.set_vocabularies(source, source if shared else target)
+    task.set_vocabularies(source, source if source.serialise() == target.serialise() else target)
     return task
 
 

@@ -36,7 +36,7 @@ command = Command(
     import_model,
     examples=[
         "nmt import opus-mt-en-de --out en-de",
-        "nmt import checkpoint_best.pt --subwords bpe.codes --moses --moses-escape --out en-de",
-        "nmt import model_step_100000.pt --source-lang en --target-lang de --subwords joint.model --out en-de",
+        "nmt import checkpoint_best.pt --subwords codes --moses --out en-de",
+        "nmt import model.pt --source-lang en --target-lang de --out en-de",
     ],
 )

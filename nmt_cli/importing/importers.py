@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from nmt_cli.checkpoint import Contents
@@ -48,7 +49,7 @@ def read_model(path: Path, options: ImportOptions) -> Imported:
         raise CheckpointError(f"{path}: {found}. These can be imported: {takes}")
     try:
         imported: Imported = importer.read(path, saved, options)
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
     return imported
 

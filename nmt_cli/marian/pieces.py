@@ -11,14 +11,13 @@ import re
 from nmt_cli.importing.pieces import ListedPieces
 from nmt_cli.interfaces import UNK
 
-KIND = "marian"
 _LANGUAGE_CODE = re.compile(">>.*?<<", re.DOTALL)
 
 
 class MarianPieces(ListedPieces):
     """Pieces of a text that may begin with a code such as `>>fra<<`, which names the target language, as one piece."""
 
-    kind = KIND
+    kind = "marian"
 
     def encode(self, text: str) -> list[int]:
         code = _LANGUAGE_CODE.match(text)

@@ -18,14 +18,14 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
 from nmt_cli.config import flag, restored
 from nmt_cli.data.subwords import LARGEST_FILE
-from nmt_cli.data.unicode import NONE
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
+from nmt_cli.importing.assembly import task_of
 from nmt_cli.importing.entries import Entries, entries
 from nmt_cli.importing.importers import Imported
 from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
-from nmt_cli.marian.pieces import KIND, MarianPieces
+from nmt_cli.marian.pieces import MarianPieces
 from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
@@ -50,23 +50,10 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
     return config.is_file() and _object(config).get("model_type") == "marian"
 
 
-def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
+def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
     if given := [flag(name) for name in _TEXT if getattr(options, name)]:
-        raise UsageError(f"{given[0]} cannot be used with {path}, which has its own SentencePiece models")
-    return read_folder(path, (options.source_lang, options.target_lang))
-
-
-def read_folder(folder: Path, languages: Sequence[str | None] = (None, None)) -> Imported:
-    """Return the model and the tokenisation of `folder`.
-
-    Args:
-        languages: source and target; None for the one that the folder names.
-
-    Raises:
-        UsageError: a language is neither given nor named.
-        CheckpointError: a file is missing or damaged, or our Transformer cannot express the model.
-    """
+        raise UsageError(f"{given[0]} cannot be used with {folder}, which has its own SentencePiece models")
     config = _object(folder / "config.json")
     settings = model_settings(config, folder / "config.json")
     weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
@@ -75,7 +62,10 @@ def read_folder(folder: Path, languages: Sequence[str | None] = (None, None)) ->
     theirs, shared = load_weights(weights_file), bool(config.get("share_encoder_decoder_embeddings", True))
     embeddings = embeddings_of(theirs, shared, settings.d_model, folder)
     sides = entries_of(folder, config, [len(embedding) for embedding in embeddings])
-    task = task_of(folder, sides, shared, languages)
+    path = folder / "tokenizer_config.json"
+    tokenizer = _object(path) if path.is_file() else {}
+    languages = [tokenizer.get(name) for name in ("source_lang", "target_lang")]
+    task = task_of(vocabularies_of(folder, sides), shared, languages, options)
     sections = {
         "model": {"name": "transformer", **dataclasses.asdict(settings)},
         "attention": {"name": "full"},
@@ -171,34 +161,15 @@ def our_weights(
     return weights
 
 
-def task_of(folder: Path, sides: Sequence[Entries], shared: bool, languages: Sequence[str | None]) -> Any:
-    """Return the task of translation with the vocabularies of source and target."""
-    path = folder / "tokenizer_config.json"
-    tokenizer = _object(path) if path.is_file() else {}
-    names = {}
-    for name, given in zip(("source_lang", "target_lang"), languages, strict=True):
-        names[name] = given or tokenizer.get(name)
-        if not isinstance(names[name], str) or not names[name]:
-            raise UsageError(f"{path} names no {name}: give {flag(name)}, the ending of your files, as de in train.de")
+def vocabularies_of(folder: Path, sides: Sequence[Entries]) -> list[MarianPieces]:
+    """Return the vocabularies of source and target."""
     try:
-        source, target = (
+        return [
             MarianPieces(side.pieces, _bytes(folder / name))
             for side, name in zip(sides, ("source.spm", "target.spm"), strict=True)
-        )
+        ]
     except RuntimeError as error:
         raise CheckpointError(f"{folder}: damaged: source.spm or target.spm is no SentencePiece model") from error
-    component = registry.find("task", "translation")
-    task = component.build(
-        component.config(
-            **names,
-            subwords=KIND,
-            normalization=NONE,  # its SentencePiece models have a rule of their own
-            vocab_size=len(target),
-            separate_vocabularies=not shared,
-        )
-    )
-    task.set_vocabularies(source, source if source.serialise() == target.serialise() else target)
-    return task
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -19,12 +19,17 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, Mar
 import nmt_cli
 from nmt_cli import checkpoint
 from nmt_cli.errors import CheckpointError, DataError, UsageError
+from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
-from nmt_cli.marian import writing
-from nmt_cli.marian.reading import read_folder as read
+from nmt_cli.marian import reading, writing
 
 Text = list[tuple[str, str]]
 CODES = [">>deu<<", ">>fra<<"]
+
+
+def read(folder: Path, languages: Sequence[str | None] = (None, None)) -> Any:
+    options = ImportOptions(path=folder, out=folder, source_lang=languages[0], target_lang=languages[1])
+    return reading.read(folder, {}, options)
 
 
 def _pieces(path: Path, lines: Sequence[str]) -> list[str]:
