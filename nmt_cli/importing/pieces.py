@@ -25,7 +25,7 @@ _LARGEST_CACHE = 1 << 18
 class ListedPieces(Listed):
     """Pieces of the SentencePiece model `model` with the ids of their places in `pieces`."""
 
-    kind = "pieces"
+    kind = "listed"
 
     def __init__(self, pieces: Sequence[str], model: bytes) -> None:
         import sentencepiece
