@@ -140,6 +140,7 @@ def _start(state: Any) -> None:
     _state = state
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler: `Workers` ends it so
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -21,7 +21,7 @@ SHARED = "common.sh"
 class RecipesOptions:
     """List the recipes, or copy them to a directory.
 
-    A recipe is a shell script that goes from raw text to a score. `bash RECIPE --help` describes it.
+    A recipe is a shell script that goes from raw text to a score.
     """
 
     out: Path | None = option(None, "Copy the recipes to this new directory.", metavar="DIR")

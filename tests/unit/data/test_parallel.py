@@ -93,6 +93,21 @@ def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.Monk
     assert set(multiprocessing.active_children()) <= former
 
 
+def fail_or_sleep(_: None, item: int) -> None:
+    if item == 0:
+        raise DataError("broken")
+    time.sleep(10_000)
+
+
+def test_workers_end_whatever_the_parent_does_at_sigterm() -> None:
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with pytest.raises(DataError):
+            list(mapped(fail_or_sleep, None, range(2), 2))
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
 def test_work_apart() -> None:
     assert apart(partial(slower_first, 6, 7)) == 42
     assert apart(partial(process, None, 0)) != os.getpid()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,3 +96,11 @@ def test_the_flag_of_earlier_versions(nmt: Nmt) -> None:
     assert nmt("train", "data", "--verify-resume")[2].startswith(
         "nmt: nmt train has no --verify-resume; use `nmt doctor"
     )
+
+
+def test_sigterm_is_handled_during_the_checks_only(nmt: Nmt, tmp_path: Path) -> None:
+    """A handler that stays would reach the worker processes of later commands in this process."""
+    former = signal.getsignal(signal.SIGTERM)
+    (tmp_path / "file").touch()
+    assert nmt("doctor", "--out", tmp_path / "file")[0] == 2
+    assert signal.getsignal(signal.SIGTERM) == former
