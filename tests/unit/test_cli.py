@@ -74,7 +74,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     assert not re.search(r"\[default[^]]*\]\.|[^.] \[default", re.sub(r"\s+", " ", shown))
     assert len(re.findall(rf"nmt {command}\s", examples)) >= 2
     flags = re.findall(r"^  (?:-\w, )?(--[a-z0-9-]+)", shown, re.MULTILINE)
-    assert len(flags) >= 3
+    assert len(flags) >= 2
     assert sorted(flags) == sorted(set(flags))
     assert not re.search(r"<(?!bt>|2de>|V>|PST>)\w+|INTEGER|TEXT|(?<!-)range", shown)
 
