@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli import registry
+from nmt_cli.commands.translate_options import check_output
 from nmt_cli.decoding.options import OneOutputOptions
 from nmt_cli.errors import NmtError, counted
 from nmt_cli.files.opening import open_output
@@ -44,9 +45,11 @@ def report(options: ReportOptions) -> None:
     from nmt_cli.report.outputs import Validation
     from nmt_cli.report.page import page
     from nmt_cli.report.runs import read_run
+    from nmt_cli.training.run_directory import CONFIG
 
     runs = [read_run(path) for path in dict.fromkeys(options.runs)]
-    registry.discover([*options.imports, *(module for run in runs for module in run.config["imports"])])
+    check_output(options.out, runs[0].path / CONFIG)
+    registry.discover(options.imports)  # not those of the runs: a page about a stranger's run executes nothing of it
     validation = Validation(
         options.checkpoint, options.sentences, options.examples, options.search, options.device, say, warn
     )
@@ -77,10 +80,11 @@ def data(runs: Sequence[RunFiles], found: Sequence[Validated]) -> dict[str, Any]
     for each in found:
         if each not in compared:
             warn(f"{each.run.name}: another validation set than {found[0].run.name}, so their scores are not compared")
-    examples: dict[str, dict[str, Any]] = {}
+    examples: dict[tuple[str, str], dict[str, Any]] = {}
     for each in found:
         for example in each.examples:
-            shared = examples.setdefault(example["source"], {"reference": example["reference"], "runs": []})
+            pair = example["source"], example["reference"]
+            shared = examples.setdefault(pair, {"source": pair[0], "reference": pair[1], "runs": []})
             shared["runs"].append({"run": each.run.name, "stages": example["stages"], "output": example["output"]})
     return {
         "runs": [
@@ -94,7 +98,7 @@ def data(runs: Sequence[RunFiles], found: Sequence[Validated]) -> dict[str, Any]
             for run in runs
         ],
         "outputs": comparison(compared) if compared else None,
-        "examples": [{"source": source, **example} for source, example in examples.items()],
+        "examples": list(examples.values()),
         "sentences": [each["attention"] for run in found for each in run.examples if each.get("attention")] or None,
     }
 

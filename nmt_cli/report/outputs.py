@@ -19,6 +19,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import OneOutputOptions, TranslateOptions
 from nmt_cli.decoding.translator import Translator
+from nmt_cli.errors import CheckpointError, DataError
 from nmt_cli.interfaces import ShowsAttention
 from nmt_cli.metrics.significance import paired_test
 from nmt_cli.report.attention import sentences_of
@@ -71,6 +72,8 @@ class Validation:
             self.warn(f"{run.name}: its data have no validation set, so the report has no outputs of it")
             return None
         sources, references = valid.raw_lines("source"), valid.raw_lines("target")
+        if len(sources) != len(references):
+            raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
         translator = self.translator(run.path / self.checkpoint if self.checkpoint else run.path)
         self.say(f"translating {min(len(sources), self.sentences):,} sentences of the validation set with {run.name}")
         outputs = translator.translate(sources[: self.sentences])
@@ -89,8 +92,12 @@ class Validation:
             {"source": source, "reference": reference, "stages": []} for source, reference in pairs
         ]
         for folder in evenly(checkpoint.checkpoints_of(run.path), STAGES) if examples else ():
-            step = checkpoint.read_contents(folder).step
-            outputs = self.translator(folder).translate([source for source, _ in pairs])
+            try:
+                step = checkpoint.read_contents(folder).step
+                outputs = self.translator(folder).translate([source for source, _ in pairs])
+            except CheckpointError as error:  # damaged, or deleted by the run, which goes on
+                self.warn(f"{run.name}: its examples are without {folder.name}: {error}")
+                continue
             for each, output in zip(examples, outputs, strict=True):
                 each["stages"].append((step, output))
         return examples
@@ -112,7 +119,7 @@ def recorded(run: RunFiles) -> list[dict[str, Any]]:
     """Return the examples of a run's validations (`nmt train --show`), each with its outputs and their steps."""
     found: dict[str, dict[str, Any]] = {}
     for line in run.metrics:
-        for each in line.get("examples", ()):
+        for each in filter(lambda each: each["source"].strip(), line.get("examples", ())):
             example = {"source": each["source"], "reference": each["reference"], "stages": []}
             found.setdefault(each["source"], example)["stages"].append((line["step"], each["output"]))
     return list(found.values())
@@ -146,6 +153,7 @@ def comparison(found: Sequence[Validated]) -> dict[str, Any]:
         result["p"] = significance(found)
         known = [task.decode_target(task.encode_target(line), "") for line in references]  # lower-cased as the text
         result["frequencies"] = by_frequency([each.outputs for each in found], known, training_words(first))
+        result["counted"] = len(counted_sentences(first.corpus))
     return {
         **result,
         "measure": task.measures[0],
@@ -157,7 +165,7 @@ def significance(found: Sequence[Validated]) -> list[float | None]:
     """Return p for the BLEU of each run but the first."""
     if len(found) < 2:
         return [None]
-    systems = [(str(number), each.outputs) for number, each in enumerate(found)]  # two runs may have one name
+    systems = [(str(number), each.outputs) for number, each in enumerate(found)]
     metric = "bleu-lc" if getattr(getattr(found[0].task, "config", None), "lowercase", False) else "bleu"
     compared = paired_test(systems, [("validation set", found[0].references)], "paired-bootstrap", [metric])
     return [each.p_value for each in compared]
@@ -210,9 +218,12 @@ def grouped(counters: Iterable[Mapping[str, int]], group_of: Callable[[str], int
 def training_words(validated: Validated) -> Counter[str]:
     """Count the words of training targets, decoded from their ids."""
     corpus, task = validated.corpus, validated.task
-    chosen = range(0, len(corpus), max(1, -(-len(corpus) // COUNTED)))
-    lines = (task.decode_target(corpus.target(i).tolist(), "") for i in chosen)
+    lines = (task.decode_target(corpus.target(i).tolist(), "") for i in counted_sentences(corpus))
     return Counter(word for words in words_of(lines) for word in words)
+
+
+def counted_sentences(corpus: Corpus) -> range:
+    return range(0, len(corpus), max(1, -(-len(corpus) // COUNTED)))
 
 
 def words_of(lines: Iterable[str]) -> Iterable[list[str]]:

@@ -31,7 +31,9 @@ def page(heading: str, about: str, parts: Sequence[str], data: Any) -> bytes:
         "script": "\n".join(file(f"{part}.js") for part in ("shared", *parts)),
         "data": embedded(data),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], file("page.html")).encode()
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], file("page.html")).encode(
+        errors="replace"
+    )  # names of files may be any bytes
 
 
 def file(name: str) -> str:
@@ -40,4 +42,4 @@ def file(name: str) -> str:
 
 def embedded(data: Any) -> str:
     """Return JSON for an HTML script element. It contains no `<`, so no tag can begin in it."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

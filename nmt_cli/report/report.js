@@ -26,12 +26,14 @@ function table(id, head, rows) {  // a row's first cell is its title; a cell is 
     element("tbody", {}, ...rows.map(row => element("tr", {}, ...row.map(cell)))));
 }
 
-const named = (run, text = DATA.runs[run].name) => element("span", {}, placed(element("i", { className: "key" }), { background: colour(run) }), text);
+const key = run => placed(element("i", { className: "key" }, DATA.runs.length > 1 ? run + 1 : ""), { background: colour(run) });
+const named = (run, text = DATA.runs[run].name) => element("span", {}, key(run), text);
 const number = name => DATA.runs.findIndex(run => run.name === name);
 
 // Curves
 
 function ticks(low, high, logarithmic) {
+  if (low === high) return [low];
   if (logarithmic) {
     const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
     if (last > first) return Array.from({ length: last - first + 1 }, (_, i) => 10 ** (first + i));
@@ -132,7 +134,7 @@ function bars(id, runs, rows, unit) {
   table(id, ["", unit, ...runs.map(run => named(run))], rows.map(row => [row.group, written(row.count), ...row.values.map(bar)]));
 }
 
-function drawOutputs({ runs, scores, sentences, p, measure, lengths, frequencies }) {
+function drawOutputs({ runs, scores, sentences, p, measure, lengths, frequencies, counted }) {
   const numbers = runs.map(number), names = Object.keys(scores[0]);
   $("outputs").hidden = false;
   $("about-outputs").textContent = `${written(sentences)} sentences. ` + (p?.length > 1
@@ -142,6 +144,7 @@ function drawOutputs({ runs, scores, sentences, p, measure, lengths, frequencies
   $("lengths-title").textContent = `${measure === "bleu" ? "BLEU" : measure} by the tokens of the reference`;
   bars("lengths", numbers, lengths, "sentences");
   $("by-frequency").hidden = !frequencies;
+  $("counted").textContent = written(counted);
   if (frequencies) bars("frequencies", numbers, frequencies, "words");
 }
 
@@ -153,9 +156,12 @@ function drawExamples() {
       ...(output === stages.at(-1)?.[1] ? [] : [[named(number(run), "output"), output]])]);
     const made = element("table", { className: "example" });
     table(made, ["source", element("bdi", {}, source)], [["reference", element("bdi", {}, reference)], ...rows.map(([name, text]) => [name, element("bdi", {}, text)])]);
-    const place = (DATA.sentences ?? []).findIndex(sentence => sentence.source === source);
-    const look = element("button", { onclick: () => { showSentence(place); $("attention-title").scrollIntoView(); } }, "attention");
-    return element("div", { className: "wide" }, made, ...(place < 0 ? [] : [look]));
+    const looks = runs.flatMap(({ run }) => {
+      const place = (DATA.sentences ?? []).findIndex(sentence => sentence.source === source && sentence.model === run);
+      const onclick = () => { showSentence(place); $("attention-title").scrollIntoView(); };
+      return place < 0 ? [] : [element("button", { onclick }, named(number(run), "attention")), " "];
+    });
+    return element("div", { className: "wide" }, made, ...looks);
   }));
 }
 

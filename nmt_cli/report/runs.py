@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 from nmt_cli.config import ABOUT_RUN, flatten
 from nmt_cli.data.corpus import read_manifest, weighted
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import read_object
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run_directory import METRICS, SUMMARY, read_config
 
@@ -32,6 +35,12 @@ FIGURES = {
     "origin_of_these_rates": "origin of the rates",
 }
 """Figures of a run, and what a report calls them. Those of a run's best validation are shown, too."""
+
+
+RESUME = "Resume the run to have it mended."
+
+POINTS = 2000
+"""Lines of metrics, at most, in the curves of a run, and those with a validation."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +77,15 @@ class RunFiles:
 
     def curves(self) -> dict[str, list[float | None]]:
         """Return columns by name: step, hours, tokens (of the target), and what was measured there."""
-        names = [name for name in CURVES if any(line.get(name) is not None for line in self.metrics)]
-        validated = {name for line in self.metrics for name in line if name.startswith("validation_")}
-        columns = {name: [rounded(line.get(name)) for line in self.metrics] for name in [*names, *sorted(validated)]}
+        every = -(-len(self.metrics) // POINTS)
+        lines = [line for i, line in enumerate(self.metrics) if i % every == 0 or "validation_loss" in line]
+        names = [name for name in CURVES if any(line.get(name) is not None for line in lines)]
+        validated = {name for line in lines for name in line if name.startswith("validation_")}
+        columns = {name: [rounded(line.get(name)) for line in lines] for name in [*names, *sorted(validated)]}
         return {
-            "step": [line["step"] for line in self.metrics],
-            "hours": [rounded(line["training_seconds"] / 3600) for line in self.metrics],
-            "tokens": [line["target_tokens"] for line in self.metrics],
+            "step": [line["step"] for line in lines],
+            "hours": [rounded(line["training_seconds"] / 3600) for line in lines],
+            "tokens": [line["target_tokens"] for line in lines],
             **columns,
         }
 
@@ -83,11 +94,9 @@ class RunFiles:
         found: dict[str, dict[str, Any]] = {}
         for text in self.config["data"].get("paths", [self.config["data"]["path"]]):
             path, _ = weighted(text)
-            try:
-                splits = read_manifest(Path(path)).get("splits", {})
-            except DataError:
-                continue
-            found |= {f"{path}, {split}": counts(about) for split, about in splits.items()}
+            with contextlib.suppress(DataError, AttributeError, LookupError, TypeError):  # missing, or damaged
+                splits = read_manifest(Path(path))["splits"]
+                found |= {f"{path}, {split}": counts(about) for split, about in splits.items()}
         return found
 
 
@@ -106,24 +115,29 @@ def read_run(path: Path) -> RunFiles:
     """Return what the directory of a run has.
 
     Raises:
-        UsageError: it is not a run's, or nothing has been logged yet.
+        UsageError: it is not a run's, nothing has been logged yet, or a file is damaged.
     """
     config = read_config(path)
     metrics = metrics_of(path / METRICS)
     if not metrics:
         raise UsageError(f"{path}: nothing to report: the run has logged nothing yet")
-    summary = path / SUMMARY
-    return RunFiles(path, config, metrics, json.loads(summary.read_text("utf-8")) if summary.exists() else {})
+    summary = read_object(path / SUMMARY, UsageError, RESUME) if (path / SUMMARY).exists() else {}
+    goes_on = summary.get("steps") != metrics[-1]["step"]  # after its end it was resumed
+    return RunFiles(path, config, metrics, {} if goes_on else summary)
 
 
 def metrics_of(path: Path) -> list[dict[str, Any]]:
     """Return the complete lines; a run that goes on may be writing the last one."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise UsageError(f"{path}: damaged: {error}. Resume the run to have it mended") from error
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        metrics = [json.loads(line) for line in lines]
+        if not all({"step", "training_seconds", "target_tokens"} <= line.keys() for line in metrics):
+            raise ValueError("a line without step, training_seconds or target_tokens")
+    except (AttributeError, ValueError) as error:
+        raise UsageError(f"{path}: damaged: {error}. {RESUME}") from error
+    return metrics
 
 
 def rounded(value: Any) -> float | None:
-    return float(f"{value:.5g}") if isinstance(value, (int, float)) else None
+    """Return a number with five digits. JSON has no other than finite ones."""
+    return float(f"{value:.5g}") if isinstance(value, (int, float)) and math.isfinite(value) else None

@@ -64,6 +64,8 @@ def test_pointing_at_a_curve_reads_its_values(browser: Browser, page: Path) -> N
     text = browser.evaluate("document.querySelector('figcaption').textContent")
     assert text.startswith("update 12: ")
     assert f"{last:.4g}" in text
+    assert "1loss" in text.replace(" ", "")  # the runs are numbered
+    assert "2loss" in text.replace(" ", "")
 
 
 def test_an_example_leads_to_its_attention(browser: Browser, page: Path) -> None:

@@ -57,6 +57,7 @@ def test_examples_improve_from_records_or_from_checkpoints(nmt: Nmt, runs: tuple
     assert small["stages"][0] == [first["step"], first["examples"][0]["output"]]
     large = [each for example in data["examples"] for each in example["runs"] if each["run"] == str(runs[1])]
     assert len(large) == 2
+    assert {each["stages"][0][0] for each in large} == {4}
     assert {step for each in large for step, _ in each["stages"]} <= {4, 8, 12}
     assert {sentence["model"] for sentence in data["sentences"]} == {str(run) for run in runs}
 
@@ -84,6 +85,52 @@ def test_a_run_whose_data_are_missing_is_named_and_shown_without_outputs(
     data = data_of(tmp_path / "page.html")
     assert [run["name"] for run in data["runs"]] == [str(moved), str(runs[1])]
     assert data["outputs"]["runs"] == [str(runs[1])]
+
+
+def test_a_damaged_checkpoint_is_left_out_of_the_examples(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs[1], run, symlinks=True)
+    (run / "checkpoints" / "step-00000004" / "model.safetensors").unlink()
+    code, _, messages = nmt("report", run, "--beam", 1, "--out", tmp_path / "page.html", "--device", "cpu")
+    assert code == 0
+    assert "its examples are without step-00000004" in messages
+    data = data_of(tmp_path / "page.html")
+    assert {each["stages"][0][0] for example in data["examples"] for each in example["runs"]} == {8}
+    assert data["outputs"]["sentences"] == 50
+
+
+def test_a_damaged_validation_set_is_named(nmt: Nmt, runs: tuple[Path, Path], tiny_data: Path, tmp_path: Path) -> None:
+    run, data = tmp_path / "run", tmp_path / "data"
+    shutil.copytree(runs[1], run, symlinks=True)
+    shutil.copytree(tiny_data, data)
+    text = (data / "valid.target.txt").read_text().splitlines(keepends=True)
+    (data / "valid.target.txt").write_text("".join(text[:-3]))
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["paths"] = [str(data)]
+    (run / "config.json").write_text(json.dumps(config))
+    code, _, messages = nmt("report", run, "--out", tmp_path / "page.html", "--device", "cpu")
+    assert code == 0
+    assert "the report has no outputs of it" in messages
+
+
+def test_a_run_s_own_imports_are_not_run(
+    nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, left = tmp_path / "run", tmp_path / "left"
+    shutil.copytree(runs[1], run, symlinks=True)
+    (tmp_path / "stranger.py").write_text(f"open({str(left)!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    config["imports"] = ["stranger"]
+    (run / "config.json").write_text(json.dumps(config))
+    assert nmt("report", run, "--sentences", 2, "--out", tmp_path / "page.html", "--device", "cpu")[0] == 0
+    assert not left.exists()
+
+
+def test_a_file_of_the_run_is_not_replaced(nmt: Nmt, runs: tuple[Path, Path]) -> None:
+    before = (runs[0] / "metrics.jsonl").read_bytes()
+    assert nmt("report", runs[0], "--sentences", 0, "--out", runs[0] / "metrics.jsonl")[0] == 2
+    assert (runs[0] / "metrics.jsonl").read_bytes() == before
 
 
 def test_users_mistakes_leave_no_page(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -87,6 +87,53 @@ def test_the_last_line_of_a_run_that_goes_on_may_be_incomplete(copy: Path) -> No
     assert read_run(copy).metrics == before
 
 
+def test_numbers_that_json_lacks_are_left_out(copy: Path) -> None:
+    with (copy / "metrics.jsonl").open("a") as file:
+        file.write(
+            '{"step": 13, "training_seconds": 1, "target_tokens": 9, "validation_loss": NaN, "loss": Infinity}\n'
+        )
+    found = read_run(copy)
+    assert found.curves()["validation_loss"][-1] is None
+    json.dumps([found.figures(), found.curves()], allow_nan=False)
+
+
+def test_a_run_that_goes_on_after_its_end_has_the_figures_of_its_last_line(copy: Path) -> None:
+    with (copy / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5000, "training_seconds": 1, "target_tokens": 9, "loss": 1.0}\n')
+    figures = read_run(copy).figures()
+    assert figures["updates"] == "5,000"
+    assert figures["training time"].endswith("not ended")
+
+
+def test_long_curves_are_thinned_and_keep_validations(copy: Path) -> None:
+    line = {"step": 1, "training_seconds": 1.0, "target_tokens": 9, "loss": 1.0}
+    lines = [line | {"step": step} | ({"validation_loss": 2.0} if step % 101 == 0 else {}) for step in range(9000)]
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    curves = read_run(copy).curves()
+    assert len(curves["step"]) < 2200
+    assert curves["validation_loss"].count(2.0) == len(range(0, 9000, 101))
+
+
+def test_a_damaged_manifest_has_no_counts(copy: Path, tiny_data: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_data, tmp_path / "data")
+    manifest = json.loads((tiny_data / "manifest.json").read_text())
+    del manifest["splits"]["train"]["read"]
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps(manifest))
+    config = json.loads((copy / "config.json").read_text())
+    config["data"]["paths"] = [str(tmp_path / "data")]
+    (copy / "config.json").write_text(json.dumps(config))
+    assert read_run(copy).prepared() == {}
+
+
+@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl"])
+@pytest.mark.parametrize("content", [b"{", b"\xff\n", b"1\n"])
+def test_a_damaged_file_is_named(copy: Path, name: str, content: bytes) -> None:
+    with (copy / name).open("wb") as file:
+        file.write(content + b"\n")
+    with pytest.raises(UsageError, match=name):
+        read_run(copy)
+
+
 @pytest.mark.parametrize(("content", "message"), [("", "logged nothing yet"), ("{\n", "damaged")])
 def test_metrics_that_cannot_be_read_are_refused(copy: Path, content: str, message: str) -> None:
     (copy / "metrics.jsonl").write_text(content)
