@@ -155,7 +155,7 @@ function drawExamples() {
       ...stages.map(([step, text]) => [named(number(run), `update ${written(step)}`), text]),
       ...(output === stages.at(-1)?.[1] ? [] : [[named(number(run), "output"), output]])]);
     const made = element("table", { className: "example" });
-    table(made, ["source", element("bdi", {}, source)], [["reference", element("bdi", {}, reference)], ...rows.map(([name, text]) => [name, element("bdi", {}, text)])]);
+    table(made, ["source", element("bdi", {}, source)], [["reference", element("bdi", {}, reference)], ...rows.map(([name, text]) => [name, element("bdi", {}, text || "(empty)")])]);
     const looks = runs.flatMap(({ run }) => {
       const place = (DATA.sentences ?? []).findIndex(sentence => sentence.source === source && sentence.model === run);
       const onclick = () => { showSentence(place); $("attention-title").scrollIntoView(); };
