@@ -64,7 +64,8 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 def layer_norm(x: Tensor) -> Tensor:
     """Return `x` [..., d_model] with mean 0 and variance 1 in each vector.
 
-    Divide by the root of the variance plus 1e-5.
+    Divide by sqrt(variance + 1e-5). The variance is the mean of the squares: it divides by d_model,
+    not by d_model - 1.
     """
     raise NotImplementedError
 
