@@ -52,24 +52,22 @@ def sentences_of(translator: Translator, lines: Mapping[str, str], warn: Callabl
     (model,) = translator.engine.models
     if not isinstance(model, ShowsAttention):
         raise UsageError(f"the model, a {type(model).__name__}, has no attention to show: no method attention_weights")
-    found = []
-    for place, translation in zip(lines, translator.translate_window([*lines.values()]), strict=True):
-        data = _sentence(translator, model, translation)
-        if data is None:
-            warn(f"{place}: left out, as one side has more than {MAX_TOKENS} tokens")
-        else:
-            found.append(data)
-    return found
+    translations = zip(lines, translator.translate_window([*lines.values()]), strict=True)
+    found = (sentence_of(translator, model, translation, place, warn) for place, translation in translations)
+    return [data for data in found if data is not None]
 
 
-def _sentence(translator: Translator, model: ShowsAttention, translation: Translation) -> dict[str, Any] | None:
-    """The data of a sentence; None if it is too long."""
+def sentence_of(
+    translator: Translator, model: ShowsAttention, translation: Translation, place: str, warn: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return the data of a line, called `place`, and its best output; None, with a warning, if it is too long."""
     task, output = translator.task, translation.outputs[0]
     limit = translator.options.max_source_length
     source = [*encoded(translation.source, task.encode_source, limit).ids, EOS]
     ended = len(output.token_scores) > len(output.ids)  # not cut at the maximum length
     target = [*output.ids, EOS][: len(output.ids) + ended]
     if max(len(source), len(target)) > MAX_TOKENS:
+        warn(f"{place}: left out, as one side has more than {MAX_TOKENS} tokens")
         return None
     target_in = [BOS, *target[:-1]]
     rows = (torch.tensor([ids], device=translator.engine.device) for ids in (source, target_in))

@@ -22,7 +22,7 @@ from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, DataError
 from nmt_cli.interfaces import ShowsAttention
 from nmt_cli.metrics.significance import paired_test
-from nmt_cli.report.attention import sentences_of
+from nmt_cli.report.attention import sentence_of
 from nmt_cli.report.runs import RunFiles
 from nmt_cli.task import Task
 
@@ -104,15 +104,14 @@ class Validation:
 
     def add_attention(self, run: RunFiles, translator: Translator, examples: Sequence[dict[str, Any]]) -> None:
         """Add the last output of each example, and its attention if the model shows it."""
-        lines = [each["source"] for each in examples]
-        for each, output in zip(examples, translator.translate(lines), strict=True):
-            each["stages"] = evenly(changes(each["stages"]), 2 * STAGES)
-            each["output"] = output
         (model,) = translator.engine.models
-        if isinstance(model, ShowsAttention):
-            for each in examples:
-                found = sentences_of(translator, {f"{run.name}: an example": each["source"]}, self.warn)
-                each["attention"] = {**found[0], "model": run.name} if found else None
+        translations = translator.translate_window([each["source"] for each in examples])
+        for each, translation in zip(examples, translations, strict=True):
+            each["stages"] = evenly(changes(each["stages"]), 2 * STAGES)
+            each["output"] = translation.text
+            if isinstance(model, ShowsAttention):
+                found = sentence_of(translator, model, translation, f"{run.name}: an example", self.warn)
+                each["attention"] = found and {**found, "model": run.name}
 
 
 def recorded(run: RunFiles) -> list[dict[str, Any]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from annexes import ANNEXES, copy_without
+from browser import CHROMIUM, NEEDS_A_BROWSER, Browser
 from number_names import write_corpus
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
@@ -34,6 +35,15 @@ def run_nmt(*arguments: object, stdin: str = "", code: int = 0, **environment: s
 @pytest.fixture(scope="session")
 def nmt() -> Nmt:
     return run_nmt
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip(NEEDS_A_BROWSER)
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="session")

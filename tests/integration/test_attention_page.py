@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from browser import CHROMIUM, NEEDS_A_BROWSER, Browser
+from browser import Browser
 
 import nmt_cli
 from nmt_cli import checkpoint, registry
@@ -22,15 +21,6 @@ LAYERS, HEADS = 2, 3
 WORDS = "one two three four five six seven"
 NASTY = ("</script>", "<script>document.title='broken'</script>", "<b>", "&amp;", "{{data}}", "\\u003c", "'\"`", "אבג")
 LINES = (WORDS, " ".join(NASTY), "two one")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip(NEEDS_A_BROWSER)
-    started = Browser(tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 def saved(folder: Path, **fields: Any) -> Path:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, NEEDS_A_BROWSER, Browser
+from browser import Browser
 from tiny_run import run as tiny_run
 
 ERRORS = ("Runtime.exceptionThrown", "Log.entryAdded")
@@ -23,15 +22,6 @@ def page(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = folder / "page.html"
     subprocess.run([sys.executable, "-m", "nmt_cli", *map(str, command), "--out", out, "--device", "cpu"], check=True)
     return out
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip(NEEDS_A_BROWSER)
-    started = Browser(tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 def test_the_page_shows_both_runs_without_network_or_errors(browser: Browser, page: Path) -> None:

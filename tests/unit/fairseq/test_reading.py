@@ -14,16 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from imported_models import Run, check_import, imported, log_probabilities
 from reference_transformer import FAIRSEQ, Reference, halves
 
-import nmt_cli
 from nmt_cli import checkpoint
-from nmt_cli.decoding.scoring import token_log_probabilities
 
 TINY = Path(__file__).parent / "tiny"
 EXAMPLES = json.loads((TINY / "expected.json").read_text("utf-8"))
 CODES = ("--subwords", TINY / "bpe.codes")
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -46,31 +44,9 @@ def changed(saved: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def imported(nmt: Run, path: Path, *options: object) -> tuple[Any, Any]:
-    code, _, err = nmt("import", path, "--out", path.parent / "imported", *options)
-    assert code == 0, err
-    return checkpoint.load_model(path.parent / "imported")
-
-
-def log_probabilities(model: Any, task: Any, source: str, target: str) -> list[float]:
-    ids = [task.encode_source(source)], [task.encode_target(target)]
-    return token_log_probabilities([model], *ids, torch.device("cpu"), batch_tokens=1000)[0]
-
-
 def test_a_trained_model_translates_and_scores_as_there(nmt: Run, tmp_path: Path) -> None:
-    out = tmp_path / "imported"
-    code, stdout, err = nmt("import", TINY / "checkpoint_best.pt", "--out", out, *CODES)
-    assert (code, stdout) == (0, "")
-    assert "en to de" in err
-    translator = nmt_cli.load(out, device="cpu")
-    assert list(translator.translate([each["source"] for each in EXAMPLES], beam=1)) == [
-        each["output"] for each in EXAMPLES
-    ]
-    model, task = checkpoint.load_model(out)
-    for each in EXAMPLES:
-        found = log_probabilities(model, task, each["source"], each["output"])
-        assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
-    assert checkpoint.read_contents(out).sections["model"]["name"] == "transformer"
+    check_import(nmt, TINY / "checkpoint_best.pt", tmp_path / "imported", CODES, EXAMPLES)
+    assert checkpoint.read_contents(tmp_path / "imported").sections["model"]["name"] == "transformer"
 
 
 def test_text_that_is_split_already(nmt: Run, changed: Callable[..., Path]) -> None:

@@ -14,19 +14,17 @@ from typing import Any
 
 import pytest
 import torch
+from imported_models import Run, check_import, imported, log_probabilities
 from reference_transformer import OPENNMT, Reference, halves
 from safetensors.torch import save_file
 
-import nmt_cli
 from nmt_cli import checkpoint
-from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.layers.embedding import sinusoids
 
 TINY = Path(__file__).parent / "tiny"
 EXAMPLES = json.loads((TINY / "expected.json").read_text("utf-8"))
 OPTIONS = ("--source-lang", "en", "--target-lang", "de", "--subwords", TINY / "joint.model")
 EMBEDDING = "{}.embeddings.make_embedding.emb_luts.0.weight"
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -47,34 +45,12 @@ def changed(saved: dict[str, Any], tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def imported(nmt: Run, path: Path, *options: object) -> tuple[Any, Any]:
-    code, _, err = nmt("import", path, "--out", path.parent / "imported", *(options or OPTIONS))
-    assert code == 0, err
-    return checkpoint.load_model(path.parent / "imported")
-
-
-def log_probabilities(model: Any, task: Any, source: str, target: str) -> list[float]:
-    ids = [task.encode_source(source)], [task.encode_target(target)]
-    return token_log_probabilities([model], *ids, torch.device("cpu"), batch_tokens=1000)[0]
-
-
 def test_a_trained_model_translates_and_scores_as_there(nmt: Run, tmp_path: Path) -> None:
-    out = tmp_path / "imported"
-    code, stdout, err = nmt("import", TINY / "model_step_250.pt", "--out", out, *OPTIONS)
-    assert (code, stdout) == (0, "")
-    assert "en to de" in err
-    translator = nmt_cli.load(out, device="cpu")
-    assert list(translator.translate([each["source"] for each in EXAMPLES], beam=1)) == [
-        each["output"] for each in EXAMPLES
-    ]
-    model, task = checkpoint.load_model(out)
-    for each in EXAMPLES:
-        found = log_probabilities(model, task, each["source"], each["output"])
-        assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
+    check_import(nmt, TINY / "model_step_250.pt", tmp_path / "imported", OPTIONS, EXAMPLES)
 
 
 def test_it_is_fine_tuned(nmt: Run, changed: Callable[..., Path], tmp_path: Path) -> None:
-    imported(nmt, changed())
+    imported(nmt, changed(), *OPTIONS)
     for split, count in (("train", 12), ("valid", 4)):
         for language, side in (("en", "source"), ("de", "output")):
             lines = "".join(f"{each[side]}\n" for each in EXAMPLES[:count])
@@ -127,7 +103,7 @@ def _second_version(saved: dict[str, Any]) -> None:
 def test_variants(
     nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], change: Any, options: dict[str, Any]
 ) -> None:
-    model, task = imported(nmt, changed(change, **options))
+    model, task = imported(nmt, changed(change, **options), *OPTIONS)
     weights = saved["model"]
     activation = torch.nn.functional.gelu if "pos_ffn_activation_fn" in options else torch.relu
     reference = Reference(weights, OPENNMT, 2, True, options.get("norm_eps", 1e-6), activation)
@@ -161,7 +137,7 @@ def test_weights_beside_the_file(nmt: Run, changed: Callable[..., Path], saved: 
     assert code == 1
     assert "changed.safetensors is not beside it" in err
     save_file(everything, tmp_path / "changed.safetensors")
-    found = imported(nmt, path)
+    found = imported(nmt, path, *OPTIONS)
     scores = log_probabilities(*found, EXAMPLES[0]["source"], EXAMPLES[0]["output"])
     assert scores == pytest.approx(EXAMPLES[0]["log_probabilities"], abs=1e-4)
 

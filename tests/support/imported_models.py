@@ -1,0 +1,44 @@
+"""Models of other programs, imported by `nmt import`, and what these programs computed with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import nmt_cli
+from nmt_cli import checkpoint
+from nmt_cli.decoding.scoring import token_log_probabilities
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def imported(nmt: Run, path: Path, *options: object) -> tuple[Any, Any]:
+    code, _, err = nmt("import", path, "--out", path.parent / "imported", *options)
+    assert code == 0, err
+    return checkpoint.load_model(path.parent / "imported")
+
+
+def log_probabilities(model: Any, task: Any, source: str, target: str) -> list[float]:
+    ids = [task.encode_source(source)], [task.encode_target(target)]
+    return token_log_probabilities([model], *ids, torch.device("cpu"), batch_tokens=1000)[0]
+
+
+def check_import(
+    nmt: Run, path: Path, out: Path, options: Sequence[object], examples: Sequence[Mapping[str, Any]]
+) -> None:
+    """Import `path` as `out`: outputs of greedy search and their log-probabilities are those of the other program."""
+    code, stdout, err = nmt("import", path, "--out", out, *options)
+    assert (code, stdout) == (0, "")
+    assert "en to de" in err
+    translator = nmt_cli.load(out, device="cpu")
+    assert list(translator.translate([each["source"] for each in examples], beam=1)) == [
+        each["output"] for each in examples
+    ]
+    model, task = checkpoint.load_model(out)
+    for each in examples:
+        found = log_probabilities(model, task, each["source"], each["output"])
+        assert found == pytest.approx(each["log_probabilities"], abs=1e-4)
