@@ -89,7 +89,7 @@ class Corpus:
             types = [
                 (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
             ]
-        except (LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {error!r}; {_AGAIN}") from error
         self._sides = {side: self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)}
         self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.errors import UsageError
+from nmt_cli.files.staging import staged
 from nmt_cli.flags import Command
 from nmt_cli.registry import option
 from nmt_cli.streams import say
@@ -31,7 +32,7 @@ def recipes(options: RecipesOptions) -> None:
     """Print the recipes with their first line, or copy them.
 
     Raises:
-        UsageError: the directory exists, or this installation has no recipes.
+        UsageError: the directory is in use, or this installation has no recipes.
     """
     folder = recipes_folder()
     if options.out is None:
@@ -39,11 +40,10 @@ def recipes(options: RecipesOptions) -> None:
         width = max(map(len, names))
         print("".join(f"{name:<{width}}  {about}\n" for name, about in names.items()), end="")
         return
-    if options.out.exists():
-        raise UsageError(f"{options.out} exists: give a new directory")
-    shutil.copytree(folder, options.out, ignore=shutil.ignore_patterns("__pycache__"))
-    for script in options.out.rglob("*.sh"):
-        script.chmod(script.stat().st_mode | 0o111)  # an installer may drop this
+    with staged(options.out, overwrite=False, ours=(), marker=SHARED) as aside:
+        shutil.copytree(folder, aside, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        for script in aside.rglob("*.sh"):
+            script.chmod(script.stat().st_mode | 0o111)  # an installer may drop this
     say(f"copied the recipes to {options.out}; begin with {options.out / 'quickstart.sh'}")
 
 

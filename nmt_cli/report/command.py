@@ -87,16 +87,7 @@ def data(runs: Sequence[RunFiles], found: Sequence[Validated]) -> dict[str, Any]
             shared = examples.setdefault(pair, {"source": pair[0], "reference": pair[1], "runs": []})
             shared["runs"].append({"run": each.run.name, "stages": example["stages"], "output": example["output"]})
     return {
-        "runs": [
-            {
-                "name": run.name,
-                "figures": run.figures(),
-                "settings": run.settings(),
-                "curves": run.curves(),
-                "prepared": run.prepared(),
-            }
-            for run in runs
-        ],
+        "runs": [run.shown() for run in runs],
         "outputs": comparison(compared) if compared else None,
         "examples": list(examples.values()),
         "sentences": [each["attention"] for run in found for each in run.examples if each.get("attention")] or None,

@@ -56,6 +56,18 @@ class RunFiles:
     def name(self) -> str:
         return str(self.path)
 
+    def shown(self) -> dict[str, Any]:
+        """Return what a page shows of the run.
+
+        Raises:
+            UsageError: a file of the run is damaged.
+        """
+        try:
+            parts = {part.__name__: part() for part in (self.figures, self.settings, self.curves, self.prepared)}
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            raise UsageError(f"{self.path}: a file of the run is damaged: {error!r}. {RESUME}") from error
+        return {"name": self.name, **parts}
+
     def figures(self) -> dict[str, str]:
         """Return the figures of the run by name, readable: from its summary, or from its last line of metrics."""
         last = self.metrics[-1]

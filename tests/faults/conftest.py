@@ -15,19 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fuzzing
 import pytest
 import tiny_run
 import torch.distributed as dist
+from long_form import LONG
 
 from nmt_cli.doctor.resume import contents
 
 HERE = Path(__file__).resolve().parent
-LONG = os.environ.get("NMT_FAULTS") == "long"
+KILLED = set[Path]()
+"""The commands that SIGKILL ended."""
 PATIENCE = 300.0
 """Seconds for one command; it takes one or two on a machine that has nothing else to do."""
 
 # Of 12 steps each second is saved and each third validated.
-TINY = tiny_run.flags(micro_batches=4, save_every=2, validate_every=3, log_every=5, keep_last=3)
+OFTEN = {"micro_batches": 4, "save_every": 2, "validate_every": 3, "log_every": 5, "keep_last": 3}
+TINY = tiny_run.flags(**OFTEN)
 
 
 @dataclass
@@ -74,6 +78,8 @@ class Started:
         """Wait for the end, and return the exit code. No command may print a traceback."""
         code = int(self._wait("code"))
         assert "Traceback" not in self.err, self.err
+        if code == -signal.SIGKILL:
+            KILLED.add(self.folder)
         assert expected is None or code == expected, f"exit code {code}, expected {expected}\n{self.err}"
         return code
 
@@ -85,6 +91,8 @@ class Forks:
     server: subprocess.Popen[str]
     folder: Path
     tiny = TINY
+    training = tiny_run.words({k: v for k, v in (tiny_run.TINY | OFTEN).items() if k not in tiny_run.SIZES})
+    """Those of `tiny` that every model has."""
 
     def start(self, *arguments: object, **order: Any) -> Started:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
@@ -96,6 +104,13 @@ class Forks:
 
     def train(self, data: Path, run: Path, *more: object, **order: Any) -> Started:
         return self.start("train", data, "--out", run, *TINY, *more, **order)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if LONG:
+        terminalreporter.write_line(
+            f"{len(KILLED):,} commands killed, {fuzzing.counts['inputs']:,} hostile inputs read"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,13 @@ from random import Random
 from typing import Any, NamedTuple, get_args
 
 import pytest
+from long_form import LONG
 from typer.models import OptionInfo
 
 from nmt_cli.cli import command_names, load
 from nmt_cli.flags import function_of
 from nmt_cli.registry import KINDS, names
 
-LONG = os.environ.get("NMT_FAULTS") == "long"
 SECONDS, BYTES = 60, 6 << 30
 """Processor time and address space of a command."""
 

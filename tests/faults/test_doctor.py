@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tiny_run
+from long_form import only_long
 
 from nmt_cli import registry
 
@@ -55,7 +56,7 @@ def test_a_run_that_resumes_exactly(nmt: Nmt, tiny_data: Path, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []  # nothing is kept
 
 
-@pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
+@only_long
 def test_a_run_that_does_not(nmt: Nmt, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry.discover()
     monkeypatch.setattr(registry, "_components", {kind: dict(own) for kind, own in registry._components.items()})

@@ -7,26 +7,61 @@ import os
 import random
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+from long_form import only_long
 
-def test_killed_before_any_change_of_a_file(
-    forks: Any,
-    tiny_data: Path,
-    whole: Path,
-    changes: int,
-    tmp_path: Path,
-    rounds: Any,
-    check_same: Callable[..., None],
+SMALL = "--num-layers=1 --d-model=16 --d-ff=32 --num-heads=2"
+VARIANTS = {
+    "transformer": SMALL,
+    "rotary, Muon": f"{SMALL} --attention=rotary --positions=none --optimizer=muon --zero-sublayers --batch-growth=6",
+    "relative, AdamW": f"{SMALL} --attention=relative --positions=none --optimizer=adamw --ema-decay=0.9",
+    "ALiBi, cosine": f"{SMALL} --attention=alibi --positions=none --schedule=cosine --dropout=0.3",
+    "restricted, SGD": f"{SMALL} --attention=restricted --optimizer=sgd --schedule=linear_decay",
+    "R-Drop, noise": f"{SMALL} --criterion=r_drop --bpe-dropout=0.1 --noise=typos=0.3 --positions=learned",
+    "expected reward": f"{SMALL} --criterion=expected_reward --samples=2 --max-length-offset=2",
+    "best by BLEU": f"{SMALL} --validation-bleu --best-by=bleu --show=2 --tensorboard",
+    "mixture of experts": f"--model=moe_transformer {SMALL} --experts=4",
+    "MoE of LSTMs": "--model=moe --d-model=16 --d-hidden=20 --d-ff=24 --experts=4",
+    "GNMT": "--model=gnmt --num-layers=2 --d-model=16",
+    "ConvS2S": "--model=convs2s --d-model=16 --convolutions=12x3*2,8x1 --decoder-convolutions=12x3",
+    "ByteNet": "--model=bytenet --num-layers=2 --d-model=16",
+    "Deep-Att": "--model=deep_att --num-layers=2 --num-decoder-layers=2 --d-model=16 --d-embedding=12",
+}
+"""Every model, every attention, and every component or setting with state of its own."""
+
+ONLY_LONG = [pytest.param(name, marks=() if name in ("transformer", "GNMT") else only_long) for name in VARIANTS]
+
+
+@pytest.mark.parametrize("variant", ONLY_LONG)
+def test_killed_training(
+    forks: Any, tiny_data: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None], variant: str
 ) -> None:
-    """While a checkpoint is written, renamed, linked or deleted, while the metrics or the configuration are written."""
-    for place in random.Random(1).sample(range(1, changes + 1), rounds(3, 60)):
-        run = tmp_path / f"at-{place}"
-        forks.train(tiny_data, run, watched=str(run), kill_at=place).code(-signal.SIGKILL)
-        forks.train(tiny_data, run).code(0)
-        check_same("SIGKILL at a change of a file", whole, run)
+    """Before a change of a file: a checkpoint's, the metrics', the configuration's; or at any other moment."""
+    few, many = (3, 60) if variant == "transformer" else (1, 36)
+
+    def train(run: Path, **order: Any) -> Any:
+        return forks.start("train", tiny_data, "--out", run, *forks.training, *VARIANTS[variant].split(), **order)
+
+    whole, run, draw = tmp_path / "whole", tmp_path / "run", random.Random(1)
+    undisturbed, begun = train(whole, watched=str(whole)), time.monotonic()
+    undisturbed.code(0)
+    seconds = time.monotonic() - begun
+    for number in range(rounds(few, many)):
+        if number % 3 < 2:
+            place = draw.randint(1, undisturbed.changes)
+            train(run, watched=str(run), kill_at=place).code(-signal.SIGKILL)
+        else:
+            place, killed = draw.uniform(0, seconds), train(run)
+            time.sleep(place)
+            killed.send(signal.SIGKILL)
+            assert killed.code() in (0, -signal.SIGKILL)
+        train(run).code(0)
+        check_same(f"SIGKILL at {place} of {undisturbed.changes} changes or {seconds} s", whole, run)
         shutil.rmtree(run)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long_form import only_long
 
 from nmt_cli import checkpoint
 
 RANK = Path(__file__).with_name("rank.py")
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PATIENCE = 300.0
-only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
 
 
 def ip(*arguments: object) -> None:

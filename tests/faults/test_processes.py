@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from long_form import only_long
 
 from nmt_cli import checkpoint
 
 HERE = Path(__file__).resolve().parent
-only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
 LOGGED = ("--log-every", 1, "--dropout", 0.3)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 from collections.abc import Callable
@@ -11,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long_form import only_long
 
 from nmt_cli import checkpoint
-
-only_long = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
 
 
 def stop(step: int, number: int = signal.SIGTERM) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from long_form import only_long
 
 from nmt_cli.parsing.constraint import END, GrammarState
 from nmt_cli.parsing.linearisation import Authors, Linearisation, Vinyals, repair
@@ -17,7 +17,6 @@ from nmt_cli.parsing.trees import Close, Event, Leaf, Open, Tree, clean, line_tr
 
 VINYALS = Vinyals()
 AUTHORS = Authors(frozenset(("S", "NP", "VP", "PP")))
-LONG = pytest.mark.skipif(os.environ.get("NMT_FAULTS") != "long", reason="only in the long form: make faults")
 CAT = "(TOP (S (NP (DT the) (NN cat)) (VP (VBZ sleeps)) (. .)))"
 
 ODD_NAMES = ["S", "NP", "VP", "XX", "NN", "/", "/NP", "~", "~NP", "~~", "<unk>", "</s>", "-LRB-"]
@@ -67,9 +66,9 @@ def read_back(symbols: list[str], words: list[str], form: Linearisation) -> Tree
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        pytest.param("craft.train.mrg", 18951, marks=LONG),
+        pytest.param("craft.train.mrg", 18951, marks=only_long),
         ("craft.dev.mrg", 2780),
-        pytest.param("genia.train.ptb", 14326, marks=LONG),
+        pytest.param("genia.train.ptb", 14326, marks=only_long),
         ("genia.dev.ptb", 1361),
         ("gum.ccby-genres.ptb", 4636),
     ],

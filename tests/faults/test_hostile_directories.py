@@ -1,165 +1,28 @@
-"""Fuzz tests of every file format: a file is read, or rejected by an error that names it."""
+"""Hostile data directories and checkpoints: they are read, or rejected by an error that names them."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
 import tracemalloc
-import warnings
-from collections.abc import Callable, Iterator
-from functools import reduce
 from hashlib import sha256
-from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from fuzzing import copied, fuzz, mangled, outcome, tampered
+from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt_cli
 from nmt_cli import checkpoint, registry
-from nmt_cli.config import resolve
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.errors import DataError, NmtError
-from nmt_cli.files.text import read_lines
-from nmt_cli.parsing.trees import clean, parse_trees, tree_line
+from nmt_cli.errors import NmtError
 from nmt_cli.training import optimizer_state
-from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.state import RunState
-
-LONG = os.environ.get("NMT_FAULTS") == "long"
-
-
-def fuzz(few: int, many: int) -> Callable[[Any], Any]:
-    """Choose the number of examples: (in a normal test run, with NMT_FAULTS=long)."""
-    return settings(
-        max_examples=many if LONG else few,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
-
-
-odd_values = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 3),
-    st.sampled_from([10**9, 2**63, -(2**63), 10**30, 1e308, float("nan"), float("inf")]),
-    st.text(max_size=8),
-    st.sampled_from(["../../etc/passwd", "/etc/passwd", "..", "", "\0", "\ud800", "os.system", "1"]),
-    st.lists(st.integers(), max_size=3),
-    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
-)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths to all values inside a JSON value."""
-    if path:
-        yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value[:20]) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*path, key))
-
-
-@st.composite
-def tampered(draw: st.DrawFn, original: Any) -> Any:
-    """A JSON value with a few values changed, removed or added."""
-    value = json.loads(json.dumps(original))
-    for _ in range(draw(st.integers(1, 3))):
-        if not (found := list(places(value))):
-            break
-        *way, last = draw(st.sampled_from(found))
-        at = reduce(getitem, way, value)
-        match draw(st.sampled_from(["change", "change", "remove", "add"])):
-            case "remove":
-                del at[last]
-            case "add" if isinstance(at, dict):
-                at[draw(st.text(max_size=5))] = draw(odd_values)
-            case _:
-                at[last] = draw(odd_values)
-    return value
-
-
-@st.composite
-def mangled(draw: st.DrawFn, original: bytes) -> bytes:
-    """Bytes of which some are removed, replaced or added."""
-    content = original
-    for _ in range(draw(st.integers(1, 4))):
-        at, length = draw(st.integers(0, len(content))), draw(st.sampled_from([0, 1, 2, 30, len(content)]))
-        content = content[:at] + draw(st.binary(max_size=12)) + content[at + length :]
-    return content
-
-
-def outcome(act: Callable[[], Any], file: Path | str) -> bool:
-    """Return whether `act` succeeds. Its error must be an NmtError that names the file or its directory."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            act()
-    except NmtError as error:
-        told = str(error)
-        if not any(str(place) in told for place in (file, Path(file).parent)):
-            raise AssertionError(f"names neither the file nor its folder: {told}") from error
-        return False
-    return True
-
-
-# Text and trees.
-
-
-TEXT = "Größe\nein Satz\n\u2028x\r\n".encode()
-
-
-@fuzz(40, 700)
-@given(content=st.one_of(st.binary(max_size=200), mangled(TEXT), mangled(gzip.compress(TEXT * 50, mtime=0))))
-def test_text(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "text.gz"
-    path.write_bytes(content)
-    lines: list[str] = []
-    if outcome(lambda: lines.extend(read_lines(path)), path) and not content.startswith(b"\x1f\x8b"):
-        plain = content.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").replace(b"\r\n", b"\n")
-        assert "\n".join(lines).encode() == plain.removesuffix(b"\r")
-
-
-def test_a_gzip_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line a thousand times as large as its file is rejected before it is read to its end."""
-    monkeypatch.setattr("nmt_cli.files.text.LONGEST_LINE", 1 << 20)
-    path, read = tmp_path / "bomb.gz", list[int]()
-    path.write_bytes(gzip.compress(bytes(20 << 20)))
-    with pytest.raises(DataError, match=r"bomb\.gz:1: "):
-        list(read_lines(path, read.append))
-    assert len(read) < 20  # blocks, of 80
-
-
-BRACKETS = st.text(alphabet=st.sampled_from("() \n\tS NP\\|-=~é"), max_size=80).map(str.encode)
-
-
-@fuzz(50, 500)
-@given(content=st.one_of(BRACKETS, mangled(b"(TOP (S (NP-SBJ (NN cat)) (VP (VBD sat))))\n" * 2)))
-def test_trees(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "trees.mrg"
-    path.write_bytes(content)
-    trees: list[Any] = []
-    if outcome(lambda: trees.extend(parse_trees(read_lines(path), str(path))), path):
-        for tree, _ in trees:
-            cleaned = clean(tree)
-            if cleaned is not None:
-                (again,) = parse_trees([tree_line(cleaned)], "again")
-                assert again.tree.words == cleaned.words
-
-
-def test_a_tree_a_hundred_thousand_deep(tmp_path: Path) -> None:
-    path = tmp_path / "deep.mrg"
-    path.write_text("(S " * 100_000 + "(NN x)" + ")" * 100_000)
-    ((tree, _),) = parse_trees(read_lines(path), str(path))
-    cleaned = clean(tree)
-    assert cleaned is not None
-    assert cleaned.words == ["x"]
-
 
 # The binary corpus.
 
@@ -199,13 +62,6 @@ def test_mangled_ids_and_offsets(tiny_data: Path, tmp_path: Path, data: st.DataO
     old, new = (sha256(content).hexdigest() for content in (before, path.read_bytes()))
     manifest.write_text(manifest.read_text().replace(old, new))
     outcome(lambda: read_corpus(folder), path)
-
-
-def copied(original: Path, folder: Path) -> Path:
-    """A new copy that replaces an earlier one."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(original, folder)
-    return folder
 
 
 # Checkpoints.
@@ -325,18 +181,3 @@ def test_a_tampered_state_of_training(one_checkpoint: Path, tmp_path: Path, data
         optimizer_state.restore(optimizer, saved.values["optimizer"], {}, str(tmp_path))
 
     outcome(restore, tmp_path)
-
-
-# Configuration files.
-
-
-@fuzz(75, 500)
-@given(data=st.data(), toml=st.booleans())
-def test_configuration_files(whole: Path, tmp_path: Path, data: st.DataObject, toml: bool) -> None:
-    registry.discover()
-    path = tmp_path / ("config.toml" if toml else "config.json")
-    if toml:
-        path.write_bytes(data.draw(mangled(b'preset = 1\n[model]\nd-model = 64\nnorm = "pre"\n[training]\nseed = 3\n')))
-    else:
-        path.write_text(json.dumps(data.draw(tampered(json.loads((whole / "config.json").read_text())))))
-    outcome(lambda: resolve(TrainingConfig, {}, file=path), path)

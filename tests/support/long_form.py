@@ -1,0 +1,10 @@
+"""The two forms of the tests of faults: the long one, by `make faults`, and a few of each in other test runs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+LONG = os.environ.get("NMT_FAULTS") == "long"
+only_long = pytest.mark.skipif(not LONG, reason="only in the long form: make faults")
