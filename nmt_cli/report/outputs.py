@@ -23,8 +23,9 @@ from nmt_cli.errors import CheckpointError, DataError
 from nmt_cli.interfaces import ShowsAttention
 from nmt_cli.metrics.significance import paired_test
 from nmt_cli.report.attention import sentence_of
-from nmt_cli.report.runs import RunFiles
+from nmt_cli.report.runs import RESUME, RunFiles
 from nmt_cli.task import Task
+from nmt_cli.training.run_directory import METRICS
 
 LENGTHS = (10, 20, 30, 40, 60)
 """The longest references of the groups, in tokens; the last group has all others."""
@@ -115,12 +116,19 @@ class Validation:
 
 
 def recorded(run: RunFiles) -> list[dict[str, Any]]:
-    """Return the examples of a run's validations (`nmt train --show`), each with its outputs and their steps."""
+    """Return the examples of a run's validations (`nmt train --show`), each with its outputs and their steps.
+
+    Raises:
+        DataError: the metrics are damaged.
+    """
     found: dict[str, dict[str, Any]] = {}
-    for line in run.metrics:
-        for each in filter(lambda each: each["source"].strip(), line.get("examples", ())):
-            example = {"source": each["source"], "reference": each["reference"], "stages": []}
-            found.setdefault(each["source"], example)["stages"].append((line["step"], each["output"]))
+    try:
+        for line in run.metrics:
+            for each in filter(lambda each: each["source"].strip(), line.get("examples", ())):
+                example = {"source": each["source"], "reference": str(each["reference"]), "stages": []}
+                found.setdefault(each["source"], example)["stages"].append((int(line["step"]), str(each["output"])))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DataError(f"{run.path / METRICS}: damaged: {error!r}. {RESUME}") from error
     return list(found.values())
 
 

@@ -20,6 +20,7 @@ from nmt_cli import registry
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.importing.importers import read_model
 from nmt_cli.importing.options import ImportOptions
+from nmt_cli.report.outputs import recorded
 from nmt_cli.report.runs import read_run
 from nmt_cli.serving.app import application
 from nmt_cli.serving.limits import Limits
@@ -84,7 +85,7 @@ def test_files_of_a_run(whole: Path, tmp_path: Path, name: str, data: st.DataObj
     lines[which] = json.dumps(data.draw(tampered(json.loads(lines[which]))))
     content = "".join(f"{line}\n" for line in lines).encode()
     (run / name).write_bytes(data.draw(st.just(content) | mangled(content)))
-    outcome(lambda: read_run(run).shown(), run / name)
+    outcome(lambda: (read_run(run).shown(), recorded(read_run(run))), run / name)
 
 
 def echo(texts: list[str]) -> list[Translation]:
