@@ -24,7 +24,7 @@ VARIANTS = {
     "restricted, SGD": f"{SMALL} --attention=restricted --optimizer=sgd --schedule=linear_decay",
     "R-Drop, noise": f"{SMALL} --criterion=r_drop --bpe-dropout=0.1 --noise=typos=0.3 --positions=learned",
     "expected reward": f"{SMALL} --criterion=expected_reward --samples=2 --max-length-offset=2",
-    "best by BLEU": f"{SMALL} --validation-bleu --best-by=bleu --show=2 --tensorboard",
+    "best by BLEU": f"{SMALL} --validation-bleu --best-by=bleu",
     "mixture of experts": f"--model=moe_transformer {SMALL} --experts=4",
     "MoE of LSTMs": "--model=moe --d-model=16 --d-hidden=20 --d-ff=24 --experts=4",
     "GNMT": "--model=gnmt --num-layers=2 --d-model=16",
