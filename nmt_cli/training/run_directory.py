@@ -57,6 +57,9 @@ class RunDirectory:
             raise UsageError(f"{self.path}: another `nmt train` is writing to this directory")
         if config.exists():
             check_agreement(self.path, description)
+        for name in (CONFIG, METRICS, SUMMARY):
+            for unfinished in self.path.glob(f".{name}.*.part"):  # of a killed process: the lock is ours
+                unfinished.unlink()
         durable.write_text(config, json.dumps(description, indent=2, sort_keys=True) + "\n")
         self.checkpoints.mkdir(exist_ok=True)
         durable.recover_all(self.checkpoints)

@@ -84,6 +84,7 @@ def test_leftovers_of_a_kill(
         shutil.copytree(checkpoints / "step-00000010", hidden)
         (hidden / "model.safetensors").write_bytes(b"half")
     (checkpoints / "step-00000012").rename(checkpoints / ".step-00000012.old")
+    (run / ".summary.json.123.part").write_bytes(b"half")
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 13, "lo\xff')
     forks.train(tiny_data, run).code(0)
