@@ -30,7 +30,7 @@ PATIENCE = 300.0
 """Seconds for one command; it takes one or two on a machine that has nothing else to do."""
 
 # Of 12 steps each second is saved and each third validated.
-OFTEN = {"micro_batches": 4, "save_every": 2, "validate_every": 3, "log_every": 5, "keep_last": 3, "show": 1}
+OFTEN = {"micro_batches": 4, "save_every": 2, "validate_every": 3, "log_every": 5, "keep_last": 3}
 TINY = tiny_run.flags(**OFTEN)
 
 

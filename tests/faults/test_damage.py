@@ -48,11 +48,19 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 
 def test_a_damaged_newest_checkpoint(
-    forks: Any, tiny_data: Path, whole: Path, run: Path, check_same: Callable[..., None], rounds: Any
+    forks: Any,
+    tiny_data: Path,
+    whole: Path,
+    run: Path,
+    tmp_path: Path,
+    check_same: Callable[..., None],
+    rounds: Any,
 ) -> None:
     """Both that of --save-every and the best one, which is of the same step."""
     newest = [run / "checkpoints" / f"{kind}-00000012" for kind in ("step", "best")]
-    for what in list(DAMAGES)[:: rounds(4, 1)]:
+    chosen, aside = list(DAMAGES)[:: rounds(4, 1)], tmp_path / "damaged"
+    aside.mkdir()
+    for what in chosen:
         damage, name = DAMAGES[what]
         for folder in newest:
             damage(folder / name)
@@ -61,9 +69,10 @@ def test_a_damaged_newest_checkpoint(
         for folder in newest:
             assert str(folder / (name or "checksums.json")) in started.err
         assert str(run / "checkpoints" / "step-00000010") in started.err
-        check_same("a damaged newest checkpoint", whole, run)
-    kept = [path.name for path in (run / "checkpoints").glob("damaged-step-*")]
-    assert len(kept) == len(list(DAMAGES)[:: rounds(4, 1)])  # renamed, not deleted
+        for path in (run / "checkpoints").glob("damaged-*"):  # renamed, not deleted
+            path.rename(aside / f"{what}, {path.name}")
+        check_same(f"a damaged newest checkpoint: {what}", whole, run)
+    assert len(list(aside.iterdir())) == 2 * len(chosen)
 
 
 def test_every_checkpoint_is_damaged(forks: Any, tiny_data: Path, run: Path) -> None:

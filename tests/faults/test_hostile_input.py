@@ -82,7 +82,8 @@ def test_files_of_a_run(whole: Path, tmp_path: Path, name: str, data: st.DataObj
     run = copied(whole, tmp_path / "run")
     lines = (run / name).read_text().splitlines() if name == "metrics.jsonl" else [(run / name).read_text()]
     which = data.draw(st.integers(0, len(lines) - 1))
-    lines[which] = json.dumps(data.draw(tampered(json.loads(lines[which]))))
+    examples = {"examples": [{"source": "one", "reference": "eins", "output": "zwei"}]}  # as with --show
+    lines[which] = json.dumps(data.draw(tampered(json.loads(lines[which]) | examples)))
     content = "".join(f"{line}\n" for line in lines).encode()
     (run / name).write_bytes(data.draw(st.just(content) | mangled(content)))
     outcome(lambda: (read_run(run).shown(), recorded(read_run(run))), run / name)
