@@ -110,9 +110,11 @@ def link(original: Path, folder: Path) -> None:
 def read_contents(folder: Path) -> Contents:
     path = folder / CONFIG
     if not path.is_file():
-        found = f"not a checkpoint: it has no {CONFIG}" if folder.is_dir() else "no such directory"
-        if (old := durable.beside(folder, "old")).is_dir():
-            found += f", but its earlier version is {old}: rename that one to use it"
+        found = f"not a checkpoint: it has no {CONFIG}"
+        if not folder.is_dir():
+            old = durable.beside(folder, "old")
+            earlier = f", but its earlier version is {old}: rename that one to use it" if os.path.isdir(old) else ""
+            found = f"no such directory{earlier}"
         raise CheckpointError(f"{folder}: {found}. A checkpoint is, for example, RUN/{FOLDER_OF_RUN}/step-00001500.")
     content = _read_object(path)
     if content.get("schema") != SCHEMA:
