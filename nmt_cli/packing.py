@@ -57,7 +57,11 @@ class Packing:
         N, shape = len(self.positions), padded.shape[2:]
         if self.full:
             return padded.flatten(0, 1)
-        rows: Tensor = _Move.apply(padded.flatten(0, 1).flatten(1), self.places, N, _packed, _unpacked)  # type: ignore[no-untyped-call]
+        values = padded.flatten(0, 1).flatten(1)
+        if torch.compiler.is_compiling():  # PyTorch 2.11 loses the gradient of a compiled `_Move`
+            rows = F.pad(values[self.places], (0, 0, 0, N - len(self.places)))
+        else:
+            rows = _Move.apply(values, self.places, N, _packed, _unpacked)  # type: ignore[no-untyped-call]
         return rows.view(N, *shape)
 
     def unpack(self, rows: Tensor) -> Tensor:
@@ -65,8 +69,12 @@ class Packing:
         B, T = self.shape
         if self.full:
             return rows.view(B, T, *rows.shape[1:])
-        arguments = rows.flatten(1), self.places, B * T, _unpacked, _packed
-        padded: Tensor = _Move.apply(*arguments)  # type: ignore[no-untyped-call]
+        values = rows.flatten(1)
+        if torch.compiler.is_compiling():
+            zeros = values.new_zeros(B * T, values.size(1))
+            padded = zeros.index_copy(0, self.places, values[: len(self.places)])
+        else:
+            padded = _Move.apply(values, self.places, B * T, _unpacked, _packed)  # type: ignore[no-untyped-call]
         return padded.view(B, T, *rows.shape[1:])
 
 

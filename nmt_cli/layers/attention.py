@@ -115,7 +115,8 @@ class FullAttention(Kernel):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
-        if query.device.type == "cpu":  # at these lengths, faster than PyTorch's fused kernel
+        # At these lengths, faster than the fused kernel. PyTorch 2.11 loses the gradient of a compiled `_Weights`.
+        if query.device.type == "cpu" and not torch.compiler.is_compiling():
             query, key, value = (each.contiguous().to(product_dtype(each)) for each in (query, key, value))
             weights: Tensor = _Weights.apply(query, key, mask.allowed(query, key))  # type: ignore[no-untyped-call]
             return torch.matmul(self.dropout(weights), value)
