@@ -32,12 +32,12 @@ VARIANTS = {
     "ByteNet": "--model=bytenet --num-layers=2 --d-model=16",
     "Deep-Att": "--model=deep_att --num-layers=2 --num-decoder-layers=2 --d-model=16 --d-embedding=12",
 }
-"""Every model, every attention, and every component or setting with state of its own."""
+"""Models, attentions, and components and settings that keep a state of their own or draw random numbers."""
 
-ONLY_LONG = [pytest.param(name, marks=() if name in ("transformer", "GNMT") else only_long) for name in VARIANTS]
+CHOSEN = [pytest.param(name, marks=() if name in ("transformer", "GNMT") else only_long) for name in VARIANTS]
 
 
-@pytest.mark.parametrize("variant", ONLY_LONG)
+@pytest.mark.parametrize("variant", CHOSEN)
 def test_killed_training(
     forks: Any, tiny_data: Path, tmp_path: Path, rounds: Any, check_same: Callable[..., None], variant: str
 ) -> None:
