@@ -55,7 +55,7 @@ class TransformerState:
             self.target = [_with_columns(layer, columns, max(FIRST_COLUMNS, 2 * (C + W))) for layer in self.target]
             self.mask = self.mask.gather(2, columns[:, None].expand(A, W, C))
         if len(self.own) != W:
-            self.own = torch.full((W, W), -torch.inf, device=self.mask.device).fill_diagonal_(0.0)
+            self.own = self.own.new_full((W, W), -torch.inf).fill_diagonal_(0.0)
         self.mask = torch.cat([self.mask, self.own.expand(A, W, W)], dim=2)
         position = torch.full((1,), self.length, device=self.mask.device)
         self.length += 1

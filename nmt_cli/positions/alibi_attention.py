@@ -21,7 +21,7 @@ class AlibiAttention(Kernel):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         bias = -slopes(query.size(1), query.device)[:, None, None] * mask.distances(query, key).abs()
         weights = softmax_weights(query, key, mask, bias)
-        return torch.matmul(self.dropout(weights), value)
+        return torch.matmul(self.dropout(weights).to(value.dtype), value)  # a GPU decodes in bfloat16
 
 
 def slopes(num_heads: int, device: torch.device | None = None) -> Tensor:

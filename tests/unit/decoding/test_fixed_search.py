@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import pytest
@@ -19,12 +19,12 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.fixed_search import FixedSearch, fixed_search, takes
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
-from nmt_cli.interfaces import EOS, PAD, Hypothesis
+from nmt_cli.interfaces import BOS, EOS, PAD, Hypothesis
 from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.models.transformer_inference import TransformerInference
-from nmt_cli.positions.settings import RotaryAttentionConfig
+from nmt_cli.positions.settings import AlibiAttentionConfig, RelativeAttentionConfig, RotaryAttentionConfig
 
 V = 300
 WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal")
@@ -117,6 +117,24 @@ def test_it_finds_what_the_ordinary_search_finds(options: SearchSettings, attent
         limits = [numbers.choice([0, 6, 25, 45]) for _ in range(count)]
         check(fixed_search(decodable, source, limits, options), beam_search(decodable, source, limits, options))
     assert sum(graph.replays > 20 for graph in graphs) >= 2
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize(
+    "attention",
+    [FullAttentionConfig(), RotaryAttentionConfig(), RelativeAttentionConfig(), AlibiAttentionConfig()],
+    ids=["full", "rotary", "relative", "alibi"],
+)
+def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> None:
+    """That of ensembles, for one. Its scores of tokens are near those in float32."""
+    decodable, exact, source = model(attention, "bfloat16"), model(attention), sources([9, 4, 6, 12])
+    for row, (best, *_) in enumerate(beam_search(decodable, source, [20] * 4, SearchSettings(beam))):
+        state, scores = exact.start(source[row : row + 1]), []
+        for last, token in pairwise([BOS, *best.tokens, EOS][: len(best.token_scores) + 1]):
+            log_probabilities, state = exact.step(torch.tensor([last]), state)
+            scores.append(log_probabilities[0, token].item())
+            state = state.select(torch.tensor([[0]]))
+        assert best.token_scores == pytest.approx(scores, abs=0.15)
 
 
 def test_sentences_that_are_done_leave_for_a_smaller_bucket() -> None:
