@@ -13,7 +13,7 @@
 #   --tokens N  training tokens (default 25000)
 #   --seeds N   samples, with a model each (default 3)
 #
-# Environment: STEPS (default 1500) of each training.
+# Environment: STEPS (default 2500) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -23,7 +23,7 @@ read_flags "tokens seeds out ..." "$@"
 language="${words[1]}" folder="${out:-$checkout/runs/histnorm-${words[1]}}"
 declare -A known=([german-anselm]=78.09 [hungarian-hgds]=64.53 [slovene-goo300k-bohoric]=89.77 [slovene-goo300k-gaj]=93.72)
 declare -A best=([german-anselm]=81.25 [hungarian-hgds]=69.84 [slovene-goo300k-bohoric]=91.05 [slovene-goo300k-gaj]=94.69)
-train=("${characters[@]}" --batch-sentences 256)
+train=("${characters[@]}" --batch-sentences 256 --weight-decay 0.3)
 translate=(--beam 1)
 
 clean() {
@@ -42,7 +42,7 @@ for ((sample = 0; sample < seeds; sample++)); do
   table_of valid awk 'NR % 8 == 0' <"$folder/dev.txt"
   table_of test cat "$folder/test.txt"
   data --subwords character --normalization none
-  model "${STEPS:-1500}" "$((sample + 1))"
+  model "${STEPS:-2500}" "$((sample + 1))"
 done
 ((tokens == 25000)) || known=() best=()
 out="$folder" && scores_table --published "exact=${known[$language]-}"

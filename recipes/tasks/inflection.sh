@@ -13,7 +13,7 @@
 #   LANGUAGE   ara, got, hun, kat, khk, kor and so on
 #   --seeds N  models (default 1); with several also their ensemble
 #
-# Environment: STEPS (default 2000) of each training.
+# Environment: STEPS (default 2000, small 2500) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -26,7 +26,8 @@ declare -A published=(
   [kor_large]=56.161 [tur_large]=39.65 [ara_small]=65.965 [asm_small]=54.673 [got_small]=60.582 [hun_small]=65.0
   [kat_small]=60.2 [khk_small]=41.616 [kor_small]=23.523 [tur_small]=34.6
 )
-train=("${characters[@]}" --batch-sentences 128)
+train=("${characters[@]}" --batch-sentences 128) steps=2000
+[[ "$size" != small ]] || { train+=("${more_dropout[@]}" --norm pre) && steps=2500; }
 translate=(--beam 1)
 
 spaces() { awk -F '\t' '{ print $2 ~ / |\302\240/ ? "with spaces" : "no spaces" }' <"$out/test.tsv"; }
@@ -36,4 +37,4 @@ table_of valid text "$language.dev"
 table_of test text "$language.gold"
 data --tags 3 --subwords character --normalization nfd
 to_file "$out/labels" spaces
-systems "${STEPS:-2000}" "exact=${published[${language}_$size]-}"
+systems "${STEPS:-$steps}" "exact=${published[${language}_$size]-}"

@@ -10,6 +10,8 @@ translate=() models=()
 characters=(--preset transduction --d-model 128 --d-ff 512 --norm post --attention-dropout 0 --feed-forward-dropout 0
   --attention rotary --positions none --optimizer muon --weight-decay 1 --zero-sublayers --schedule linear_decay
   --warmup-steps 100 --learning-rate-scale 0.3)
+# Best on dev for few or irregular words.
+more_dropout=(--attention-dropout 0.3 --feed-forward-dropout 0.3 --weight-decay 0.3)
 # Models of sentences, programs and molecules: as of captions, and twice as wide.
 sentences=("${captions[@]}" --d-model 256 --d-ff 1024)
 # Without filters: every line counts, and repeated ones are frequent words.
