@@ -75,8 +75,8 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(nn.Module):
     """Learned positional embeddings (Table 3, row E). Positions past the end of the table use its last row.
 
-    At first they are as large as sinusoids. With the standard deviation of tokens, d_model^-0.5, small models were worse
-    by 1.6 BLEU (docs/results.md).
+    At first they are as large as sinusoids. With a standard deviation of d_model^-0.5, as that of tokens, small models
+    were worse by 1.6 BLEU (docs/results.md).
     """
 
     def __init__(self, d_model: int, max_positions: int) -> None:
