@@ -162,14 +162,22 @@ def steps_of(run: Path, amount: str) -> int:
     return max(AVERAGED, round(60 * float(amount[:-1]) / seconds))
 
 
+def peak_of(config: dict[str, Any]) -> float:
+    """Return the highest rate of the schedule, which a trial is too short to reach."""
+    schedule, d_model = config["schedule"], config["model"]["d_model"]
+    if "learning_rate" in schedule:
+        return float(schedule["learning_rate"])
+    return float(schedule["learning_rate_scale"] * (d_model * schedule["warmup_steps"]) ** -0.5)
+
+
 def settings(run: Path, amount: str, reward: bool = False) -> dict[str, Any]:
     """Return the settings of `run`, for AMOUNT, with its highest learning rate, from which a straight line falls to 0.
 
     Args:
         reward: with the criterion expected_reward, and a learning rate that suits a trained model.
     """
-    config, summary, steps = read_json(run / "config.json"), read_json(run / "summary.json"), steps_of(run, amount)
-    peak = summary.get("peak_learning_rate") or max(record["lr"] for record in read_metrics(run))
+    config, steps = read_json(run / "config.json"), steps_of(run, amount)
+    peak = peak_of(config)
     warmup = max(1, int(steps * WARM_UP))
     if reward:
         config["criterion"] = {"name": "expected_reward"}
