@@ -5,9 +5,10 @@
 #
 # Published: the task's neural Transformer, for the same 7,000 (large) or 700 (small) training forms: as the preset
 # transduction, or with features marked as such (which of them is not said), after 20,000 updates of 400 words, the best
-# checkpoint on dev. Here: `characters` in task.sh, fewer and smaller updates, the mean of the last checkpoints.
-# Characters are decomposed (NFD), and features that no training form has are left out. The published system seems never
-# to have written a space, so compare languages with spaces in their forms (tur, asm) by the groups.
+# checkpoint on dev. Here: `characters` in task.sh (small: pre-norm, more dropout), fewer and smaller updates, the mean
+# of the last checkpoints. Characters are decomposed (NFD), and features that no training form has are left out. The
+# published system seems never to have written a space, so compare languages with spaces in their forms (tur, asm) by
+# the groups.
 #
 #   DIR        has hun_large.train, hun.dev and hun.gold, and so on: github.com/sigmorphon/2022InflectionST
 #   LANGUAGE   ara, got, hun, kat, khk, kor and so on

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stepping import token_log_probabilities
 from torch import Tensor
 
 from nmt_cli.decoding.beam_search import beam_search
@@ -18,16 +19,6 @@ from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Hypothesis
 seeds = st.integers(0, 10**6)
 alphas = st.sampled_from([0.0, 0.3, 0.6, 1.0, 2.0])
 SOURCES = [[4, 5], [6], [4, 4, 5, 6, 5], [5, 6, 4], [6, 6]]
-
-
-def token_log_probabilities(model: Any, source: Tensor, tokens: list[int]) -> list[float]:
-    """log p of each of `tokens`, by running the model on this one sequence."""
-    state, last, result = model.start(source), BOS, []
-    for token in tokens:
-        log_probabilities, state = model.step(torch.tensor([last]), state)
-        result.append(log_probabilities[0, token].item())
-        last = token
-    return result
 
 
 def penalty(length: int, alpha: float) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import pytest
 import torch
+from stepping import token_log_probabilities
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -19,7 +20,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.fixed_search import FixedSearch, fixed_search, takes
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
-from nmt_cli.interfaces import BOS, EOS, PAD, Hypothesis
+from nmt_cli.interfaces import EOS, PAD, Hypothesis
 from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer import Transformer
@@ -129,11 +130,8 @@ def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> 
     """That of ensembles, for one. Its scores of tokens are near those in float32."""
     decodable, exact, source = model(attention, "bfloat16"), model(attention), sources([9, 4, 6, 12])
     for row, (best, *_) in enumerate(beam_search(decodable, source, [20] * 4, SearchSettings(beam))):
-        state, scores = exact.start(source[row : row + 1]), []
-        for last, token in pairwise([BOS, *best.tokens, EOS][: len(best.token_scores) + 1]):
-            log_probabilities, state = exact.step(torch.tensor([last]), state)
-            scores.append(log_probabilities[0, token].item())
-            state = state.select(torch.tensor([[0]]))
+        tokens = [*best.tokens, EOS][: len(best.token_scores)]
+        scores = token_log_probabilities(exact, source[row : row + 1], tokens)
         assert best.token_scores == pytest.approx(scores, abs=0.15)
 
 
