@@ -49,6 +49,8 @@ read_flags() {
     [[ "$1" == --* ]] || { words+=("$1") && continue; }
     [[ -n "${2-}" && "$2" != -* || "$known" == *" $name? "* ]] || usage_error "$1 needs a value"
     printf -v "$name" yes
+    [[ "$name" != @(minutes|seeds|steps|tokens) || "$2" =~ ^[1-9][0-9]*$ ]] ||
+      usage_error "$1 needs a whole number, not $2"
     [[ -z "${2-}" || "$2" == -* ]] || { printf -v "$name" %s "$2" && shift; }
   done
 }
@@ -60,6 +62,8 @@ to_file() { mkdir -p "$(dirname "$1")" && "${@:2}" >"$1.part" && mv "$1.part" "$
 made_from() {
   local file="$out/$1/made-from" word words=()
   for word in "${@:2}"; do [[ ! -d "$word" ]] || word="$(realpath "$word")" && words+=("$word"); done
+  # Alone, or with what is half done, the note was made with a wrong argument.
+  [[ -n "$(find "$out/$1" -mindepth 1 ! -name made-from ! -name '*.part' -print -quit 2>/dev/null)" ]] || rm -f "$file"
   [[ -e "$file" ]] || to_file "$file" echo "${words[@]}"
   [[ "$(<"$file")" == "${words[*]}" ]] || die "$out/$1 has '$(<"$file")', not '${words[*]}': give another --out" 2
 }
@@ -87,7 +91,7 @@ pairs() {
 # checkpoints; MODEL/averaged is the mean of the last 5.
 train_and_average() {
   "$recipes/train.sh" "$1" --out "$2/run" "${train[@]}" --max-steps "$3" --decay-steps "$3" \
-    --save-every "$(($3 / 30))" "${train_flags[@]}" "${@:4}"
+    --save-every "$(($3 < 30 ? 1 : $3 / 30))" "${train_flags[@]}" "${@:4}"
   [[ "$2/averaged" -nt "$2/run/checkpoints" ]] || nmt average "$2/run" --last 5 --out "$2/averaged" --overwrite
 }
 

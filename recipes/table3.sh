@@ -25,7 +25,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 rows="" multi30k="" steps="" local="" smoke="" note="" scale=full name=wmt14-en-de
 read_flags "rows multi30k steps out local smoke?" "$@"
-[[ -z "$steps" || "$steps" =~ ^[1-9][0-9]*$ ]] || usage_error "--steps needs a number, not $steps"
 measures=(--metric paper --metric bleu) train=(--device cuda)
 if [[ -n "$multi30k" ]]; then
   [[ -z "$local$smoke" ]] || usage_error "--multi30k cannot be used with --local and --smoke"

@@ -83,7 +83,7 @@ def run(options: ScoreOptions) -> None:
     nbest = any(measure.nbest for measure in measures)
     systems = [_read_segments(name, nbest) for name in options.hypotheses]
     references = [_read_segments(name) for name in options.references]
-    read = {name: _read_segments(name) for name in others}
+    read = {name: _read_segments(name, mark=name == options.source) for name in others}
     check_lengths(list(read.values()), references)
     sources, labels = (read[name][1] if name else [] for name in (options.source, options.group_by))
     if not options.allow_subword_marks:
@@ -123,13 +123,13 @@ def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:
     return "de"
 
 
-def _read_segments(name: str, nbest: bool = False) -> tuple[str, list[str]]:
+def _read_segments(name: str, nbest: bool = False, mark: bool = True) -> tuple[str, list[str]]:
     """Return the name for messages and the lines of a file or, for "-", of standard input; outputs of a line joined."""
     path = None if name == STANDARD_INPUT else Path(name)
     shown = "standard input" if path is None else name
     # A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
     found = ("\n".join(text for _, text in candidates) for candidates in read_nbest(path))
-    lines = list(found if nbest else read_lines(path, keep_mark=True))
+    lines = list(found if nbest else read_lines(path, keep_mark=mark))
     if not lines:
         raise DataError(f"{shown}: the file is empty")
     return shown, lines

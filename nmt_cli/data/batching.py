@@ -66,11 +66,14 @@ class BatchPlan:
     stages: Sequence[tuple[int, Sequence[float]]] = ()  # first epoch, and the parts' weights from then on instead
     packed: bool = False
     batch_sentences: int | None = None  # at most, in an update
-    growth: int = 1  # epochs in which the batch grows evenly to `batch_tokens` (Smith et al. 2018)
+    growth: int = 1  # epochs in which the batch grows evenly to its limits (Smith et al. 2018)
 
     def tokens(self, epoch: int) -> int:
         """Return the maximum of tokens in an update of this epoch."""
-        return self.batch_tokens * min(epoch + 1, self.growth) // self.growth
+        return self._grown(self.batch_tokens, epoch)
+
+    def _grown(self, limit: int, epoch: int) -> int:
+        return limit * min(epoch + 1, self.growth) // self.growth
 
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
@@ -79,11 +82,11 @@ class BatchPlan:
         three in ten once more: others in each epoch, in turn. The last update of a pool may be smaller.
         """
         random = np.random.default_rng((self.seed, number))
-        size = groups_of_update(self.tokens(number))
+        sentences = self.batch_sentences and max(1, self._grown(self.batch_sentences, number))
+        size = min(groups_of_update(self.tokens(number)), sentences or 8)
         for pool in self._pools(random, number):
             lengths = self.source_lengths[pool], self.target_lengths[pool]
-            most = self.batch_sentences and max(1, self.batch_sentences // size)
-            groups = length_buckets(*lengths, self.tokens(number) // size, random, most)
+            groups = length_buckets(*lengths, self.tokens(number) // size, random, sentences and sentences // size)
             order = random.permutation(len(groups))
             for i in range(0, len(order), size):
                 yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]

@@ -6,6 +6,7 @@ A tag in angle brackets (`<2de>`) and an escaped character (`&apos;`) stay as th
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -67,6 +68,8 @@ def _capitalised(text: str, pattern: re.Pattern[str]) -> str:
 
 def _with_typos(text: str, random: Random) -> str:
     """Return `text` with letters swapped, dropped, doubled or replaced by one beside it on the keyboard."""
+    if unicodedata.is_normalized("NFD", text) and not unicodedata.is_normalized("NFC", text):  # letters and marks
+        return unicodedata.normalize("NFD", _with_typos(unicodedata.normalize("NFC", text), random))
     letters = list(text)
     places = [found.start() for found in _LETTER.finditer(text) if not found[1]]
     typos = max(1, len(text) // CHARACTERS_PER_TYPO)

@@ -31,6 +31,11 @@ def composed(line: str, rule: str) -> str:
     return unicodedata.normalize("NFC", line) if rule == "nfd" else line
 
 
+def comparable(line: str) -> str:
+    """Return a line as exact match compares it: two encodings of one text are equal, and so are spaces at its ends."""
+    return unicodedata.normalize("NFC", line).strip()
+
+
 @cache
 def _normaliser(rule: str) -> Callable[[str], str]:
     if rule in ("nfc", "nfd"):

@@ -5,9 +5,9 @@ Lines are compared after Unicode's NFC and without white space at their ends, so
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 
+from nmt_cli.data.unicode import comparable
 from nmt_cli.metrics.bleu import Measure
 
 Lines = list[str]
@@ -16,7 +16,7 @@ Lines = list[str]
 def top(hypotheses: Lines, references: Lines, sources: Lines, k: int) -> list[float]:
     """Return 100 for each line whose reference is among the first `k` of its hypotheses, which line feeds separate."""
     return [
-        100.0 * (_normalised(reference) in map(_normalised, outputs.split("\n")[:k]))
+        100.0 * (comparable(reference) in map(comparable, outputs.split("\n")[:k]))
         for outputs, reference in zip(hypotheses, references, strict=True)
     ]
 
@@ -27,12 +27,8 @@ def edits(
     """Return 100 times the edits in `units`, and the units of the reference, of each line."""
     from rapidfuzz.distance import Levenshtein
 
-    pairs = zip(*([units(_normalised(line)) for line in side] for side in (hypotheses, references)), strict=True)
+    pairs = zip(*([units(comparable(line)) for line in side] for side in (hypotheses, references)), strict=True)
     return [(100.0 * Levenshtein.distance(line, reference), len(reference)) for line, reference in pairs]
-
-
-def _normalised(line: str) -> str:
-    return unicodedata.normalize("NFC", line).strip()
 
 
 _TOP, _EDITS, _NFC = f"{__name__}:top", f"{__name__}:edits", {"norm": "nfc"}

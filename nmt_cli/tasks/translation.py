@@ -317,16 +317,14 @@ class TranslationTask(VocabularyTask):
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return sacreBLEU's BLEU (13a) of detokenised lines, and the percentage that equal their references.
-
-        Both are case-insensitive if the task lower-cases.
-        """
+        """Return `bleu` and `exact` of nmt score, for detokenised lines: case-insensitive if the task lower-cases."""
         from sacrebleu.metrics.bleu import BLEU
 
-        lowercase = self.config.lowercase
-        bleu = BLEU(lowercase=lowercase).corpus_score(list(hypotheses), [list(references)])
-        exact = [a.lower() == b.lower() if lowercase else a == b for a, b in zip(hypotheses, references, strict=True)]
-        return {"bleu": float(bleu.score), "exact": 100 * sum(exact) / max(len(exact), 1)}
+        change = str.lower if self.config.lowercase else str
+        found, right = (list(map(change, lines)) for lines in (hypotheses, references))
+        bleu = BLEU().corpus_score(found, [right])
+        exact = sum(unicode.comparable(a) == unicode.comparable(b) for a, b in zip(found, right, strict=True))
+        return {"bleu": float(bleu.score), "exact": 100 * exact / max(len(right), 1)}
 
     @cached_property
     def _tokenisers(self) -> tuple[Moses, Moses]:

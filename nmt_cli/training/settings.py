@@ -23,7 +23,7 @@ class TrainingConfig:
         None, "Number of micro-batches per update over all devices. [default: automatic]", minimum=1
     )
     batch_growth: int = option(
-        1, "Updates grow evenly to --batch-tokens, from 1/N of it, in N epochs.", minimum=1, maximum=1000, metavar="N"
+        1, "Updates grow evenly to their limits, from 1/N of them, in N epochs.", minimum=1, maximum=1000, metavar="N"
     )
     max_steps: int = option(100_000, "Number of updates.", minimum=1)
     max_epochs: int | None = option(

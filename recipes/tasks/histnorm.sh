@@ -27,7 +27,7 @@ train=("${characters[@]}" --batch-sentences 256 --weight-decay 0.3)
 translate=(--beam 1)
 
 clean() {
-  text "$language.$1.txt" >"$folder/raw" && text preprocess.py | "$python" - --all "$folder/raw"
+  text "$language.$1.txt" >"$folder/raw.part" && text preprocess.py | "$python" - --all "$folder/raw.part"
 }
 part() { awk "NR > $1 && NR <= $1 + $tokens" <"$folder/train.txt"; }
 

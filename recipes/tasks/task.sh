@@ -19,6 +19,7 @@ prepare=(--max-words 0 --max-characters 0 --max-ratio 0 --keep-duplicates)
 
 # table_of PART COMMAND...: the output of the command is the table of train, valid or test.
 table_of() {
+  [[ " ${train_flags[*]}" != *" --seed"* ]] || usage_error "--seed is the recipe's own: give --seeds before --"
   made_from "" "${words[@]}" "${size-}${tokens-}${PIECES-}"
   [[ -e "$out/$1.tsv" ]] || to_file "$out/$1.tsv" "${@:2}"
 }

@@ -19,7 +19,7 @@ SCRIPT = """#!/usr/bin/env bash
 
 source "{recipes}/common.sh"
 word=red small="" two_words=""
-read_flags "word small? two_words ..." "$@"
+read_flags "word seeds small? two_words ..." "$@"
 printf '%s\\n' "$word" "$small" "$two_words" "${{words[*]}}" "${{train_flags[*]}}" >read
 [[ -e file ]] || to_file file bash trainer.sh
 touch later
@@ -58,7 +58,9 @@ def test_flags(script: Path, bash: Bash, arguments: tuple[str, ...], read: list[
     assert (script.parent / "read").read_text(encoding="utf-8").split("\n")[:-1] == read
 
 
-@pytest.mark.parametrize("arguments", [("--wrod", "x"), ("--word",), ("--word", "--small"), ("-x",), ("--", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--wrod", "x"), ("--word",), ("--word", "--small"), ("-x",), ("--seeds", "1.5"), ("--", "--help")]
+)
 def test_wrong_flags(script: Path, bash: Bash, arguments: tuple[str, ...]) -> None:
     if arguments[0] == "--":
         bash(script, *arguments, cwd=script.parent)  # the user's flags of nmt train are not the recipe's

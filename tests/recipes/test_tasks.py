@@ -48,6 +48,20 @@ INFLECTION = {
 }
 
 
+def test_a_wrong_folder_is_forgotten(recipes: Path, bash: Bash, tmp_path: Path) -> None:
+    def refused(folder: str, *flags: str, code: int) -> str:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        command = [recipes / "tasks/inflection.sh", tmp_path / folder, "kor", "--out", tmp_path / "out", *flags]
+        return bash(*command, code=code).stderr
+
+    assert "there is no kor_large.train" in refused("wrong", code=1)
+    (tmp_path / "right").mkdir()
+    (tmp_path / "right/kor_large.train").write_text("가\t가다\tV\n", encoding="utf-8")
+    assert "there is no kor.dev" in refused("right", code=1)
+    assert "give another --out" in refused("wrong", code=2)
+    assert "--seed is the recipe's own" in refused("right", "--", "--seed", "2", code=2)
+
+
 def test_inflection(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     twice = INFLECTION | {"other/kor.dev": INFLECTION["kor.dev"]}
     assert "more than one kor.dev" in recipe("inflection.sh", twice, "kor", "--size", "small", code=1).stderr

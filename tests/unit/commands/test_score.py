@@ -126,7 +126,7 @@ def test_paired_tests(test: str, nmt_score: Score) -> None:
 
 
 def test_groups_are_scored_as_files_of_their_lines(nmt_score: Score) -> None:
-    write("labels", ["b", "a", "b"])
+    write("labels", ["\ufeffb", "a", "b"])  # Windows writes a byte-order mark
     write("good-b", [GOOD[0], GOOD[2]])
     write("reference-b", [REFERENCE[0], REFERENCE[2]])
     flags = ("--metric", "bleu,chrf", "--metric", "exact,cer")

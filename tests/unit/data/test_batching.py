@@ -159,6 +159,9 @@ def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most:
     assert max(sizes) <= 8 * most
     longest = [max(pair) for pair in pairs]
     assert made.usual_tokens() == round(8 * most * sum(longest) / len(longest))
+    for few, growth in itertools.product(range(1, 9), (1, 2)):
+        growing = dataclasses.replace(made, batch_sentences=few, growth=growth)
+        assert max(map(len, growing.epoch(0))) == min(len(pairs), max(1, few // growth))
     groups = length_buckets(*np.array(pairs).T, 1_000_000, sentences=most)
     assert [len(group) for group in groups] == [most] * (len(pairs) // most) + [len(pairs) % most] * (
         len(pairs) % most > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
 from random import Random
 
@@ -76,6 +77,12 @@ def test_typos_keep_words_markup_and_what_is_no_letter(text: str, seed: int) -> 
     assert [c for c in found if not c.isalpha()] == [c for c in text if not c.isalpha()]
     assert abs(len(found) - len(text)) <= typos
     assert len(found.split()) == len(text.split())
+
+
+@given(texts, st.integers(0, 1000))
+def test_typos_of_decomposed_text_are_of_whole_letters(text: str, seed: int) -> None:
+    decomposed = changed("typos", unicodedata.normalize("NFD", text), seed)
+    assert decomposed == unicodedata.normalize("NFD", changed("typos", text, seed))
 
 
 def test_each_typo_is_as_frequent_as_another() -> None:

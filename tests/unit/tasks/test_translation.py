@@ -234,6 +234,7 @@ def test_bleu_is_sacrebleus_13a() -> None:
     assert made(lowercase=True).evaluate(lowered, references) == pytest.approx({"bleu": 100.0, "exact": 100.0})
     assert task.evaluate([references[0], *lowered[1:]], references)["exact"] == 50.0
     assert task.evaluate(lowered, references)["bleu"] < 90
+    assert task.evaluate(["\u00e9"], ["e\u0301 "])["exact"] == 100.0  # one text, as `nmt score --metric exact` has it
 
 
 def test_golden_ids() -> None:
