@@ -11,7 +11,7 @@
 #   LANGUAGE   eng_us, hbs_latn, jpn_hira, kor, ady, khm or slv
 #   --seeds N  models (default 3); with several also their ensemble
 #
-# Environment: STEPS (default 4000; ady, khm and slv have few words: 2000) of each training.
+# Environment: STEPS (default 4000) of each training.
 
 source "$(dirname "${BASH_SOURCE[0]}")/task.sh"
 
@@ -21,8 +21,11 @@ read_flags "seeds out ..." "$@"
 language="${words[1]}" out="${out:-$checkout/runs/g2p-${words[1]}}" measures=exact,per
 declare -A error=([eng_us]=41.94 [hbs_latn]=32.10 [jpn_hira]=5.20 [kor]=16.30 [ady]=22 [khm]=34 [slv]=49)
 known="${error[$language]-}"
-train=("${characters[@]}" "${more_dropout[@]}" --batch-sentences 128) steps=2000
-[[ "$language" == @(ady|khm|slv) ]] || { train+=(--d-model 256 --d-ff 1024) && steps=4000; }
+train=("${characters[@]}" "${more_dropout[@]}")
+case "$language" in
+  ady | khm | slv) train+=(--norm pre --batch-sentences 32) ;; # few words
+  *) train+=(--d-model 256 --d-ff 1024 --batch-sentences 128) ;;
+esac
 
 # Spaces between the letters of the first column.
 letters() {
@@ -34,4 +37,4 @@ for line in sys.stdin:
 
 for part in train dev test; do table_of "${part/dev/valid}" letters "${language}_$part.tsv"; done
 data --subwords none --separate-vocabularies --normalization nfc
-systems "${STEPS:-$steps}" "exact=${known:+$(awk "BEGIN { print 100 - $known }")}"
+systems "${STEPS:-4000}" "exact=${known:+$(awk "BEGIN { print 100 - $known }")}"
