@@ -80,7 +80,7 @@ for word; do
   last="$word"
 done
 case "$command" in
-  prepare | average) mkdir -p "$out" ;;
+  prepare | average) mkdir -p "$out" && touch "$out/made" ;;
   train)
     mkdir -p "$out/checkpoints/step-00000080"
     printf '\\x02\\0\\0\\0\\0\\0\\0\\0{}' >"$out/checkpoints/step-00000080/model.safetensors"
