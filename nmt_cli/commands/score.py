@@ -127,7 +127,7 @@ def _read_segments(name: str, nbest: bool = False, mark: bool = True) -> tuple[s
     """Return the name for messages and the lines of a file or, for "-", of standard input; outputs of a line joined."""
     path = None if name == STANDARD_INPUT else Path(name)
     shown = "standard input" if path is None else name
-    # A byte-order mark is kept, as sacreBLEU keeps it: published scores include it.
+    # The byte-order mark of a text is kept, as sacreBLEU keeps it: published scores include it.
     found = ("\n".join(text for _, text in candidates) for candidates in read_nbest(path))
     lines = list(found if nbest else read_lines(path, keep_mark=mark))
     if not lines:

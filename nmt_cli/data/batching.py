@@ -83,7 +83,8 @@ class BatchPlan:
         """
         random = np.random.default_rng((self.seed, number))
         sentences = self.batch_sentences and max(1, self._grown(self.batch_sentences, number))
-        size = min(groups_of_update(self.tokens(number)), sentences or 8)
+        size = groups_of_update(self.tokens(number))
+        size = min(size, sentences or size)
         for pool in self._pools(random, number):
             lengths = self.source_lengths[pool], self.target_lengths[pool]
             groups = length_buckets(*lengths, self.tokens(number) // size, random, sentences and sentences // size)
