@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 from nmt_cli import __version__, registry
 from nmt_cli.config import restored, saved_settings
 from nmt_cli.distributed import own_part, whole
-from nmt_cli.errors import CheckpointError, DataError, UsageError
+from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.files import durable, staging
 from nmt_cli.files.text import fingerprint, read_object, write_object
 from nmt_cli.task import TASK_FILE, Task
@@ -120,7 +120,7 @@ def read_contents(folder: Path) -> Contents:
     if content.get("schema") != SCHEMA:
         theirs = "; `nmt import` reads models of other programs" if "model_type" in content else ""
         raise CheckpointError(
-            f"{path}: schema {content.get('schema')!r}; this version of nmt reads schema {SCHEMA}{theirs}"
+            f"{path}: schema {shown(content.get('schema'))}; this version of nmt reads schema {SCHEMA}{theirs}"
         )
     try:
         contents: Contents = restored(Contents, {f.name: content.get(f.name) for f in fields(Contents)}, str(path))
@@ -139,7 +139,7 @@ def verify(folder: Path, training: bool = True) -> None:
     for name in recorded if training else recorded.keys() - {*of_training}:
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CheckpointError(f"{folder / CHECKSUMS}: names {name!r}, which is outside the checkpoint")
+            raise CheckpointError(f"{folder / CHECKSUMS}: names {shown(name)}, which is outside the checkpoint")
         try:
             found = fingerprint(_existing(path))
         except DataError as error:
@@ -291,7 +291,7 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
 def component_config(contents: Contents, kind: str, place: str) -> Any:
     section = contents.sections.get(kind)
     if not isinstance(section, Mapping) or "name" not in section:
-        raise CheckpointError(f"{place}: its configuration has no section {kind!r}")
+        raise CheckpointError(f"{place}: its configuration has no section {shown(kind)}")
     component = _find(kind, str(section["name"]), contents.modules.get(kind, ""), place)
     settings = {name: value for name, value in saved_settings(section).items() if name != "name"}
     return restored(component.config, settings, place)
@@ -301,7 +301,7 @@ def _find(kind: str, name: str, module: str, place: str) -> registry.Component:
     try:
         return registry.find(kind, name)
     except UsageError as error:
-        advice = f"its {kind} {name!r} comes from the module {module}: give --import {module}" if module else error
+        advice = f"its {kind} {shown(name)} comes from the module {module}: give --import {module}" if module else error
         raise CheckpointError(f"{place}: {advice}") from error
 
 

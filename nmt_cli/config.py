@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt_cli import registry
-from nmt_cli.errors import UsageError, near, nearest
+from nmt_cli.errors import UsageError, near, nearest, shown
 from nmt_cli.files.settings import read_settings
 from nmt_cli.presets import PRESETS
 
@@ -168,7 +168,7 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Coll
                 f"{origin}{flag(name)} belongs to the {kind} {' and '.join(owners)}, not to {selected}. {advice}"
             )
     known = [known for owner, cls in classes.items() if section in ("", owner) for known in cls.__dataclass_fields__]
-    raise UsageError(f"{origin}there is no setting called {name!r}. {nearest(field, known or classes)}")
+    raise UsageError(f"{origin}there is no setting called {shown(name)}. {nearest(field, known or classes)}")
 
 
 def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
@@ -180,7 +180,7 @@ def preset_values(name: str | None) -> dict[str, Any]:
         return {}
     if name not in PRESETS:
         listing = "`nmt train --list-presets` shows them all."
-        raise UsageError(f"there is no preset called {name!r}. {nearest(name, PRESETS, listing)}")
+        raise UsageError(f"there is no preset called {shown(name)}. {nearest(name, PRESETS, listing)}")
     return dict(PRESETS[name].differs)
 
 
@@ -228,7 +228,7 @@ def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, s
     checked = {}
     for name, value in values.items():
         if name not in known:
-            raise UsageError(f"{origins[name]}there is no setting called {name!r}. {nearest(name, known)}")
+            raise UsageError(f"{origins[name]}there is no setting called {shown(name)}. {nearest(name, known)}")
         checked[name] = _checked(known[name], hints[name], value, origins[name])
     try:
         return cls(**checked)
@@ -293,15 +293,15 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, origin: str) 
     if isinstance(value, int) and maximum is None:
         maximum = LARGEST_INTEGER
     if isinstance(value, str) and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise UsageError(f"{place} must be text in UTF-8, not {value!r}")
+        raise UsageError(f"{place} must be text in UTF-8, not {shown(value)}")
     if choices and value not in choices:
-        raise UsageError(f"{place} cannot be {value!r}. {nearest(str(value), choices)}")
+        raise UsageError(f"{place} cannot be {shown(value)}. {nearest(str(value), choices)}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{place} must be a finite number, not {value!r}")
+        raise UsageError(f"{place} must be a finite number, not {shown(value)}")
     if value is not None and minimum is not None and not value >= minimum:
-        raise UsageError(f"{place} must be at least {minimum:,}, not {value!r}")
+        raise UsageError(f"{place} must be at least {minimum:,}, not {shown(value)}")
     if value is not None and maximum is not None and not value <= maximum:
-        raise UsageError(f"{place} must be at most {maximum:,}, not {value!r}")
+        raise UsageError(f"{place} must be at most {maximum:,}, not {shown(value)}")
     return value
 
 
@@ -318,4 +318,4 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
             return Path(value) if kind is Path else value
     kinds = [typing.get_origin(wanted) or wanted for wanted in accepted if wanted is not type(None)]
     names = ["list" if kind is tuple else kind.__name__ for kind in kinds]
-    raise UsageError(f"{place} must be of type {' or '.join(names)}, not {value!r}")
+    raise UsageError(f"{place} must be of type {' or '.join(names)}, not {shown(value)}")

@@ -64,6 +64,42 @@ def missing_package(user: str, error: ImportError, extra: str = "") -> UsageErro
     return UsageError(f"{user} needs the package {error.name}: pip install {wanted}")
 
 
+def shown(value: object, characters: int = 60) -> str:
+    """Return the beginning of a value's `repr` on one line, for a message.
+
+    Values of files may be of any length and depth. No more of them is read than what is shown.
+    """
+    text = ""
+    for part in _parts_of_repr(value, characters):
+        text += part
+        if len(text) > characters:
+            return text[: characters - 3] + "..."
+    return text
+
+
+def _parts_of_repr(value: object, characters: int) -> Iterator[str]:
+    if isinstance(value, str | bytes):
+        yield repr(value[:characters])
+    elif type(value) is int and value.bit_length() > 4 * characters:  # Python refuses to print very large ones
+        yield f"an integer of {value.bit_length():,} bits"
+    elif value is None or isinstance(value, int | float | complex):
+        yield repr(value)
+    elif isinstance(value, list | tuple | dict):
+        yield "{" if isinstance(value, dict) else "["
+        for number, item in enumerate(value):
+            yield ", " if number else ""
+            yield from _parts_of_repr(item, characters)
+            if isinstance(value, dict):
+                yield ": "
+                yield from _parts_of_repr(value[item], characters)
+        yield "}" if isinstance(value, dict) else "]"
+    elif isinstance(value, BaseException):
+        yield type(value).__name__
+        yield from _parts_of_repr(value.args, characters)
+    else:
+        yield f"<{type(value).__name__}>"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -72,12 +108,13 @@ def counted(number: int, noun: str) -> str:
 def check_iterable(value: object, expected: str) -> None:
     """Raise UsageError unless `value` is an iterable of strings; a string alone would be read letter by letter."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise UsageError(f"expected {expected}, not {type(value).__name__}: {value!r:.60}")
+        raise UsageError(f"expected {expected}, not {type(value).__name__}: {shown(value)}")
 
 
 def near(name: str, known: Iterable[str], cutoff: float = 0.75) -> list[str]:
     """Return up to three of the known names: those like `name`, and those that have all its words."""
     names = sorted(known)
+    name = name[:100]
     words = set(re.split("[-_]", name))
     whole = [each for each in names if words.issubset(re.split("[-_]", each))]
     return list(dict.fromkeys([*difflib.get_close_matches(name, names, cutoff=cutoff), *whole]))[:3]

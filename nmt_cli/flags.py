@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from nmt_cli import registry
 from nmt_cli.config import COMMAND_LINE, Section, construct, fields, file_values, flag
-from nmt_cli.errors import UsageError, main_rank_reports, nearest
+from nmt_cli.errors import UsageError, main_rank_reports, nearest, shown
 from nmt_cli.registry import Component, option
 
 IMPORTS_HELP = "Import a Python module that registers components."
@@ -131,7 +131,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         known = {parameter.name.replace("__", ".") for parameter in parameters} - names
         if unknown := next(iter(others.keys() - known), None):
             near = {name for name in known if "." not in name} | _names(command.options).keys()
-            raise UsageError(f"{file}: there is no setting called {unknown!r}. {nearest(unknown, near)}")
+            raise UsageError(f"{file}: there is no setting called {shown(unknown)}. {nearest(unknown, near)}")
 
     def run(**values: Any) -> None:
         given = {

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nmt_cli.errors import UsageError, nearest
+from nmt_cli.errors import UsageError, nearest, shown
 
 KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
@@ -182,7 +182,7 @@ def find(kind: str, name: str) -> Component:
     if name not in _components[kind]:
         known = nearest(name, _components[kind], f"Known: {', '.join(names(kind))}.")
         own = "" if known.startswith("Did") else " A component of your own is loaded with --import MODULE."
-        raise UsageError(f"there is no {kind} called {name!r}. {known}{own}")
+        raise UsageError(f"there is no {kind} called {shown(name)}. {known}{own}")
     return _components[kind][name]
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 SHOWN = 3  # warnings of each kind
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that act on a terminal or reorder its text. Our messages have newlines and tabs."""
 
 
 @contextlib.contextmanager
@@ -65,5 +67,10 @@ def warnings_by_kind(quiet: bool) -> Iterator[Callable[[str], None]]:
                 warn(f"{more:,} more like this: {message.partition('; ')[0]}")
 
 
+def escaped(text: str) -> str:
+    """Return `text` with the control characters that content and names of files may have as `\\x1b` and so on."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
 def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    print(escaped(message), file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nmt_cli.commands.translate_formats import column
 from nmt_cli.data.cleaning import COMPARED
-from nmt_cli.errors import DataError, UsageError, missing_package
+from nmt_cli.errors import DataError, UsageError, missing_package, shown
 from nmt_cli.files.opening import open_output
 from nmt_cli.files.text import read_lines
 from nmt_cli.registry import option
@@ -119,7 +119,7 @@ def _score(line: str, path: str, number: int) -> float:
         score = float(first) / int(more[0] if more else 1)
         if not math.isnan(score):
             return score
-    raise DataError(f"{path}:{number}: expected a number, or a line of nmt score-targets, found {line[:40]!r}")
+    raise DataError(f"{path}:{number}: expected a number, or a line of nmt score-targets, found {shown(line)}")
 
 
 def write_sample(

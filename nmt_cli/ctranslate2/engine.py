@@ -20,7 +20,7 @@ from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.workers import default_workers
-from nmt_cli.errors import NmtError, UsageError
+from nmt_cli.errors import NmtError, UsageError, shown
 from nmt_cli.export.writing import fingerprint_of, record_of, write_export
 from nmt_cli.files.staging import alone
 from nmt_cli.interfaces import BOS, EOS, FREE, PAD, SPECIAL_SYMBOLS, Hypothesis, Model
@@ -93,7 +93,7 @@ def tokens_of(task: Task) -> tuple[list[str], list[str]]:
     for side, tokens in (("source", source), ("target", target)):
         token, count = Counter(tokens).most_common(1)[0]
         if count > 1:
-            raise UsageError(f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {token!r} twice")
+            raise UsageError(f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {shown(token)} twice")
     return source, target
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
 
@@ -90,7 +90,7 @@ class Corpus:
                 (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
             ]
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {error!r}; {_AGAIN}") from error
+            raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {shown(error)}; {_AGAIN}") from error
         self._sides = {side: self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)}
         self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
         sums = [found for path, found in self._sums.items() if path.suffix != ".txt"]
@@ -246,7 +246,7 @@ def read_manifest(data: Path) -> dict[str, Any]:
         raise DataError(f"{data}: {what}; create it with nmt prepare --out {'DATA' if data.exists() else data}")
     content = read_object(path, DataError, "Run nmt prepare again.")
     if (schema := content.get("schema")) != SCHEMA:
-        raise DataError(f"{path}: its schema is {schema!r}, this version reads {SCHEMA}; {_AGAIN}")
+        raise DataError(f"{path}: its schema is {shown(schema)}, this version reads {SCHEMA}; {_AGAIN}")
     return content
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.data.corpus import Corpus, weighted
-from nmt_cli.errors import UsageError, nearest
+from nmt_cli.errors import UsageError, nearest, shown
 
 Stages = Sequence[tuple[int, Sequence[float]]]  # the first epoch of each, from 0, and the weight of each part in it
 
@@ -29,7 +29,7 @@ def mixture(corpus: Corpus, temperature: float, stages: Sequence[str]) -> Stages
     found: list[tuple[int, list[float]]] = []
     begin = 0
     for number, text in enumerate(stages or ["*"], 1):
-        where = f"--stage {text!r}: " if stages else ""
+        where = f"--stage {shown(text)}: " if stages else ""
         match = re.fullmatch(r"(.*?)(?:\suntil\s+(\d{1,9}))?\s*", text, re.DOTALL)
         assert match is not None
         weights = own * _factors(match[1].split(), corpus, where) if stages else own

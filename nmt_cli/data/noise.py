@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from random import Random
 
-from nmt_cli.errors import UsageError, nearest
+from nmt_cli.errors import UsageError, nearest, shown
 
 CHARACTERS_PER_TYPO = 20  # an altered line has a typo for each, and at least one
 BOTH_SIDES = frozenset({"upper", "title"})
@@ -36,9 +36,11 @@ def parsed(text: str) -> dict[str, float]:
         name, _, value = map(str.strip, part.partition("="))
         if name not in CHANGES or name in found:
             problem = "is there twice" if name in found else f"is not a kind of noise. {nearest(name, CHANGES)}"
-            raise UsageError(f"--noise: {name!r} {problem}")
+            raise UsageError(f"--noise: {shown(name)} {problem}")
         if not re.fullmatch(r"\d*\.?\d+", value) or float(value) > 1:
-            raise UsageError(f"--noise: {name} takes a probability from 0 to 1, such as {name}=0.05, not {value!r}")
+            raise UsageError(
+                f"--noise: {name} takes a probability from 0 to 1, such as {name}=0.05, not {shown(value)}"
+            )
         found[name] = float(value)
     noise = {name: found.get(name, 0.0) for name in CHANGES}
     if noise["upper"] + noise["title"] > 1:

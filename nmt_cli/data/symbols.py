@@ -17,7 +17,7 @@ import numpy as np
 
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
 from nmt_cli.data.word_samples import WordSamples
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, shown
 from nmt_cli.files.parallel_text import SYMBOL
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 
@@ -35,7 +35,7 @@ class Symbols:
     def __init__(self, names: Sequence[str]) -> None:
         for name in names:
             if not SYMBOL.fullmatch(name) or name in SPECIAL_SYMBOLS or names.count(name) > 1:
-                raise UsageError(f"--symbols: {name!r} cannot be one; give distinct names in brackets: <2de>,<bt>")
+                raise UsageError(f"--symbols: {shown(name)} cannot be one; give distinct names in brackets: <2de>,<bt>")
         self.names = list(names)
         self._numbers = {name: number for number, name in enumerate(names)}
         longest_first = sorted(names, key=len, reverse=True)

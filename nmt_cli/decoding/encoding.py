@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.interfaces import FREE, Prefix
 from nmt_cli.task import Task
 
@@ -87,7 +87,7 @@ def plain(text: str) -> str:
         UsageError: it is no text, or several lines.
     """
     if not isinstance(text, str):
-        raise UsageError(f"expected lines of text, not {type(text).__name__}: {text!r}")
+        raise UsageError(f"expected lines of text, not {type(text).__name__}: {shown(text)}")
     if "\n" in text.strip():
-        raise UsageError(f"expected one line, not several, in {text[:60]!r}; give a list with each line")
+        raise UsageError(f"expected one line, not several, in {shown(text)}; give a list with each line")
     return text.encode("utf-8", "replace").decode()

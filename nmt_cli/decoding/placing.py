@@ -20,7 +20,7 @@ from functools import partial
 import regex
 
 from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, shown
 
 HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
 LETTER = rf"[^\W{HAN}]"  # of a word; in `regex`, also a mark on a letter
@@ -102,7 +102,7 @@ class Placing:
             try:
                 matches = list(pattern.finditer(text, timeout=SECONDS))
             except TimeoutError as error:
-                raise UsageError(f"--protect takes more than {SECONDS:g} s for the line {text[:60]!r}") from error
+                raise UsageError(f"--protect takes more than {SECONDS:g} s for the line {shown(text)}") from error
             for match in matches:
                 first, last = _units(match.start(), match.end(), starts, ends)
                 if match[0] and first < last:

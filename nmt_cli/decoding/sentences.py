@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain, islice
 
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.errors import UsageError, missing_package
+from nmt_cli.errors import UsageError, missing_package, shown
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.task import Task
 
@@ -38,7 +38,7 @@ def splitter(task: Task, language: str | None) -> Split:
     code = re.fullmatch(r"([a-z]{2,3})([-_].*)?", chosen.lower())
     if code is None:
         whose = "the checkpoint's source language" if language is None else "--sentence-language"
-        raise UsageError(f"{whose} is {chosen!r}, not an ISO 639 code: add --sentence-language CODE, such as en")
+        raise UsageError(f"{whose} is {shown(chosen)}, not an ISO 639 code: add --sentence-language CODE, such as en")
     try:
         import sentencex
     except ImportError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import read_lines
 from nmt_cli.interfaces import UNK
 from nmt_cli.task import Task
@@ -29,10 +29,12 @@ def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]
     for number, line in enumerate(read_lines(path), start=1):
         columns = [" ".join(column.split()) for column in line.split("\t")]
         if len(columns) != 2 or not all(columns):
-            raise DataError(f"{path}:{number}: expected a word, a tab and its translation, not {line!r}")
+            raise DataError(f"{path}:{number}: expected a word, a tab and its translation, not {shown(line)}")
         if dictionary.setdefault(*columns) != columns[1] and one_translation:
             translation = dictionary[columns[0]]
-            raise DataError(f"{path}:{number}: {columns[0]!r} is already {translation!r}; leave one of the two out")
+            raise DataError(
+                f"{path}:{number}: {shown(columns[0])} is already {shown(translation)}; leave one of the two out"
+            )
     return dictionary
 
 

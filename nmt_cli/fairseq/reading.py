@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, UsageError, shown
 from nmt_cli.files.text import read_lines
 from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
 from nmt_cli.importing.importers import Imported
@@ -91,9 +91,11 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
             model |= {f"{side}_{name}": value for name, value in model[side].items()}
     kind, architecture = (task.get("_name") or task.get("task")), (model.get("arch") or model.get("_name"))
     if kind != "translation":
-        raise CheckpointError(f"{path}: cannot be imported: its task is {kind!r}, expected 'translation'")
+        raise CheckpointError(f"{path}: cannot be imported: its task is {shown(kind)}, expected 'translation'")
     if not _ARCHITECTURES.fullmatch(str(architecture)):
-        raise CheckpointError(f"{path}: cannot be imported: its architecture is {architecture!r}, not a transformer")
+        raise CheckpointError(
+            f"{path}: cannot be imported: its architecture is {shown(architecture)}, not a transformer"
+        )
     return task, model
 
 
@@ -111,10 +113,10 @@ def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for name, default in {"attention_heads": 8, "normalize_before": False}.items():
         values = [model.get(f"{side}_{name}", default) for side in ("encoder", "decoder")]
         if values[0] != values[1]:
-            raise CheckpointError(f"{path}: cannot be imported: {name} of encoder and decoder differ: {values}")
+            raise CheckpointError(f"{path}: cannot be imported: {name} of encoder and decoder differ: {shown(values)}")
         both[name] = values[0]
     if (activation := model.get("activation_fn", "relu")) not in _ACTIVATIONS:
-        raise CheckpointError(f"{path}: cannot be imported: its activation_fn is {activation!r}")
+        raise CheckpointError(f"{path}: cannot be imported: its activation_fn is {shown(activation)}")
     return {
         "num_heads": both["attention_heads"],
         "norm": "pre" if both["normalize_before"] else "post",

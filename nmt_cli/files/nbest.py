@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, shown
 from nmt_cli.files.text import read_lines
 
 Candidate = tuple[float, str]  # score and text
@@ -29,7 +29,7 @@ def read_nbest(path: Path | None) -> Iterator[list[Candidate]]:
         except ValueError:
             form = "a line number, a finite score and a text, separated by tabs"
             advice = "`nmt translate --nbest 8 --format tsv` writes such a file"
-            raise DataError(f"{where}: expected {form}, not {line!r:.60}; {advice}") from None
+            raise DataError(f"{where}: expected {form}, not {shown(line)}; {advice}") from None
         if steps not in ((0, 1) if found else (0,)):
             raise DataError(f"{where}: expected an output of line {count + bool(found)}, not {number}: one is missing")
         if steps:

@@ -18,7 +18,7 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
 from nmt_cli.config import flag, restored
 from nmt_cli.data.subwords import LARGEST_FILE
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, UsageError, shown
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.importing.assembly import task_of
 from nmt_cli.importing.entries import Entries, entries
@@ -85,7 +85,7 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
     """
     for name, (needed, absent) in _NEEDED.items():
         if (value := config.get(name, absent)) != needed:
-            raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {needed!r}")
+            raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {shown(needed)}")
     settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
     for ours, names in SETTINGS.items():
         values = [config[name] for name in names if name in config]

@@ -17,7 +17,7 @@ from nmt_cli.config import flag
 from nmt_cli.data import unicode
 from nmt_cli.data.subwords import SentencePieces
 from nmt_cli.data.vocabulary import Vocabulary
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, UsageError, shown
 from nmt_cli.export.comparison import Comparison, expressible, refuse
 from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
@@ -173,7 +173,7 @@ def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Seq
         samples, comparison.sources, comparison.outputs, comparison.limits, strict=True
     ):
         if tokenizer(line)["input_ids"] != [*ids, EOS]:
-            raise CheckpointError(f"transformers {transformers.__version__} has other ids for {line!r}")
+            raise CheckpointError(f"transformers {transformers.__version__} has other ids for {shown(line)}")
         source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
         logits = theirs(source, decoder_input_ids=torch.tensor([[BOS, *output]])).logits[0]
         log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())

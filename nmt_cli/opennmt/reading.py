@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt_cli.errors import CheckpointError
+from nmt_cli.errors import CheckpointError, shown
 from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
 from nmt_cli.importing.importers import Imported
 from nmt_cli.importing.options import ImportOptions
@@ -77,7 +77,7 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     for name, values in _NEEDED.items():
         if (value := model.get(name, values[0])) not in values:
             expected = " or ".join(map(repr, values))
-            raise CheckpointError(f"{path}: cannot be imported: its {name} is {value!r}, expected {expected}")
+            raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}")
     weights = weights_of(saved, path)
     embeddings = [weights.pop(_EMBEDDINGS.format(side)) for side in ("encoder", "decoder")]
     output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
+from nmt_cli.errors import shown
 from nmt_cli.parsing.evalb_parameters import Parameters
 from nmt_cli.parsing.evalb_scores import ERROR, SKIPPED, VALID, WRONG, BracketReport, Problem, Row, figures
 
@@ -108,7 +109,7 @@ def _read(line: str, parameters: Parameters) -> _Sentence:
         token = _TOKEN.match(line, position)
         if token is None:
             text = line[position : position + 20]
-            sentence.errors.append(f"text outside brackets: {text!r}; write words as (NN cat)")
+            sentence.errors.append(f"text outside brackets: {shown(text)}; write words as (NN cat)")
             sentence.readable = False
             return sentence
         position = token.end()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, counted, nearest
+from nmt_cli.errors import DataError, counted, nearest, shown
 from nmt_cli.files.text import read_lines
 
 _ATTRIBUTES = {
@@ -76,7 +76,9 @@ def read_parameters(path: Path) -> Parameters:
 
 def _with_setting(parameters: Parameters, name: str, *values: str, place: str) -> Parameters:
     if name not in _ATTRIBUTES:
-        raise DataError(f"{place}: {name!r} is not a parameter of EVALB. {nearest(name, [*_ATTRIBUTES, _IGNORED])}")
+        raise DataError(
+            f"{place}: {shown(name)} is not a parameter of EVALB. {nearest(name, [*_ATTRIBUTES, _IGNORED])}"
+        )
     takes = 2 if name.startswith("EQ_") else 1
     if len(values) != takes:
         raise DataError(f"{place}: {name} takes {counted(takes, 'value')}, not {len(values)}")
@@ -87,5 +89,5 @@ def _with_setting(parameters: Parameters, name: str, *values: str, place: str) -
     elif re.fullmatch(r"[+-]?[0-9]{1,9}", values[0]):
         value = int(values[0])
     else:
-        raise DataError(f"{place}: {name} takes a whole number, not {values[0]!r}")
+        raise DataError(f"{place}: {name} takes a whole number, not {shown(values[0])}")
     return replace(parameters, **{attribute: value})

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, shown
 from nmt_cli.files.text import plain_or_compressed, read_lines, without_compression
 
 TREEBANK_ENDINGS = (".mrg", ".parse", ".ptb")
@@ -163,7 +163,9 @@ class _TreeReader:
         elif self.labels:
             raise _untagged(token)
         else:
-            raise ValueError(f"text outside all brackets: {token!r}; write trees as (S (NP (DT the) (NN cat)) ...)")
+            raise ValueError(
+                f"text outside all brackets: {shown(token)}; write trees as (S (NP (DT the) (NN cat)) ...)"
+            )
         return False
 
     def _open(self) -> None:
@@ -188,7 +190,7 @@ class _TreeReader:
 
 
 def _untagged(word: str) -> ValueError:
-    return ValueError(f"the word {word!r} has no tag; write (NN {word})")
+    return ValueError(f"the word {shown(word)} has no tag; write (NN {word})")
 
 
 def line_tree(line: str) -> Tree:

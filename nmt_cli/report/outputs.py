@@ -19,7 +19,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import OneOutputOptions, TranslateOptions
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.errors import CheckpointError, DataError
+from nmt_cli.errors import CheckpointError, DataError, shown
 from nmt_cli.interfaces import ShowsAttention
 from nmt_cli.metrics.significance import paired_test
 from nmt_cli.report.attention import sentence_of
@@ -128,7 +128,7 @@ def recorded(run: RunFiles) -> list[dict[str, Any]]:
                 example = {"source": each["source"], "reference": str(each["reference"]), "stages": []}
                 found.setdefault(each["source"], example)["stages"].append((int(line["step"]), str(each["output"])))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DataError(f"{run.path / METRICS}: damaged: {error!r}. {RESUME}") from error
+        raise DataError(f"{run.path / METRICS}: damaged: {shown(error)}. {RESUME}") from error
     return list(found.values())
 
 

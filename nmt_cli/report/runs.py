@@ -12,7 +12,7 @@ from typing import Any
 
 from nmt_cli.config import ABOUT_RUN, flatten
 from nmt_cli.data.corpus import read_manifest, weighted
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import read_object
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run_directory import METRICS, SUMMARY, read_config
@@ -65,7 +65,7 @@ class RunFiles:
         try:
             parts = {part.__name__: part() for part in (self.figures, self.settings, self.curves, self.prepared)}
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-            raise UsageError(f"{self.path}: a file of the run is damaged: {error!r}. {RESUME}") from error
+            raise UsageError(f"{self.path}: a file of the run is damaged: {shown(error)}. {RESUME}") from error
         return {"name": self.name, **parts}
 
     def figures(self) -> dict[str, str]:

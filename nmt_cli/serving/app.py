@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from nmt_cli.data.parallel import WorkerDied
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.errors import NmtError
+from nmt_cli.errors import NmtError, shown
 from nmt_cli.serving.limits import Limits
 from nmt_cli.serving.metrics import Measured, Metrics
 from nmt_cli.serving.queue import TranslationQueue
@@ -118,7 +118,7 @@ class Service:
         if not isinstance(content, dict) or field not in content:
             raise HTTPException(400, f'the body must be a JSON object with the field "{field}"')
         for name in content.keys() - {field}:
-            raise HTTPException(400, f'unknown field {name[:40]!r}; the only field is "{field}"')
+            raise HTTPException(400, f'unknown field {shown(name)}; the only field is "{field}"')
         return content[field]
 
     def _line(self, name: str, text: Any) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, shown
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.registry import configures, option
 
@@ -84,7 +84,7 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
         match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,2})(?:\*([1-9]\d{0,2}))?", group.strip())
         if not match:
             raise UsageError(
-                f"{flag} takes CHANNELSxKERNEL or CHANNELSxKERNEL*LAYERS, such as 512x3*10,2048x1*2, not {text!r}"
+                f"{flag} takes CHANNELSxKERNEL or CHANNELSxKERNEL*LAYERS, such as 512x3*10,2048x1*2, not {shown(text)}"
             )
         layers += [(int(match[1]), int(match[2]))] * int(match[3] or 1)
     return layers

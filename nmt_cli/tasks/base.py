@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from nmt_cli.config import flag, restored, with_settings_of
 from nmt_cli.data.vocabulary import Vocabulary
-from nmt_cli.errors import DataError, UsageError
+from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import read_object, write_object
 from nmt_cli.task import TASK_FILE, Task
 
@@ -106,7 +106,7 @@ class VocabularyTask(Task):
         try:
             content = read_object(path, DataError, "Prepare the data again, or restore the checkpoint.")
             if content["schema"] != SCHEMA:
-                raise DataError(f"{path}: its schema is {content['schema']!r}; this version reads {SCHEMA}")
+                raise DataError(f"{path}: its schema is {shown(content['schema'])}; this version reads {SCHEMA}")
             task = cls(restored(cls.config_type, {**cls.settings_before, **content["config"]}, str(path)))
             task.load_vocabularies(folder, content)
             libraries, probe = dict(content["libraries"]), content["probe"]

@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from nmt_cli.errors import counted
+from nmt_cli.streams import escaped
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.state import RunState
 from nmt_cli.training.validation import perplexity
@@ -37,7 +38,7 @@ class Reporter:
 
     def note(self, text: str) -> None:
         """Print text; below the progress bar, rich has to wrap long lines."""
-        self.console.print(text, markup=False, soft_wrap=self.bar is None)
+        self.console.print(escaped(text), markup=False, soft_wrap=self.bar is None)
 
     @contextlib.contextmanager
     def display(self, state: RunState, steps: int) -> Iterator[None]:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from nmt_cli.data import noise
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, shown
 from nmt_cli.registry import option
 
 
@@ -137,7 +137,7 @@ class Interval:
     def __init__(self, text: str | int, flag: str) -> None:
         match = re.fullmatch(r"(\d{1,18})(m?)", str(text).strip())
         if not match or int(match[1]) == 0:
-            raise UsageError(f"{flag} takes a number of steps such as 1500, or minutes such as 10m, not {text!r}")
+            raise UsageError(f"{flag} takes a number of steps such as 1500, or minutes such as 10m, not {shown(text)}")
         self.number, self.is_minutes = int(match[1]), bool(match[2])
         self.last = time.monotonic()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from nmt_cli.config import restored
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, UsageError, shown
 
 ACTIONS = ("validate", "log", "save")  # the actions that can be due after an update, in this order
 
@@ -72,5 +72,5 @@ class RunState:
         except UsageError as error:
             raise CheckpointError(str(error)) from error
         if not all(action in ACTIONS for action in state.pending):
-            raise CheckpointError(f"{place}: the run's pending actions are {state.pending!r}; known are {ACTIONS}")
+            raise CheckpointError(f"{place}: the run's pending actions are {shown(state.pending)}; known are {ACTIONS}")
         return state
