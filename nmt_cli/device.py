@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.cores import available_cores
-from nmt_cli.errors import NmtError, UsageError, counted, shown
+from nmt_cli.errors import NmtError, UsageError, counted, environment_number, shown
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cpu")
     if name != "cuda" and not (name.startswith("cuda:") and name[5:].isdecimal()):
         raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {shown(name)}")
-    index = int(name[5:] if ":" in name else os.environ.get("LOCAL_RANK", 0))
+    index = int(name[5:]) if ":" in name else environment_number("LOCAL_RANK", 0)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= count:
         seen = f"this process sees {counted(count, 'GPU')}" if count else "no GPU is available"

@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.device import choose_device
-from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError
+from nmt_cli.errors import Interrupted, NmtError, TrainingError, UsageError, environment_number, rank_and_size
 
 _GLOO = ("/gloo/", "pair closure", "Timed out", "Connection")  # in its errors, which have no type of their own
 
@@ -43,7 +43,7 @@ class World:
 
     @property
     def is_first_of_machine(self) -> bool:
-        return os.environ.get("LOCAL_RANK", "0") == "0"
+        return environment_number("LOCAL_RANK", 0) == 0
 
     def start_sum(self, tensor: Tensor) -> Callable[[], list[float]]:
         """Start to add `tensor` [n] over all ranks, in place; the returned function waits, and returns the numbers.
@@ -155,7 +155,7 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
     When a rank fails, the others fail too: their connections break, or time out after `timeout_minutes`. The first rank
     to fail raises its error, the others exit without a message. Without `on_gpus`, GPUs exchange nothing.
     """
-    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, size = rank_and_size()
     if size == 1:
         yield World(rank, size, own_device(device_name))
         return
@@ -165,7 +165,7 @@ def join_world(device_name: str, timeout_minutes: float, on_gpus: bool = True) -
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps one store for all restarts
         store = PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     try:
-        if ":" in device_name and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+        if ":" in device_name and environment_number("LOCAL_WORLD_SIZE", 1) > 1:
             raise UsageError(f"--device {device_name}: each process needs a GPU of its own; give --device cuda")
         device = own_device(device_name)
         backend = "nccl" if device.type == "cuda" and on_gpus else "gloo"

@@ -1,4 +1,7 @@
-"""User errors. `cli.main` prints the message, without a traceback, and exits with the error's code."""
+"""User errors. `cli.main` prints the message, without a traceback, and exits with the error's code.
+
+Under torchrun one rank reports an error, so torchrun's variables are read here, too.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +55,34 @@ def main_rank_reports() -> Iterator[None]:
         yield
     except Exception as error:
         code = getattr(error, "exit_code", None)
-        if code is None or int(os.environ.get("RANK", 0)) == 0:
+        rank, _ = rank_and_size()
+        if code is None or rank == 0:
             raise
         time.sleep(PATIENCE)  # torchrun stops all ranks when one ends
         raise SystemExit(code) from error
+
+
+def rank_and_size() -> tuple[int, int]:
+    """Return this process's number among the ranks that torchrun started, and the number of ranks.
+
+    Raises:
+        UsageError: the variables are not torchrun's. A shell or a cluster can leave some of them behind.
+    """
+    rank, size = environment_number("RANK", 0), environment_number("WORLD_SIZE", 1)
+    if rank >= size:
+        raise UsageError(f"RANK is {rank} and WORLD_SIZE {size}: unset both, or start the command with torchrun")
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if size > 1 and missing:
+        raise UsageError(f"WORLD_SIZE is {size} without {missing[0]}: unset WORLD_SIZE, or start with torchrun")
+    return rank, size
+
+
+def environment_number(name: str, default: int) -> int:
+    """Return the number in an environment variable, and the default if it is unset or empty."""
+    text = os.environ.get(name) or str(default)
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise UsageError(f"the environment variable {name} is not a number, but {shown(text)}: unset it")
+    return int(text)
 
 
 def missing_package(user: str, error: ImportError, extra: str = "") -> UsageError:

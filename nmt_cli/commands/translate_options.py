@@ -15,7 +15,7 @@ from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.data import parallel
 from nmt_cli.decoding import engine as engines
 from nmt_cli.decoding.options import DTYPES, TranslateOptions
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, rank_and_size
 from nmt_cli.flags import IMPORTS_HELP, FromFile
 from nmt_cli.registry import argument, group, option
 from nmt_cli.streams import say
@@ -164,7 +164,8 @@ def check_checkpoints(options: CheckpointOptions) -> None:
 
 def check_output(output: Path | None, source: Path | None, other: Path | None = None) -> None:
     """Raise UsageError for an output that is an input or a file of nmt, or in no directory. None: a standard stream."""
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and not (source and source.is_file() and output):
+    _, processes = rank_and_size()
+    if processes > 1 and not (source and source.is_file() and output):
         raise UsageError("several processes share the lines of a file: give --input FILE and --output FILE")
     written = _identity(output or sys.stdout.fileno())
     if written and written in (_identity(source or sys.stdin.fileno()), other and _identity(other)):

@@ -28,7 +28,7 @@ from nmt_cli.distributed import World, join_world
 from nmt_cli.doctor import machine
 from nmt_cli.doctor.machine import Check
 from nmt_cli.doctor.resume import resume
-from nmt_cli.errors import TrainingError, UsageError, main_rank_reports
+from nmt_cli.errors import TrainingError, UsageError, environment_number, main_rank_reports
 from nmt_cli.streams import say
 from nmt_cli.training.memory import choose_micro_batches, fits, largest
 from nmt_cli.training.reporter import Reporter, duration
@@ -125,7 +125,7 @@ def memory_of_process() -> int:
         found.append(1024 * int(text.partition("MemAvailable:")[2].split("kB")[0]))
     with contextlib.suppress(OSError, ValueError):  # no container of Linux, or no limit
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))
-    return min(found) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return min(found) // max(1, environment_number("LOCAL_WORLD_SIZE", 1))
 
 
 def seconds_of_update(trainer: Trainer, count: int) -> float:

@@ -23,7 +23,7 @@ from nmt_cli.files.durable import new_file, write_all
 from nmt_cli.files.staging import try_lock
 from nmt_cli.training.costs import measured_rate, published_rates
 
-HERE = f"rank {os.environ.get('RANK', 0)} on {socket.gethostname()}"
+HERE = f"rank {os.environ.get('RANK') or 0} on {socket.gethostname()}"
 SAMPLE = 128 << 20  # bytes that are written
 TRY_LOCK = "import fcntl, sys; fcntl.flock(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 
