@@ -15,7 +15,6 @@ import unicodedata
 from collections.abc import Sequence
 
 import torch
-from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from nmt_cli.data.batching import pad
@@ -113,6 +112,8 @@ def _places(written: str, text: str) -> list[int]:
     """Return the place in `text` of each character of `written`."""
     if text.startswith(written):  # a shortcut for almost all lines
         return list(range(len(written)))
+    from rapidfuzz.distance import Levenshtein  # training imports this file, also on machines without rapidfuzz
+
     places, first, second = list[int](), 0, 0
     for a, b, size in Levenshtein.opcodes(written, text).as_matching_blocks():
         places += [max(0, min(second + (i - first) * (b - second) // (a - first), b - 1)) for i in range(first, a)]

@@ -7,9 +7,9 @@ others fit in a smaller bucket, they move. Letters as in `beam_search.py`; some 
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +27,7 @@ KEPT = 16  # sets of tensors of a model
 MOST = 8192  # hypotheses of all steps of a sentence, whose caches are allocated at its start
 
 _lock = threading.Lock()  # threads share a translator
+_graphs = defaultdict[int, weakref.WeakSet[Any]](weakref.WeakSet)  # the CUDA graphs of each device
 
 
 def takes(model: object, limits: Sequence[int], options: SearchSettings) -> bool:
@@ -147,14 +148,13 @@ def _copied(values: Tensor) -> Callable[[], Tensor]:
 
 
 def captured(work: Callable[[], None]) -> Any:
-    """Return a CUDA graph of what `work` launches."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_pool(), capture_error_mode="thread_local"):
+    """Return a CUDA graph of what `work` launches. It shares the memory of the other graphs of its device.
+
+    No graph needs what another left there. The pool of a graph goes with the last graph that uses it.
+    """
+    graphs = _graphs[torch.cuda.current_device()]
+    graph, other = torch.cuda.CUDAGraph(), next(iter(graphs), None)  # `other` keeps the pool during the capture
+    with torch.cuda.graph(graph, pool=other.pool() if other else None, capture_error_mode="thread_local"):
         work()
+    graphs.add(graph)
     return graph
-
-
-@functools.cache
-def _pool() -> Any:
-    """The memory of all graphs: none needs what another left there."""
-    return torch.cuda.graph_pool_handle()
