@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from nmt_cli.errors import NmtError
@@ -35,19 +37,22 @@ class Workers:
 
     Args:
         state: the first argument of every function; the processes share its memory.
-        remedy: what a user may try if a process dies.
 
     Raises:
         NmtError: the system cannot start the processes. `map` raises it, too.
     """
 
-    def __init__(self, state: Any, processes: int, remedy: str = "fewer --workers") -> None:
+    def __init__(self, state: Any, processes: int) -> None:
         context = multiprocessing.get_context("fork")
-        with _starting(remedy):
+        try:
             self._executor = ProcessPoolExecutor(processes, context, _start, (state,))
+        except (OSError, NotImplementedError) as error:
+            raise NmtError(
+                f"worker processes need semaphores, which this system cannot make ({error}): "
+                "mount /dev/shm, or give --workers 1"
+            ) from error
         self.processes = processes
         self._most_waiting = processes * _AHEAD
-        self._remedy = remedy
 
     def __enter__(self) -> Workers:
         return self
@@ -70,7 +75,7 @@ class Workers:
         waiting: deque[tuple[Item, Future[Result]]] = deque()
         try:
             for item in items:
-                with _starting(self._remedy):  # the first call starts the processes
+                with _starting():  # the first call starts the processes
                     waiting.append((item, self._executor.submit(_call, function, item)))
                 if len(waiting) > self._most_waiting:
                     first, future = waiting.popleft()
@@ -78,15 +83,12 @@ class Workers:
             for item, future in waiting:
                 yield item, future.result()
         except BrokenProcessPool as error:
-            raise self._died() from error
+            raise _died("fewer --workers") from error
 
     def check(self) -> None:
         """Raise WorkerDied if a worker process died, also while there was no work for it."""
         if self._executor._broken:
-            raise self._died()
-
-    def _died(self) -> WorkerDied:
-        return WorkerDied(f"a worker process died, probably out of memory; try again with {self._remedy}")
+            raise _died("fewer --workers")
 
 
 def mapped(
@@ -104,18 +106,32 @@ def mapped(
 def apart(work: Callable[[], Result]) -> Result:
     """Return `work()`, run in a separate process.
 
-    Ctrl-C then ends it at once even inside a C++ library, and its memory is returned.
+    Ctrl-C then ends it at once even inside a C++ library, and its memory is returned. It needs no semaphores.
 
     Raises:
         NmtError: the process died, or the error that `work` raised.
     """
-    with Workers(work, 1, remedy="less text") as process:
-        results: list[tuple[None, Result]] = list(process.map(_work, [None]))
-    return results[0][1]
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(sender, work))
+    try:
+        with _starting():
+            process.start()
+        sender.close()  # so that the pipe ends when the process does
+        result, error = receiver.recv()
+    except EOFError as ended:
+        raise _died("less text") from ended
+    finally:
+        if process.pid is not None:
+            process.terminate()
+            process.join()
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
 
 
 @contextmanager
-def _starting(remedy: str) -> Iterator[None]:
+def _starting() -> Iterator[None]:
     """Explain why no process can start, and hold Ctrl-C back until the end.
 
     One that comes at a fork would be lost, with a traceback, or lose a process.
@@ -126,7 +142,10 @@ def _starting(remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NmtError(f"cannot start worker processes: {error.strerror or error}; try again with {remedy}") from error
+        reason = error.strerror or error
+        raise NmtError(
+            f"cannot start worker processes: {reason}; try again with fewer --workers, or when fewer programs run"
+        ) from error
     finally:
         if main:
             signal.signal(signal.SIGINT, former)
@@ -155,5 +174,16 @@ def _call(function: Callable[[Any, Item], Result], item: Item) -> Result:
     return function(_state, item)
 
 
-def _work(work: Callable[[], Result], _: None) -> Result:
-    return work()
+def _send(sender: Connection, work: Callable[[], Any]) -> None:
+    _start(None)
+    answer: tuple[Any, Exception | None]
+    try:
+        answer = work(), None
+    except Exception as error:
+        error.add_note(traceback.format_exc())  # where it was raised, which a pipe does not carry
+        answer = None, error
+    sender.send(answer)
+
+
+def _died(remedy: str) -> WorkerDied:
+    return WorkerDied(f"a worker process died, probably out of memory; try again with {remedy}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _multiprocessing
 import contextlib
 import errno
 import multiprocessing
@@ -55,7 +56,8 @@ def test_dead_worker_is_an_error() -> None:
         list(mapped(die, None, range(9), 2))
 
 
-def test_ctrl_c_at_the_start_of_the_processes_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ctrl_c_at_the_start_of_the_processes_ends_them(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fork, children = os.fork, []
 
     def interrupted_fork() -> int:
@@ -66,13 +68,15 @@ def test_ctrl_c_at_the_start_of_the_processes_ends_them(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fork", interrupted_fork)
     with pytest.raises(KeyboardInterrupt):
-        list(mapped(process, None, range(9), 2))
+        if processes == 1:
+            apart(partial(time.sleep, 10_000))
+        list(mapped(process, None, range(9), processes))
     left = {each.pid for each in multiprocessing.active_children()} & set(children)
     for child in children:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(child, os.WNOHANG)
             os.kill(child, signal.SIGKILL)
-    assert len(children) == 2
+    assert len(children) == processes
     assert left == set()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -90,6 +94,8 @@ def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "fork", refuse)
     with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable; try again with fewer"):
         list(mapped(process, None, range(9), 2))
+    with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable"):
+        apart(partial(slower_first, 6, 7))
     assert set(multiprocessing.active_children()) <= former
 
 
@@ -115,6 +121,25 @@ def test_work_apart() -> None:
         apart(partial(refuse_three, None, 3))
     with pytest.raises(NmtError, match="process died"):
         apart(partial(die, None, 3))
+
+
+def test_a_system_without_semaphores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /dev/shm, one process still works, as does work apart."""
+
+    def refuse(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(_multiprocessing, "SemLock", refuse)
+    assert list(mapped(slower_first, 10, [7], 1)) == [(7, 70)]
+    assert apart(partial(slower_first, 6, 7)) == 42
+    with pytest.raises(NmtError, match=r"No such file or directory.*mount /dev/shm, or give --workers 1"):
+        list(mapped(slower_first, 10, [7], 2))
+
+
+def test_work_apart_shows_where_a_fault_is() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        apart(partial(divmod, 1, 0))
+    assert "answer = work(), None" in caught.value.__notes__[0]
 
 
 def test_items_are_not_read_far_ahead() -> None:
