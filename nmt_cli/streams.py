@@ -18,11 +18,16 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 
 @contextlib.contextmanager
 def safe_streams() -> Iterator[None]:
-    """Reopen closed standard streams on /dev/null, and ignore write errors on standard error."""
+    """Reopen closed standard streams on /dev/null, and ignore write errors on standard error.
+
+    Text that the encoding of a terminal does not have is escaped. Translations are UTF-8 bytes and do not pass here.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDONLY)  # gets the free number, which a checkpoint's file would get
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     raw = io.BufferedWriter(_Unfailing(2, "w", closefd=False))
     wrapped = io.TextIOWrapper(raw, sys.stderr.encoding, errors="backslashreplace", line_buffering=True)
     with contextlib.redirect_stderr(wrapped):

@@ -48,6 +48,16 @@ def test_version_and_the_arguments_of_the_process(
     assert (end.value.code, capsys.readouterr().out) == (0, f"nmt {__version__}\n")
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii:surrogateescape"])
+def test_tables_on_a_terminal_that_is_not_utf_8(encoding: str) -> None:
+    """The names of presets are cut with an ellipsis, which Latin-1 does not have."""
+    command = [sys.executable, "-m", "nmt_cli", "train", "--list-presets"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "60"}
+    shown = subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert b"\\u2026" in shown.stdout
+    assert shown.stderr == b""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="PyTorch has OpenMP of GCC on Linux")
 @pytest.mark.parametrize(("choice", "expected"), [({}, "50000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
 def test_threads_sleep_soon(choice: dict[str, str], expected: str) -> None:

@@ -81,7 +81,7 @@ def test_rank_and_size(variables: dict[str, str], place: tuple[int, int], monkey
     [
         ({"WORLD_SIZE": "two"}, "WORLD_SIZE is not a number, but 'two': unset it"),
         ({"RANK": "-1"}, "RANK is not a number, but '-1': unset it"),
-        ({"RANK": "9" * 5000}, "RANK is not a number, but '9+ it"),
+        ({"RANK": "9" * 5000}, "RANK is not a number, but '9+..."),
         ({"RANK": "1"}, "RANK is 1 and WORLD_SIZE 1: unset both, or start the command with torchrun"),
         ({"WORLD_SIZE": "0"}, "RANK is 0 and WORLD_SIZE 0: unset both"),
         ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 without RANK: unset WORLD_SIZE, or start with torchrun"),

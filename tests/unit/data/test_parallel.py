@@ -39,6 +39,10 @@ def process(_: None, item: int) -> int:
     return os.getpid()
 
 
+def collect(workers: int) -> None:
+    list(mapped(process, None, range(9), workers))
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_results_come_in_order(workers: int) -> None:
     assert list(mapped(slower_first, 10, range(50), workers)) == [(i, 10 * i) for i in range(50)]
@@ -67,10 +71,9 @@ def test_ctrl_c_at_the_start_of_the_processes_ends_them(processes: int, monkeypa
         return child
 
     monkeypatch.setattr(os, "fork", interrupted_fork)
+    start = partial(apart, partial(time.sleep, 10_000)) if processes == 1 else partial(collect, processes)
     with pytest.raises(KeyboardInterrupt):
-        if processes == 1:
-            apart(partial(time.sleep, 10_000))
-        list(mapped(process, None, range(9), processes))
+        start()
     left = {each.pid for each in multiprocessing.active_children()} & set(children)
     for child in children:
         with contextlib.suppress(ChildProcessError):
@@ -93,7 +96,7 @@ def test_a_system_that_starts_no_process(possible: int, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fork", refuse)
     with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable; try again with fewer"):
-        list(mapped(process, None, range(9), 2))
+        collect(2)
     with pytest.raises(NmtError, match="worker processes: Resource temporarily unavailable"):
         apart(partial(slower_first, 6, 7))
     assert set(multiprocessing.active_children()) <= former
