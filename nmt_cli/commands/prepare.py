@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -29,12 +29,15 @@ from nmt_cli.errors import CheckpointError, DataError, UsageError
 from nmt_cli.files import staging
 from nmt_cli.files.text import check_read_once, fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
+from nmt_cli.presets import PRESETS
 from nmt_cli.registry import REQUIRED, group, option
 from nmt_cli.streams import say, warn
 from nmt_cli.task import TASK_FILE, Task
+from nmt_cli.training.settings import TrainingConfig
 
 TASK = "task"
 DEFAULT_TASK = "translation"
+USUAL_EPOCHS = 100  # at most; a smaller model suits text that a preset would read more often
 _OURS = (
     MANIFEST,
     TASK,
@@ -96,6 +99,10 @@ class PrepareOptions(FromFile):
             if len(given) > 1:
                 raise UsageError(f"--{split} and --{split}-source contradict each other: give one of them")
             found.update((split, each) for each in given)
+        if found and self.filters.hold_out is not None:
+            raise UsageError(
+                "--hold-out takes validation and test text from --train, and cannot be used with --valid or --test"
+            )
         return found
 
 
@@ -153,8 +160,26 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         raise
     source = options.subwords_from
     adapts = source and not (source / MANIFEST).exists() and saved.source_language == task.source_language
-    start = f" --init-from {source} --schedule constant --learning-rate 0.0001" if adapts else ""
+    start = ""
+    if adapts:
+        start = f" --init-from {source} --schedule constant --learning-rate 0.0001"
+    elif source is None:
+        start = _fitting_preset(task, splits["train"]["target"]["tokens"])
     say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out}{start} --out RUN")
+
+
+def _fitting_preset(task: Task, target_tokens: int) -> str:
+    """Return the flag of the task's largest preset that has at most `USUAL_EPOCHS`, or of its smallest one."""
+    with suppress(UsageError):  # the data are written; `nmt train` names the module that cannot be imported
+        registry.discover()
+    flag = ""
+    for name in task.presets:
+        if name in PRESETS:
+            flag = f" --preset {name}"
+            settings = asdict(TrainingConfig()) | PRESETS[name].differs
+            if settings["max_steps"] * settings["batch_tokens"] <= USUAL_EPOCHS * target_tokens:
+                break
+    return flag
 
 
 def _saved_task(path: Path, name: str) -> Task:
@@ -180,7 +205,7 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
     held_out = [read_held_out(task, split, prefix) for split, prefix in options.held_out().items()]
     watched = {source for _, sources in held_out for source in sources}
     size = sum(path.stat().st_size for path in files["train"])
-    train, found = read_train(task, options.parts(), size, watched, options.filters, workers)
+    (train, *taken), found = read_train(task, options.parts(), size, watched, options.filters, workers)
     for text, sources in held_out:
         if count := sum(source in found for source in sources):
             warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
@@ -191,7 +216,8 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
         say(f"learning the vocabulary: done in {time.monotonic() - start:.1f} s")
     (directory / TASK).mkdir()
     task.save(directory / TASK)
-    splits = {text.split: encode(directory, task, text, workers) for text in (train, *(text for text, _ in held_out))}
+    texts = [train, *(text for text, _ in held_out), *taken]
+    splits = {text.split: encode(directory, task, text, workers) for text in texts}
     # No date and no number of workers: the same input gives the same bytes.
     manifest = {
         "schema": SCHEMA,

@@ -39,6 +39,13 @@ class FilterOptions:
     identify_languages: str | None = option(None, "Drop pairs in other languages: en,de.", metavar="SOURCE,TARGET")
     min_score: float | None = option(None, "Drop pairs with lower --scores, per token from nmt score-targets.")
     scores: tuple[str, ...] = option((), "A score a line, for each pair of --train. Repeat for more.", metavar="FILE")
+    hold_out: int | None = option(
+        None,
+        "Take N of the pairs that are left for validation, and N for test. Pairs that share a side with them are "
+        "dropped.",
+        minimum=1,
+        metavar="N",
+    )
     dropped: Path | None = option(None, f"Write dropped pairs to a table, evenly spaced {SAMPLE} for each reason.")
 
     def check(self, inputs: Iterable[Path]) -> None:

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from nmt_cli.commands import progress
 from nmt_cli.commands.prepare_filters import LOW_SCORE, Filter, FilterOptions, low_scores, make_filters, write_sample
 from nmt_cli.data import parallel
-from nmt_cli.data.cleaning import COMPARED, DUPLICATE, EMPTY, pair_hash, repeated
+from nmt_cli.data.cleaning import COMPARED, DUPLICATE, EMPTY, TAKEN, held_out, pair_hash, repeated
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
 from nmt_cli.data.marks import warn_of_marks
 from nmt_cli.errors import DataError
+from nmt_cli.streams import warn
 from nmt_cli.task import Example, Task
 
 Mask = npt.NDArray[np.bool_]
@@ -59,7 +60,7 @@ class Text:
             for block in self.task.blocks(part.prefix):
                 used = self.kept[place : place + len(block)]
                 place += len(block)
-                if len(used) == len(block):
+                if len(used) == len(block) and used.any():
                     yield Selected(number, block, used)
         if place != len(self.kept):
             names = ", ".join(part.prefix for part in self.parts)
@@ -79,14 +80,25 @@ class Text:
 def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]:
     """Read validation or test text, of which every line is kept; return its source lines, too."""
     sources: list[str] = []
+    empty: list[str] = []  # the places of such pairs
+    copies: list[str] = []
     for block in task.blocks(prefix):
         warn_of_marks(block)
-        for example in task.examples(block):
-            if "\0" in example.source or "\0" in example.target:
-                raise DataError(f"{example.place}: NUL byte in this line of the {split} text, or in its translation")
-            sources.append(example.source)
+        for source, target, place in task.examples(block):
+            if "\0" in source or "\0" in target:
+                raise DataError(f"{place}: NUL byte in this line of the {split} text, or in its translation")
+            sources.append(source)
+            if not (task.without_symbols(source).strip() and target.strip()):
+                empty.append(place)
+            elif source == target:
+                copies.append(place)
     if not sources:
         raise DataError(f"--{split} {prefix}: the files are empty")
+    for places, problem in ((empty, "a side is empty"), (copies, "the target is the source")):
+        if places:
+            warn(
+                f"{places[0]}: in {len(places):,} of {len(sources):,} {split} pairs {problem}, and they are scored, too"
+            )
     return Text(task, split, [Part(prefix)], np.ones(len(sources), bool)), sources
 
 
@@ -94,29 +106,39 @@ class _Cleaned(NamedTuple):
     reasons: list[str | None]  # to drop each pair
     hashes: bytes  # of the pairs kept
     found: set[str]  # the watched lines among the sources kept
+    sides: bytes  # with --hold-out, the hashes of source and target of the pairs kept
+    copies: int  # pairs kept whose target is the source
 
 
 def read_train(
     task: Task, parts: Sequence[Part], size: int, watched: Set[str], options: FilterOptions, workers: int
-) -> tuple[Text, set[str]]:
+) -> tuple[list[Text], set[str]]:
     """Read the training text, of `size` bytes, and decide which pairs are kept.
 
-    Return it, and those of the lines `watched` that are among its sources.
+    Return it, with --hold-out validation and test text, and those of the lines `watched` that are among its sources.
     """
     codes = bytearray()  # of the reason to drop each pair
     reasons = defaultdict[str | None, int](count(3).__next__, {None: 0, LOW_SCORE: 1, DUPLICATE: 2})
     hashes = bytearray()
+    sides = bytearray()
+    copies = 0
     found: set[str] = set()
     state = task, watched, make_filters(options, set(map(task.without_symbols, watched)))
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
-        clean = partial(_clean, compared=None if options.keep_duplicates else COMPARED[options.unique])
+        compared = None if options.keep_duplicates else COMPARED[options.unique]
+        clean = partial(_clean, compared=compared, with_sides=options.hold_out is not None)
         for block, cleaned in parallel.mapped(clean, state, blocks, workers):
             codes += bytes(map(reasons.__getitem__, cleaned.reasons))
             hashes += cleaned.hashes
+            sides += cleaned.sides
+            copies += cleaned.copies
             found |= cleaned.found
             warn_of_marks(block)
     dropped = np.frombuffer(codes, dtype=np.uint8)
+    whole = np.flatnonzero(dropped == 0)
+    if len(whole) and copies == len(whole):
+        warn("in all training pairs the target is the source")
     if options.min_score is not None:
         low = low_scores(options.scores, options.min_score, len(dropped))
         if hashes:
@@ -124,6 +146,16 @@ def read_train(
         dropped[(dropped == 0) & low] = reasons[LOW_SCORE]
     if not options.keep_duplicates:
         dropped[dropped == 0] = repeated(hashes) * np.uint8(reasons[DUPLICATE])
+    taken: list[Text] = []
+    if options.hold_out is not None:
+        left = dropped[whole] == 0
+        both = np.frombuffer(sides, dtype=np.uint64).reshape(-1, 2)[left]
+        *chosen, shares = held_out(both[:, 0], both[:, 1], options.hold_out)
+        for split, numbers in zip(RAW_SPLITS, chosen, strict=True):
+            kept = np.zeros(len(dropped), bool)
+            kept[whole[left][numbers]] = True
+            taken.append(Text(task, split, parts, kept))
+        dropped[whole[left][shares]] = reasons[TAKEN]
     counts = Counter({name: int(np.count_nonzero(dropped == code)) for name, code in reasons.items() if name})
     text = Text(task, "train", parts, dropped == 0, +counts)
     if options.dropped:
@@ -134,10 +166,12 @@ def read_train(
         problems = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
         problem = f"all {len(dropped)} pairs were dropped: {problems}" if len(dropped) else "the files are empty"
         raise DataError(f"--train {' '.join(part.prefix for part in parts)}: {problem}")
-    return text, found
+    return [text, *taken], found
 
 
-def _clean(state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared: slice | None) -> _Cleaned:
+def _clean(
+    state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared: slice | None, with_sides: bool
+) -> _Cleaned:
     task, watched, filters = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
@@ -149,6 +183,10 @@ def _clean(state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared:
         reasons,
         b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
         {source for source, _, _ in kept if source in watched},
+        b"".join(pair_hash(task.without_symbols(line)) for example in kept for line in example[:2])
+        if with_sides
+        else b"",
+        sum(source == target for source, target, _ in kept),
     )
 
 
@@ -180,7 +218,7 @@ def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, A
     sentences = [0] * len(text.parts)
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size)
     with (
-        progress.stage(f"encoding {text.split}", len(text.kept), "pairs") as advance,
+        progress.stage(f"encoding {text.split}", len(text), "pairs") as advance,
         CorpusWriter(directory, text.split, sizes) as writer,
     ):
         function = partial(_encode, raw=text.split in RAW_SPLITS)
@@ -188,10 +226,10 @@ def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, A
             for side, (ids, lengths), raw in zip(SIDES, encoded.sides, encoded.raw, strict=True):
                 writer.add(side, ids, lengths, raw)
             sentences[chosen.part] += len(encoded.sides[0][1])
-            advance(len(chosen.used))
+            advance(np.count_nonzero(chosen.used))
         written = writer.close()
     dropped = text.dropped + Counter({EMPTY: len(text) - written["sentences"]})
-    entry = {"read": len(text.kept), "dropped": dict(sorted(dropped.items())), **written}
+    entry = {"read": written["sentences"] + dropped.total(), "dropped": dict(sorted(dropped.items())), **written}
     if text.split not in RAW_SPLITS:
         counts = zip(text.parts, sentences, strict=True)
         entry["parts"] = [{"prefix": part.prefix, "sentences": count, "weight": part.weight} for part, count in counts]

@@ -1,18 +1,20 @@
 """Cleaning of training text: reasons to drop a pair, and duplicates. A task has the rules, its `rejection`.
 
-Validation and test text is never cleaned, so that scores are those of the whole set.
+Validation and test text that is given is never cleaned, so that scores are those of the whole set. `held_out` takes
+it from text that is clean.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 # Reasons to drop a pair, in the order in which they are tested: a pair counts under the first that holds.
 NUL, EMPTY, TOO_LONG, RATIO = "NUL byte", "empty", "too long", "length ratio"
-IDENTICAL, DUPLICATE = "source equals target", "duplicate"
+IDENTICAL, DUPLICATE, TAKEN = "source equals target", "duplicate", "held out"
 
 COMPARED = {"pair": slice(2), "source": slice(1), "target": slice(1, 2)}  # what is equal in duplicates
 
@@ -38,3 +40,14 @@ def repeated(hashes: bytes | bytearray) -> npt.NDArray[np.bool_]:
         members = members[np.argsort(numbers[members], kind="stable")]  # equal hashes stay in order
         found[members[1:]] = numbers[members[1:]] == numbers[members[:-1]]
     return found
+
+
+def held_out(sources: npt.NDArray[np.uint64], targets: npt.NDArray[np.uint64], count: int) -> tuple[Any, Any, Any]:
+    """Choose `count` pairs for validation and `count` for test, given as the hashes of both sides of all pairs.
+
+    Return the numbers of the pairs of both, and for each pair whether it shares a side with one of them. The choice has
+    the smallest hashes of sources, so it depends on the text alone and not on its order.
+    """
+    chosen = np.unique(sources, return_index=True)[1][: 2 * count]
+    shares = np.isin(sources, sources[chosen]) | np.isin(targets, targets[chosen])
+    return chosen[:count], chosen[count:], shares

@@ -95,7 +95,7 @@ def test_the_table_and_the_manifest_count_every_pair(text: Path, capfd: pytest.C
     assert train["source"]["tokens"] == int((Corpus.open(text / "data", "train").source_lengths[:] - 1).sum())
     table = capfd.readouterr().err
     assert "unknown tokens" not in table
-    assert table.endswith(f"next: nmt train {text / 'data'} --out RUN\n")
+    assert table.endswith(f"next: nmt train {text / 'data'} --preset quickstart --out RUN\n")
     for reason, count in expected.items():
         assert [row.split()[-2:] for row in table.splitlines() if reason in row] == [[str(count), "0"]]
 

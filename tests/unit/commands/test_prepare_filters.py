@@ -21,6 +21,7 @@ from prepare_command import run
 from nmt_cli.commands.prepare_filters import FilterOptions, low_scores, make_filters
 from nmt_cli.commands.prepare_text import Part, read_train
 from nmt_cli.commands.score_targets import format_score
+from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import parallel_text
@@ -170,7 +171,7 @@ def test_what_is_dropped_agrees_with_a_loop(
             with pytest.raises(DataError, match=rf"all {len(rows) + 1} pairs were dropped: .*"):
                 read_train(task, parts, 1, watched, options, 1)
         else:
-            text, _ = read_train(task, parts, 1, watched, options, 1)
+            (text,), _ = read_train(task, parts, 1, watched, options, 1)
             assert text.kept.tolist() == [False, *(reason is None for reason in expected)]
             assert text.dropped == Counter(["length ratio", *filter(None, expected)])
         rows_of = [("a" * 99, "b"), *((source, target) for source, target, _ in rows)]
@@ -267,3 +268,59 @@ def test_options_that_do_not_fit(
     assert "Traceback" not in error
     assert not (text / "data").exists()
     assert (text / "a.en").read_text().startswith("the dog 0\n")
+
+
+def held_out_of(folder: Path, *more: str, out: str) -> dict[str, list[tuple[str, str]]]:
+    """Prepare `all` with `--hold-out 20`, and return the pairs of each split."""
+    words = ["prepare", "--source-lang", "en", "--target-lang", "de", "--vocab-size", "60", "--workers", "1"]
+    assert run([*words, "--train", str(folder / "all"), "--hold-out", "20", "--out", str(folder / out), *more]) == 0
+    task = TranslationTask.load(folder / out / "task")
+    pairs = {}
+    for split in ("train", "valid", "test"):
+        corpus = Corpus.open(folder / out, split)
+        corpus.verify()
+        ids = ((corpus.source(i), corpus.target(i)) for i in range(len(corpus)))
+        pairs[split] = [(task.decode_target(source, ""), task.decode_target(target, "")) for source, target in ids]
+        if split != "train":
+            assert list(zip(corpus.raw_lines("source"), corpus.raw_lines("target"), strict=True)) == pairs[split]
+    return pairs
+
+
+def test_hold_out_takes_clean_pairs_and_leaves_none_of_their_sides(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel_text, "BLOCK", 7)
+    clean = [(f"the dog {n // 2}", f"der Hund {n % 150}") for n in range(300)]  # each side twice, no pair twice
+    dirty = [("empty", ""), ("same", "same"), ("see http://a.b", "x"), *clean[:50], ("low", "niedrig"), ("a" * 99, "b")]
+    write(tmp_path / "all", [*dirty, *clean])
+    (tmp_path / "scores").write_text("0\n" * 53 + "-9\n" + "0\n" * 301)
+    filters = ("--drop-identical", "--drop-matching", "http", "--scores", str(tmp_path / "scores"), "--min-score", "-1")
+    splits = held_out_of(tmp_path, *filters, out="one")
+    assert "warning" not in capfd.readouterr().err
+    assert len(splits["valid"]) == len(splits["test"]) == 20
+    held = splits["valid"] + splits["test"]
+    assert len({source for source, _ in held}) == 40
+    assert set(held) < set(clean)
+    sources, targets = ({pair[side] for pair in held} for side in (0, 1))
+    left = [pair for pair in clean if pair[0] not in sources and pair[1] not in targets]
+    assert sorted(splits["train"]) == sorted(left)
+    manifest = json.loads((tmp_path / "one" / "manifest.json").read_text())
+    train, valid = manifest["splits"]["train"], manifest["splits"]["valid"]
+    assert train["dropped"]["held out"] == 300 - len(left)
+    assert train["read"] == 355 == len(left) + sum(train["dropped"].values())
+    assert (valid["read"], valid["dropped"], manifest["settings"]["hold_out"]) == (20, {}, 20)
+
+    write(tmp_path / "all", clean[::-1])
+    again = held_out_of(tmp_path, "--keep-duplicates", out="two")
+    chosen = [{source for source, _ in splits[split]} for split in ("valid", "test")]
+    assert [{source for source, _ in again[split]} for split in ("valid", "test")] == chosen
+
+
+def test_hold_out_that_cannot_be(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a", [(f"dog {n}", f"Hund {n}") for n in range(9)])
+    words = ["prepare", "--source-lang", "en", "--target-lang", "de", "--train", str(tmp_path / "a")]
+    words += ["--out", str(tmp_path / "data")]
+    assert run([*words, "--hold-out", "2", "--test", str(tmp_path / "a")]) == 2
+    assert "--hold-out takes validation and test text from --train, and cannot be used" in capfd.readouterr().err
+    assert run([*words, "--hold-out", "5"]) != 0
+    assert "all 9 pairs were dropped: held out 9" in capfd.readouterr().err
