@@ -226,7 +226,7 @@ def encode(directory: Path, task: Task, text: Text, workers: int) -> dict[str, A
             for side, (ids, lengths), raw in zip(SIDES, encoded.sides, encoded.raw, strict=True):
                 writer.add(side, ids, lengths, raw)
             sentences[chosen.part] += len(encoded.sides[0][1])
-            advance(np.count_nonzero(chosen.used))
+            advance(int(np.count_nonzero(chosen.used)))
         written = writer.close()
     dropped = text.dropped + Counter({EMPTY: len(text) - written["sentences"]})
     entry = {"read": written["sentences"] + dropped.total(), "dropped": dict(sorted(dropped.items())), **written}

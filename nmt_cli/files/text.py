@@ -154,6 +154,15 @@ def existing_file(name: str) -> Path:
     raise DataError(f"{name}: no such file, nor a compressed one, as {name}.gz")
 
 
+def check_prefix(prefix: str, endings: Sequence[str]) -> None:
+    """Raise DataError if `prefix` is a file, and not the beginning of the names of files with these endings."""
+    if Path(prefix).is_file() and not all(plain_or_compressed(Path(f"{prefix}.{ending}")) for ending in endings):
+        raise DataError(
+            f"{prefix}: expected a table whose name ends in .tsv, or the beginning of the names of two files. Save CSV "
+            "or a spreadsheet as tab-separated text. Name two files with --train-source and --train-target"
+        )
+
+
 def find_file(prefix: str, ending: str) -> Path:
     """Return the path `PREFIX.ENDING`, or else the path of the compressed file; raise DataError if there is none."""
     path, given = Path(f"{prefix}.{ending}"), Path(prefix)
@@ -166,7 +175,8 @@ def find_file(prefix: str, ending: str) -> Path:
         example = directory / min(prefixes, default="train")
         hint = f"{prefix} is a directory; add the beginning of its files' names, as in {example}"
     elif close := difflib.get_close_matches(given.name, prefixes, n=1, cutoff=0.5):
-        hint = f"Did you mean the prefix {directory / close[0]}?"
+        weight = "*1" if "*" in close[0] else ""  # else a number at the end of the name would be the weight
+        hint = f"Did you mean the prefix {directory / close[0]}{weight}?"
     else:
         beside = [name for name in names if name.startswith(given.name)]
         hint = f"Found: {', '.join(beside[:8])}." if beside else f"No file name starts with {prefix}."

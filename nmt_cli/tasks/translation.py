@@ -20,7 +20,7 @@ from nmt_cli.data.symbols import WithSymbols, check_tag, symbols_of, words_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel, read_table
-from nmt_cli.files.text import existing_file, find_file, without_compression
+from nmt_cli.files.text import check_prefix, existing_file, find_file, without_compression
 from nmt_cli.interfaces import Prefix
 from nmt_cli.registry import option, register
 from nmt_cli.streams import warn
@@ -112,8 +112,9 @@ class TranslationTask(VocabularyTask):
     def files(self, prefix: str) -> list[Path]:
         """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a tab between."""
         where = untagged(prefix)[0]
-        if "\t" in where or without_compression(where).endswith(".tsv"):
+        if "\t" in where or without_compression(where).lower().endswith(".tsv"):
             return list(map(existing_file, where.split("\t")))
+        check_prefix(where, self.languages)
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
             if not language:
                 raise UsageError(f"{flag} is needed: the ending of the text files, as de in train.de")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import re
+import subprocess
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prepare_command import run
@@ -32,6 +37,64 @@ def test_pairs_that_are_no_translations(tmp_path: Path, capfd: pytest.CaptureFix
     words = ["--train-source", both, "--train-target", both, "--out", str(tmp_path / "same")]
     assert run([*PREPARE, *words]) == 0
     assert "warning: in all training pairs the target is the source\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["export.csv", "export.xlsx", "deu.txt"])
+def test_a_file_that_is_no_table(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / name
+    table.write_text("one,eins\n", encoding="utf-8")
+    for more in ([], ["--source-lang", "en", "--target-lang", "de"]):
+        assert run(["prepare", "--train", str(table), "--out", str(tmp_path / "data"), *more]) == 1
+        expected = f"nmt: {table}: expected a table whose name ends in .tsv, or the beginning of the names of two files"
+        assert expected in capfd.readouterr().err
+    write(tmp_path, name, ("one", "eins"))
+    assert run([*PREPARE, "--train", str(table), "--out", str(tmp_path / "data")]) == 0
+
+
+ROWS = [('He said: "Hi!"', "Er sagte: „Hi!“"), ('"No."', '"Nein."'), *((f"No. {n}!", f"Nr. {n}!") for n in range(8))]
+QUOTED = ": 2 of the first 11 lines have a cell in quotation marks"
+HEADER = ":1: ['English', 'German (de)'] look like names of columns"
+
+
+@pytest.mark.parametrize(
+    ("rows", "quoting", "expected"),
+    [
+        ([("English", "German (de)"), *ROWS], csv.QUOTE_MINIMAL, [QUOTED, HEADER]),  # as spreadsheets save it
+        (ROWS, csv.QUOTE_ALL, [": 10 of the first 10 lines have a cell in quotation marks"]),
+        (ROWS[2:], csv.QUOTE_MINIMAL, []),
+        ([("Hi", "Hallo"), ("dog", "Hund"), ('"well"', '"so"'), ("cat", "Katze")], csv.QUOTE_NONE, []),
+    ],
+)
+def test_tables_of_spreadsheets(
+    rows: list[tuple[str, str]], quoting: Any, expected: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "TABLE.TSV"
+    with table.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(
+            file, delimiter="\t", quoting=quoting, quotechar=None if quoting == csv.QUOTE_NONE else '"'
+        ).writerows(rows)
+    assert run([*PREPARE, "--train", str(table), "--out", str(tmp_path / "data")]) == 0
+    warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == len(expected)
+    for warning, text in zip(warnings, expected, strict=True):
+        assert warning.startswith(f"warning: {table}{text}")
+
+
+def test_csv_is_converted_as_the_page_shows(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "prepare.md").read_text(encoding="utf-8")
+    found = re.search(r"```\n(  python -c .*?)  ```", page, re.DOTALL)
+    assert found is not None
+    with (tmp_path / "export.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows([("English", "German"), ('say "Hi",\nnow', "x\ty")])
+    subprocess.run(textwrap.dedent(found[1]), shell=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "pairs.tsv").read_text(encoding="utf-8") == 'say "Hi", now\tx y\n'
+
+
+def test_a_name_that_ends_as_a_weight(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    prefix = write(tmp_path, "star*3", ("one", "eins"))
+    assert run([*PREPARE, "--train", prefix, "--out", str(tmp_path / "data")]) == 1
+    assert f"Did you mean the prefix {prefix}*1?" in capfd.readouterr().err
+    assert run([*PREPARE, "--train", f"{prefix}*1", "--out", str(tmp_path / "data")]) == 0
 
 
 @pytest.mark.parametrize(
