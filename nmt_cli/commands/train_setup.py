@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_options import RunOptions
-from nmt_cli.config import RunConfig, resolve
+from nmt_cli.config import RunConfig, file_values, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.data.mixing import mixture
@@ -31,7 +31,7 @@ from nmt_cli.training.length import length_of
 from nmt_cli.training.moving_average import MovingAverage
 from nmt_cli.training.new_vocabulary import start_from
 from nmt_cli.training.origin import Origin, model_settings
-from nmt_cli.training.run_directory import recorded_config
+from nmt_cli.training.run_directory import CONFIG, recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.tensorboard import summary_writer
@@ -50,7 +50,17 @@ def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
     recorded = recorded_config(options.out)
     if recorded and config.training.precision == "auto":
         config = with_precision(config, recorded["training"]["precision"])
-    return config
+    return as_begun(config, options.out / CONFIG) if options.out and recorded else config
+
+
+def as_begun(config: RunConfig, run: Path) -> RunConfig:
+    """Return the settings of an earlier run: those that are newer than its file `run` are as they were `before`."""
+    recorded, components = file_values(run), dict(config.components)
+    for kind, component in components.items():
+        newer = [field for field in fields(component) if f"{kind}.{field.name}" not in recorded]
+        before = {field.name: field.metadata["before"] for field in newer if "before" in field.metadata}
+        components[kind] = replace(component, **before)
+    return replace(config, components=components)
 
 
 def with_precision(config: RunConfig, precision: str) -> RunConfig:

@@ -1,7 +1,7 @@
 """R-Drop: two passes with different dropout must agree (Liang et al. 2021, section 2).
 
-The loss of a token is the mean of the cross-entropies of both passes, as in the authors' code, and alpha times their
-symmetric divergence (KL(p || q) + KL(q || p)) / 2 (equation 2).
+The paper's loss of a token is the sum of the cross-entropies of both passes and alpha times their symmetric divergence
+(KL(p || q) + KL(q || p)) / 2 (equations 2 to 4). Here it is half of that, so that losses compare with those of one pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RDrop(LabelSmoothedCrossEntropy):
 
     def __init__(self, config: RDropConfig) -> None:
         super().__init__(config)
-        self.alpha = config.r_drop_alpha
+        self.weight = config.r_drop_alpha / (2 if config.sum_of_passes else 1)
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
@@ -39,7 +39,7 @@ class RDrop(LabelSmoothedCrossEntropy):
             # The logits are computed again in the backward pass, so those of one chunk only are in memory.
             sums = sums + checkpoint(sums_of, *chunk, *output, use_reentrant=False, preserve_rng_state=False)
         nll, uniform, divergence = sums / 2
-        total = (1 - self.epsilon) * nll + self.epsilon * uniform + self.alpha * divergence
+        total = (1 - self.epsilon) * nll + self.epsilon * uniform + self.weight * divergence
         return Loss(total, nll.detach(), batch.num_tokens)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.optim.adam import AdamConfig
@@ -34,6 +34,7 @@ class CosineConfig(LinearDecayConfig):
 @dataclass(frozen=True)
 class RDropConfig(LabelSmoothingConfig):
     r_drop_alpha: float = option(5.0, "alpha: weight of the divergence between two passes.", minimum=0.0)
+    sum_of_passes: bool = field(default=True, metadata={"before": False})  # runs of version 1.0 had twice the weight
 
 
 @configures("criterion", "guided_alignment", "nmt_cli.later_training.guided_alignment:GuidedAlignment")

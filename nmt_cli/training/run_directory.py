@@ -208,10 +208,13 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
 
 
 def default_of(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return the default of a setting such as `model.d_ff`; `settings` has the components by kind."""
+    """Return what a setting such as `model.d_ff` is in a run without it; `settings` has the components by kind."""
     section, _, field = name.partition(".")
     config = TrainingConfig if section == "training" else registry.find(section, settings[section]).config
-    return config.__dataclass_fields__[field].default if field else settings[name]
+    if not field:
+        return settings[name]
+    definition = config.__dataclass_fields__[field]
+    return definition.metadata.get("before", definition.default)
 
 
 def _step_of(line: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from tiny_run import metrics, run
 from torch import Tensor
 
 from nmt_cli import registry
-from nmt_cli.commands import train_setup
+from nmt_cli.commands import train_run, train_setup
+from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
 from nmt_cli.doctor.resume import contents
@@ -54,7 +56,7 @@ def test_it_is_the_plain_loss(model: Any, alpha: float, monkeypatch: pytest.Monk
     nlls = [F.nll_loss(p, batch.target_out[real], reduction="sum") for p in both]
     divergences = [F.kl_div(p, q, reduction="sum", log_target=True) for p, q in (both, both[::-1])]
     assert min(divergences) > 0.1
-    expected = sum(entropies) / 2 + alpha * sum(divergences) / 2
+    expected = (sum(entropies) + alpha * sum(divergences) / 2) / 2  # half of the paper's
     theirs = gradients(model, expected)
     for chunk in (4, 20, 4096):
         monkeypatch.setattr(r_drop, "CHUNK", {"cpu": chunk})
@@ -93,3 +95,22 @@ def test_a_run_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "parts", **settings | {"max_steps": 4})
     run(tiny_data, tmp_path / "parts", **settings)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("resumed", [True, False])  # else the same command again
+def test_a_run_of_version_1_0_keeps_twice_the_weight(resumed: bool, tiny_data: Path, tmp_path: Path) -> None:
+    settings = {"criterion": "r_drop", "dropout": 0.3, "save_every": 2, "log_every": 1}
+    run(tiny_data, tmp_path / "doubled", r_drop_alpha=6.0, max_steps=4, **settings)
+    run(tiny_data, tmp_path / "old", r_drop_alpha=6.0, max_steps=2, **settings)
+    path = tmp_path / "old" / "config.json"
+    config = json.loads(path.read_text())
+    config["criterion"]["r_drop_alpha"] = 3.0
+    del config["criterion"]["sum_of_passes"]
+    path.write_text(json.dumps(config))
+    if resumed:
+        train_run.run(TrainOptions(resume=tmp_path / "old"), {"max_steps": 4})
+    else:
+        run(tiny_data, tmp_path / "old", r_drop_alpha=3.0, max_steps=4, **settings)
+    assert json.loads(path.read_text())["criterion"]["sum_of_passes"] is False
+    old, doubled = ([line["loss"] for line in metrics(tmp_path / name)] for name in ("old", "doubled"))
+    assert old == doubled
