@@ -38,6 +38,8 @@ class Task(ABC):
     """Presets for corpora of different sizes, the largest model first."""
     measures: ClassVar[Sequence[str]] = ()
     """The scores of `evaluate` that can choose the best checkpoint of a run: larger is better."""
+    tokenization: str = "13a"
+    """sacreBLEU's name for the tokenization of BLEU in `evaluate`."""
 
     # Preparing data.
 

@@ -32,6 +32,7 @@ from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
 from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.setup import Setup
+from nmt_cli.training.state import LOSS
 
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
@@ -51,9 +52,17 @@ def opening_lines(setup: Setup, adapts: bool) -> str:
         f"{plan.batch_tokens:,} tokens{sentences} an update{grown}; micro-batches: {setup.micro_batches}{packed}; "
         f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}",
         *described(plan.stages, setup.corpus),
+        *validation_lines(setup),
         *warnings(setup, adapts),
     ]
     return "\n".join(lines)
+
+
+def validation_lines(setup: Setup) -> list[str]:
+    scored = setup.settings.validation_bleu or setup.settings.best_by != LOSS
+    if not scored or "bleu" not in setup.task.measures:
+        return []
+    return [f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {setup.task.tokenization}"]
 
 
 def warnings(setup: Setup, adapts: bool) -> list[str]:

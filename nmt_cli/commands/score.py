@@ -157,11 +157,29 @@ def _remarks(
                 f"{name} looks tokenized (line {tokenized[0]}): detokenize it before scoring, or use "
                 "--metric multi-bleu-untokenised"
             )
+    of_words = any(score.details and not re.search(r"\|tok:(zh|char)\|", score.signature) for score in scores)
+    for name, lines in references if of_words else []:
+        if has_few_spaces(lines):
+            yield (
+                f"{name} has few spaces, and this BLEU counts words between spaces: use --metric sacrebleu-zh for "
+                "Chinese, and sacrebleu-char or chrf for Japanese, Thai and others"
+            )
+    without_bleu = {score.system for score in scores if score.details and score.score == 0}
+    for name, lines in systems:
+        if name in without_bleu and all(len(line.split()) < 4 for line in lines):
+            yield f"{name} has no line of four words, without which BLEU is 0: use --metric chrf,exact"
     cased = any("|case:mixed|" in score.signature for score in scores)
     if cased and any(line != line.lower() for _, lines in references for line in lines):
         for name, lines in systems:
             if "".join(lines).islower():
                 yield f"{name} has no upper case, but the references have: --metric bleu-lc does not count case"
+
+
+def has_few_spaces(lines: Sequence[str]) -> bool:
+    """Return whether there are ten letters of scripts without upper case, or more, for each space."""
+    text = "".join(lines)
+    letters = sum(character.isalpha() and character.upper() == character.lower() for character in text)
+    return letters > 10 * text.count(" ")
 
 
 command = Command(

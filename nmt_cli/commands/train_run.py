@@ -28,8 +28,8 @@ from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.setup import Setup
+from nmt_cli.training.state import LOSS
 from nmt_cli.training.trainer import Trainer
-from nmt_cli.training.validation import LOSS
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
@@ -171,6 +171,7 @@ def summary(run: Run) -> dict[str, Any]:
         "target_tokens_per_second": total.target_tokens / max(total.seconds, 1e-9),
         "peak_learning_rate": highest_rate(run.setup.schedule, state.step),
         f"best_validation_{run.config.best_by}": state.best,
+        **{f"best_validation_{name}": value for name, value in state.best_figures.items()},
         "best_step": state.best_step,
         "skipped_updates": state.skipped,
         "flops": total.flops or None,
@@ -192,11 +193,19 @@ def closing_lines(run: Run) -> str:
     state, path = run.state, run.directory.path
     lines = [f"{ending(run)}, after {duration(state.total.seconds)} of training"]
     if state.best is not None:
-        lines.append(
-            f"best validation {run.config.best_by} {state.best:.3f} at step {state.best_step:,} ({path / 'best'})"
-        )
+        by = run.config.best_by
+        others = [name for name in (LOSS, *run.setup.task.measures) if name != by and name in state.best_figures]
+        also = "".join(f", {name} {state.best_figures[name]:.3f}" for name in others)
+        lines.append(f"best validation {by} {state.best:.3f}{also} at step {state.best_step:,} ({path / 'best'})")
+        if is_far_worse(state.last, state.best):
+            lines.append(f"validation {by} has been worse since step {state.best_step:,}: {state.last:.3f} at the end")
     lines.append(f"report: nmt report {path} --out {path / 'report.html'}")
     return "\n".join([*lines, f"next: nmt {next_command(run)}"])
+
+
+def is_far_worse(last: float | None, best: float) -> bool:
+    """Return whether the last validation is worse than the best one by more than a tenth, in either direction."""
+    return last is not None and abs(last - best) > 0.1 * abs(best)
 
 
 def next_command(run: Run) -> str:

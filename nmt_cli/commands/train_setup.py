@@ -34,8 +34,9 @@ from nmt_cli.training.origin import Origin, model_settings
 from nmt_cli.training.run_directory import CONFIG, recorded_config
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 from nmt_cli.training.setup import Setup
+from nmt_cli.training.state import LOSS
 from nmt_cli.training.tensorboard import summary_writer
-from nmt_cli.training.validation import LOSS, check_measure, validation_loss
+from nmt_cli.training.validation import check_measure, validation_loss
 from nmt_cli.training.variants import Variants
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
@@ -184,6 +185,7 @@ def build_setup(
         length=length_of(plan, settings),
         # Not with frozen parameters: their products are made in part only.
         flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
+        validation_set="" if valid is None else valid.fingerprint,
         validate=None if valid is None else validate,
     )
     if hasattr(criterion, "prepare"):

@@ -1,7 +1,7 @@
 """R-Drop: two passes with different dropout must agree (Liang et al. 2021, section 2).
 
-The paper's loss of a token is the sum of the cross-entropies of both passes and alpha times their symmetric divergence
-(KL(p || q) + KL(q || p)) / 2 (equations 2 to 4). Here it is half of that, so that losses compare with those of one pass.
+The paper's loss of a token is the sum of the cross-entropies of both passes, and alpha times the symmetric divergence
+(KL(p || q) + KL(q || p)) / 2 (equations 2 to 4). The loss here is half of it, to compare with the loss of one pass.
 """
 
 from __future__ import annotations

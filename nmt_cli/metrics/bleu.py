@@ -82,6 +82,7 @@ _MULTI30K = ("lower", "moses", "ascii-spaces")
 _ALL_MEASURES = (
     *_sacrebleu("bleu", "sacreBLEU BLEU, tokenization 13a (mteval-v13a)", tokenize="13a"),
     *_sacrebleu("sacrebleu-char", "sacreBLEU BLEU, every character a token", tokenize="char"),
+    *_sacrebleu("sacrebleu-zh", "sacreBLEU BLEU, tokenization zh (Chinese)", tokenize="zh"),
     *_sacrebleu("sacrebleu-intl", "sacreBLEU BLEU, tokenization intl (mteval-v14)", tokenize="intl"),
     *_sacrebleu(
         "intl-unsmoothed", "sacreBLEU BLEU, tokenization intl, no smoothing", tokenize="intl", smooth_method="none"

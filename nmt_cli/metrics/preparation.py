@@ -84,3 +84,19 @@ STEPS: dict[str, Callable[[str], Step]] = {
     "ascii-spaces": lambda language: lambda line: line.translate(_HIDDEN_SPACES),
 }
 """Every step by name; given the language, it returns the function that is applied to each line."""
+
+
+_WITHOUT_SPACES = {
+    "zh": ("zh", "zho", "cmn", "yue", "lzh"),
+    "char": ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"),
+}
+"""Languages without spaces between words, by the tokenization of sacreBLEU that needs no further package."""
+
+
+def tokenization_of(language: str) -> str:
+    """Return sacreBLEU's tokenization for BLEU of a language, such as `zh` or `zh_TW`."""
+    code = language.lower().replace("_", "-").partition("-")[0]
+    for tokenization, languages in _WITHOUT_SPACES.items():
+        if code in languages:
+            return tokenization
+    return "13a"

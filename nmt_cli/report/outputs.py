@@ -173,7 +173,9 @@ def significance(found: Sequence[Validated]) -> list[float | None]:
     if len(found) < 2:
         return [None]
     systems = [(str(number), each.outputs) for number, each in enumerate(found)]
-    metric = "bleu-lc" if getattr(getattr(found[0].task, "config", None), "lowercase", False) else "bleu"
+    metric = f"sacrebleu-{found[0].task.tokenization}"
+    if getattr(getattr(found[0].task, "config", None), "lowercase", False):
+        metric += "-lc"
     compared = paired_test(systems, [("validation set", found[0].references)], "paired-bootstrap", [metric])
     return [each.p_value for each in compared]
 

@@ -22,6 +22,7 @@ from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel, read_table
 from nmt_cli.files.text import check_prefix, existing_file, find_file, without_compression
 from nmt_cli.interfaces import Prefix
+from nmt_cli.metrics.preparation import tokenization_of
 from nmt_cli.registry import option, register
 from nmt_cli.streams import warn
 from nmt_cli.task import Example
@@ -103,6 +104,7 @@ class TranslationTask(VocabularyTask):
         self._vocabularies: tuple[Vocabulary, Vocabulary] | None = None
         self._symbols = symbols_of(config.symbols)
         self._columns = columns_of(config.columns, config.tags)
+        self.tokenization = tokenization_of(config.target_lang)
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -318,12 +320,12 @@ class TranslationTask(VocabularyTask):
         return text.replace("\n", " ").replace("\r", " ")  # one output line for each input line
 
     def evaluate(self, hypotheses: Sequence[str], references: Sequence[str]) -> Mapping[str, float]:
-        """Return `bleu` and `exact` of nmt score, for detokenised lines: case-insensitive if the task lower-cases."""
+        """Return BLEU and `exact` of nmt score, for detokenised lines: case-insensitive if the task lower-cases."""
         from sacrebleu.metrics.bleu import BLEU
 
         change = str.lower if self.config.lowercase else str
         found, right = (list(map(change, lines)) for lines in (hypotheses, references))
-        bleu = BLEU().corpus_score(found, [right])
+        bleu = BLEU(tokenize=self.tokenization).corpus_score(found, [right])
         exact = sum(unicode.comparable(a) == unicode.comparable(b) for a, b in zip(found, right, strict=True))
         return {"bleu": float(bleu.score), "exact": 100 * exact / max(len(right), 1)}
 

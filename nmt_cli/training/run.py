@@ -30,7 +30,6 @@ from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import ACTIONS, RunState, Totals
 from nmt_cli.training.tensorboard import TensorBoard
 from nmt_cli.training.updates import Update
-from nmt_cli.training.validation import LOSS
 
 
 class Sums(NamedTuple):
@@ -75,6 +74,7 @@ class Run:
             # Its fingerprint stays, though a newer version has more settings.
             self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
+            self.compare_validation()
         self.check_agreement()  # all ranks have read before anything is deleted
         if self.world.is_main:
             last_logged = self.state.step - bool(self.state.pending)  # a pending step is logged by `do_pending`
@@ -89,11 +89,27 @@ class Run:
     def check_agreement(self) -> None:
         """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
         self.world.barrier()
-        if len(set(self.world.gather((self.state.step, self.setup.corpus.fingerprint)))) > 1:
+        read = self.state.step, self.setup.corpus.fingerprint, self.setup.validation_set
+        if len(set(self.world.gather(read))) > 1:
             raise TrainingError(
                 "the processes do not read the same files. With several machines, DATA must be the same on all, and "
                 "--out a directory that they share"
             )
+
+    def compare_validation(self) -> None:
+        """Begin the best checkpoint and the patience anew if validation is not what they were measured by."""
+        state, setup = self.state, self.setup
+        if state.best is None or self.at_last_step:
+            return
+        anew = "the best checkpoint and --patience begin anew"
+        if not setup.validation_set:
+            self.reporter.note("warning: the data have no validation set now: the best checkpoint stays as it is")
+        elif state.validation_set not in ("", setup.validation_set):
+            self.reporter.note(f"warning: the validation set is another one: {anew}")
+            state.forget_best()
+        elif self.config.best_by == "bleu" and state.tokenization != setup.task.tokenization:
+            self.reporter.note(f"warning: validation BLEU has the tokenization {setup.task.tokenization} now: {anew}")
+            state.forget_best()
 
     @property
     def out_of_patience(self) -> bool:
@@ -230,9 +246,11 @@ class Run:
         """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
         if self.setup.validate is None:  # the run was resumed with data that has no validation set
             return {}
-        values, measure = self.setup.validate(), self.config.best_by
-        value = self.world.gather(values[f"validation_{measure}"])[0]
-        self.state.judge(value, larger_is_better=measure != LOSS)
+        values = self.setup.validate()
+        figures = {name.removeprefix("validation_"): value for name, value in values.items() if name != "examples"}
+        self.state.validation_set = self.setup.validation_set
+        self.state.tokenization = self.setup.task.tokenization
+        self.state.judge(self.world.gather(figures)[0], self.config.best_by)
         return values
 
     def log(self, values: Mapping[str, Any]) -> None:

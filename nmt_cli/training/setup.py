@@ -38,5 +38,6 @@ class Setup:
     micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length
+    validation_set: str  # its fingerprint; "" without one
     validate: Callable[[], dict[str, Any]] | None  # scores of the task on the main rank only
     flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from nmt_cli.config import restored
 from nmt_cli.errors import CheckpointError, UsageError, shown
 
+LOSS = "loss"  # the measure that every task has, and the only one of which less is better
 ACTIONS = ("validate", "log", "save")  # the actions that can be due after an update, in this order
 
 
@@ -50,18 +52,37 @@ class RunState:
     epochs: int = _count()  # completed
     best: float | None = None  # of the validations, by --best-by
     best_step: int = _count()
+    best_figures: dict[str, float] = field(default_factory=dict)  # of the best validation, by name
+    last: float | None = None  # of the validations, by --best-by
+    validation_set: str = ""  # on which they were made: its fingerprint; "" in runs of version 1.0
+    tokenization: str = "13a"  # of their BLEU
     stale_validations: int = _count()  # since the best
     pending: list[str] = field(default_factory=list)  # actions of the last step that are still to be done
     total: Totals = field(default_factory=Totals)
     window: Totals = field(default_factory=Totals)  # since the last log line
 
-    def judge(self, value: float, larger_is_better: bool) -> None:
-        """Record the figure of this step's validation as the best one, or as no improvement."""
-        known = self.best
-        if math.isfinite(value) and (known is None or (value > known if larger_is_better else value < known)):
+    def judge(self, figures: Mapping[str, float], measure: str) -> None:
+        """Record the figures of this step's validation as the best ones, or as no improvement.
+
+        While scores are 0, as those of a model that has just begun to learn, the loss decides.
+        """
+        value, known = figures[measure], self.best
+        self.last = value if math.isfinite(value) else None
+        if known is None:
+            improved = math.isfinite(value)
+        elif value == known == 0:
+            improved = figures[LOSS] < self.best_figures.get(LOSS, math.inf)
+        else:
+            improved = value < known if measure == LOSS else value > known
+        if improved:
             self.best, self.best_step, self.stale_validations = value, self.step, 0
+            self.best_figures = dict(figures)
         else:
             self.stale_validations += 1
+
+    def forget_best(self) -> None:
+        """Begin the best validation and the patience anew."""
+        self.best, self.best_step, self.stale_validations = None, 0, 0
 
     @classmethod
     def from_json(cls, values: dict[str, Any], place: str) -> Self:

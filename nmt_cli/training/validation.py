@@ -14,8 +14,8 @@ from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Criterion
 from nmt_cli.task import Task
+from nmt_cli.training.state import LOSS
 
-LOSS = "loss"  # the measure that every task has, and the only one of which less is better
 _TOKENS = {"cpu": 4096, "cuda": 32_768}  # of a batch, on each side
 
 

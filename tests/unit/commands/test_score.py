@@ -310,3 +310,32 @@ def test_a_closed_pipe_ends_quietly(extra: list[str], nmt_score: Score) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("line", "metric", "noted"),
+    [
+        ("今天天气很好，我们去公园散步。", "bleu,paper", True),
+        ("今天天气很好，我们去公园散步。", "sacrebleu-zh,chrf", False),
+        ("วันนี้อากาศดีมาก เราไปเดินเล่นที่สวน", "bleu", True),
+        ("오늘은 날씨가 아주 좋아서 공원에 갔다.", "bleu", False),
+        ("الطقس جميل جدا اليوم.", "bleu", False),
+        ("Donaudampfschifffahrtsgesellschaft", "bleu", False),
+    ],
+)
+def test_bleu_of_words_where_there_are_few_spaces_is_noted(
+    nmt_score: Score, line: str, metric: str, noted: bool
+) -> None:
+    write("good", [line] * 3)
+    code, _, err = nmt_score("good", "--ref", "good", "--metric", metric)
+    assert code == 0
+    assert err.count("note: good has few spaces") == noted
+
+
+@pytest.mark.parametrize(("line", "noted"), [("Ein Hund läuft", True), ("Ein Hund läuft schnell", False)])
+def test_bleu_without_sequences_of_four_words_is_noted(nmt_score: Score, line: str, noted: bool) -> None:
+    write("good", [line] * 3)
+    for metric in ("bleu", "bleu,multi-bleu"):
+        err = nmt_score("good", "--ref", "good", "--metric", metric)[2]
+        assert err.count("note: good has no line of four words") == noted
+    assert "note" not in nmt_score("good", "--ref", "good", "--metric", "chrf")[2]

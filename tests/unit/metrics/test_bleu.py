@@ -223,3 +223,13 @@ def test_identical_text_is_perfect() -> None:
     text = ["Das U-Bahn-Netz, z.B. in Berlin, wächst."]
     scores = {found.metric: found.score for found in score(text, text, ["all"])}
     assert scores == dict.fromkeys(MEASURES, 100) | {"ter": 0}
+
+
+def test_chinese() -> None:
+    """As sacreBLEU counts it, where words between spaces are hardly ever equal."""
+    hypotheses = ["今天天气很好我们到公园散步。", "他昨天买了一本书。", "火车在早上八点出发。"]
+    references = ["今天天气很好我们去公园散步。", "他昨天买了一本新书。", "火车在早上八点离开。"]
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert expected > 60
+    assert only("sacrebleu-zh", hypotheses, references) == pytest.approx(expected, abs=1e-9)
+    assert only("bleu", hypotheses, references) == 0

@@ -15,6 +15,7 @@ from nmt_cli.metrics.preparation import (
     check_language,
     moses_tokenizer,
     split_compounds,
+    tokenization_of,
 )
 
 lower_ascii, normalise_quotes, keep_inner_spaces = (
@@ -109,3 +110,11 @@ def test_the_language_matters() -> None:
 def test_an_unknown_language_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'dd'.*Did you mean de"):
         check_language("dd")
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenization"),
+    [("zh", "zh"), ("zh_CN", "zh"), ("cmn-Hant", "zh"), ("ja", "char"), ("th", "char"), ("de", "13a"), ("", "13a")],
+)
+def test_the_tokenization_of_a_language(language: str, tokenization: str) -> None:
+    assert tokenization_of(language) == tokenization

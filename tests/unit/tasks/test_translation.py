@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 
 from nmt_cli.data.subwords import KINDS
 from nmt_cli.errors import DataError, UsageError
@@ -235,6 +236,16 @@ def test_bleu_is_sacrebleus_13a() -> None:
     assert task.evaluate([references[0], *lowered[1:]], references)["exact"] == 50.0
     assert task.evaluate(lowered, references)["bleu"] < 90
     assert task.evaluate(["\u00e9"], ["e\u0301 "])["exact"] == 100.0  # one text, as `nmt score --metric exact` has it
+
+
+def test_bleu_of_chinese_and_thai_is_not_of_words_between_spaces() -> None:
+    hypotheses, references = ["我们到公园去散步。", "他买了一本书。"], ["我们去公园散步。", "他买了一本新书。"]
+    for language, tokenization in (("zh", "zh"), ("th", "char")):
+        task = made(target_lang=language)
+        assert task.tokenization == tokenization
+        expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize=tokenization).score
+        assert expected > 40
+        assert task.evaluate(hypotheses, references)["bleu"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_golden_ids() -> None:

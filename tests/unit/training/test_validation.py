@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,11 +19,15 @@ import torch
 from nmt_cli import checkpoint
 from nmt_cli.commands import train_setup
 from nmt_cli.commands.prepare import PrepareOptions, prepare
+from nmt_cli.commands.train_run import is_far_worse
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
 from nmt_cli.doctor.resume import contents
+from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import PAD, Batch, Loss
+from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationTask
+from nmt_cli.training.state import RunState
 from nmt_cli.training.validation import validation_loss
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -129,3 +134,138 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
     assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)
     assert (found["validation_loss"], found["validation_nll"]) == pytest.approx((2 * mean, mean))
     assert found["validation_perplexity"] == pytest.approx(math.exp(mean))
+
+
+@pytest.fixture
+def other_validation_data(tiny_data: Path, tmp_path: Path) -> Path:
+    """A copy of `tiny_data` whose validation set is the test set."""
+    data = tmp_path / "other"
+    shutil.copytree(tiny_data, data)
+    for path in data.glob("test.*"):
+        path.rename(path.with_name(path.name.replace("test.", "valid.")))
+    manifest = json.loads((data / "manifest.json").read_text())
+    manifest["splits"]["valid"] = manifest["splits"].pop("test")
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    return data
+
+
+@pytest.fixture
+def losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder set."""
+    left = iter([1.0, 1.1, 5.0, 4.0, 4.5])
+    monkeypatch.setattr(train_setup, "validation_loss", lambda *_: {"validation_loss": next(left)})
+
+
+@pytest.fixture
+def as_in_version_1_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The states of runs that are resumed are as version 1.0 wrote them."""
+    read = RunState.from_json
+    newer = {"best_figures", "last", "validation_set", "tokenization"}
+
+    def former(values: dict[str, Any], place: str) -> RunState:
+        return read({name: value for name, value in values.items() if name not in newer}, place)
+
+    monkeypatch.setattr(RunState, "from_json", former)
+
+
+def test_another_validation_set_begins_the_best_anew(
+    losses: None, tiny_data: Path, other_validation_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Once, also if it is stopped again. `--patience` counts from there."""
+    run(tiny_data, tmp_path / "run", max_steps=4, patience=2)
+    for steps in (6, 10):
+        run(other_validation_data, tmp_path / "run", max_steps=steps, patience=2)
+        assert ("warning: the validation set is another one" in capfd.readouterr().err) is (steps == 6)
+    assert validations(tmp_path / "run", "loss") == {2: 1.0, 4: 1.1, 6: 5.0, 8: 4.0, 10: 4.5}
+    assert best_of(tmp_path / "run") == 8
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["best_validation_loss"], summary["best_step"]) == (4.0, 8)
+
+
+def test_a_run_of_version_1_0_did_not_record_its_validation_set(
+    losses: None,
+    as_in_version_1_0: None,
+    tiny_data: Path,
+    other_validation_data: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for data, steps in ((tiny_data, 4), (other_validation_data, 8)):
+        run(data, tmp_path / "run", max_steps=steps)
+    assert "validation set" not in capfd.readouterr().err
+    assert best_of(tmp_path / "run") == 2
+
+
+def test_another_tokenization_of_bleu_begins_the_best_anew(
+    scores: dict[int, float],
+    as_in_version_1_0: None,
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As of a run of version 1.0 into Chinese, unless its best checkpoint is chosen by something else."""
+    run(tiny_data, tmp_path / "run", max_steps=4, best_by="bleu")
+    monkeypatch.setattr(translation, "tokenization_of", lambda _: "zh")
+    run(tiny_data, tmp_path / "run", max_steps=6, best_by="bleu")
+    assert "warning: validation BLEU has the tokenization zh now" in capfd.readouterr().err
+    assert best_of(tmp_path / "run") == 6  # 20 BLEU, after 30 at step 4
+    monkeypatch.undo()
+    run(tiny_data, tmp_path / "by-loss", max_steps=2)
+    monkeypatch.setattr(translation, "tokenization_of", lambda _: "zh")
+    run(tiny_data, tmp_path / "by-loss", max_steps=4)
+    assert "validation BLEU has" not in capfd.readouterr().err
+
+
+def test_the_best_checkpoint_stays_without_a_validation_set(
+    tiny_data: Path, unvalidated_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(tiny_data, tmp_path / "run", max_steps=4)
+    best = best_of(tmp_path / "run")
+    run(unvalidated_data, tmp_path / "run", max_steps=6)
+    assert "warning: the data have no validation set now" in capfd.readouterr().err
+    assert best_of(tmp_path / "run") == best
+
+
+def test_ranks_with_other_validation_sets_are_refused(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "gather", lambda _, value: [value, (*value[:-1], "another validation set")])
+    with pytest.raises(TrainingError, match="do not read the same files"):
+        run(tiny_data, tmp_path / "run")
+
+
+def test_all_figures_of_the_best_validation_are_in_the_summary(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not the largest BLEU. The last lines say that the loss became worse."""
+    left = iter([(3.0, 7.5), (2.0, 8.5), (2.5, 9.5)])
+
+    def validated(*_: Any) -> dict[str, float]:
+        loss, bleu = next(left)
+        return {"validation_loss": loss, "validation_bleu": bleu}
+
+    monkeypatch.setattr(train_setup, "validation_loss", validated)
+    monkeypatch.setattr(train_setup, "translation_scores", lambda *_: {})
+    run(tiny_data, tmp_path / "run", max_steps=6, validation_bleu=True)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["best_validation_loss"], summary["best_validation_bleu"], summary["best_step"]) == (2.0, 8.5, 4)
+    err = capfd.readouterr().err
+    assert "validation BLEU: sacreBLEU's of greedy outputs, tokenization 13a\n" in err
+    assert "best validation loss 2.000, bleu 8.500 at step 4" in err
+    assert "validation loss has been worse since step 4: 2.500 at the end" in err
+
+
+@pytest.mark.parametrize(
+    ("last", "best", "worse"),
+    [
+        (2.21, 2.0, True),
+        (2.19, 2.0, False),
+        (26.9, 30.0, True),
+        (27.1, 30.0, False),
+        (0.0, 0.0, False),
+        (None, 2.0, False),
+    ],
+)
+def test_far_worse_is_more_than_a_tenth(last: float | None, best: float, worse: bool) -> None:
+    assert is_far_worse(last, best) is worse
