@@ -95,7 +95,11 @@ class TranslationTask(VocabularyTask):
     text_settings = ("normalization", "moses", "moses_escape", "lowercase")
     vocabulary_settings = (
         *text_settings,
-        *("subwords", "vocab_size", "byte_fallback", "separate_vocabularies", "symbols"),
+        "subwords",
+        "vocab_size",
+        "byte_fallback",
+        "separate_vocabularies",
+        "symbols",
     )
     settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE}
 
