@@ -9,6 +9,7 @@ a batch do not change an output.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +24,8 @@ from nmt_cli.decoding.topk import BLOCK, topk
 from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
+AT_A_TIME = 64
+"""Samples of a sentence at a time: the memory and time that a state of the decoder needs grow with their square."""
 
 _NUCLEUS = 64  # candidates that are tried first for top-p; for most distributions they are enough
 
@@ -51,11 +54,16 @@ def sample(
     Raises:
         CheckpointError: the model's probabilities are NaN.
     """
-    sampler = _Sampler(model, source, limits, search, sampling, lines, constraint)
-    while len(sampler.live):
-        sampler.step()
-    hypotheses = sampler.hypotheses()
-    return [hypotheses[first : first + search.nbest] for first in range(0, len(hypotheses), search.nbest)]
+    samples: list[list[Hypothesis]] = [[] for _ in lines]
+    for first in range(0, search.nbest, AT_A_TIME):
+        numbers = range(first, min(first + AT_A_TIME, search.nbest))
+        sampler = _Sampler(model, source, limits, search, sampling, lines, numbers, constraint)
+        while len(sampler.live):
+            sampler.step()
+        hypotheses = iter(sampler.hypotheses())
+        for of_sentence in samples:
+            of_sentence += itertools.islice(hypotheses, len(numbers))
+    return samples
 
 
 def uniforms(seed: int, line: int, number: int, count: int) -> NDArray[np.float64]:
@@ -127,7 +135,7 @@ def _nucleus(scores: Tensor, share: float) -> tuple[Tensor, Tensor]:
 
 
 class _Sampler:
-    """The samples of one batch. A sentence leaves the batch when all of its samples have ended."""
+    """The samples of these numbers of one batch. A sentence leaves the batch when all of its samples have ended."""
 
     def __init__(
         self,
@@ -137,12 +145,13 @@ class _Sampler:
         search: SearchSettings,
         sampling: SamplingOptions,
         lines: Sequence[int],
+        numbers: range,
         constraint: Constraint | None,
     ) -> None:
-        B, n, device = len(source), search.nbest, source.device
+        B, n, device = len(source), len(numbers), source.device
         seed = DEFAULT_SEED if sampling.seed is None else sampling.seed
         most = max(limits) + 1
-        random = [uniforms(seed, line, number, most) for line in lines for number in range(n)]
+        random = [uniforms(seed, line, number, most) for line in lines for number in numbers]
         self.model, self.search, self.sampling, self.constraint = model, search, sampling, constraint
         self.state = model.start(source)
         self.last = torch.full((B,), BOS, device=device)  # [N]; one row for each sentence, at first

@@ -21,6 +21,7 @@ from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.placing import UNITS, Placing
+from nmt_cli.decoding.sampling import AT_A_TIME
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
@@ -270,7 +271,7 @@ class Translator:
 
     def _batches(self, requests: Sequence[Request], parallel: int = 1) -> Iterator[list[Request]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`, `parallel` at a time."""
-        width = self.search.nbest if self.options.sampling.sample else self.search.beam
+        width = min(self.search.nbest, AT_A_TIME) if self.options.sampling.sample else self.search.beam
         shares = max(1, min(parallel, len(requests) // SHARE))
         most = max(1, min(LARGEST_BATCH[self.engine.device.type] // width, -(-len(requests) // shares)))
         batch: list[Request] = []

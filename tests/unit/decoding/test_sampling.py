@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nmt_cli.decoding import sampling as module
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SamplingOptions, SearchSettings
 from nmt_cli.decoding.sampling import draw, drawn, sample, uniforms
@@ -158,6 +159,19 @@ def test_a_line_has_the_same_samples_alone_and_in_any_batch(
     assert [[h.tokens for h in s] for s in together] == [[h.tokens for h in alone[i]] for i in order]
     first = sample(model, padded(rows), shuffled, SearchSettings(), sampling(**options), lines)
     assert [s[0].tokens for s in first] == [s[0].tokens for s in together]
+
+
+def test_many_samples_are_drawn_some_at_a_time(
+    toy: Callable[..., Any], padded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state of the decoder grows with the square of its hypotheses. The samples are those of one large state."""
+    model, search, limits = toy(9, 1), SearchSettings(nbest=150), [3, 9, 4, 12, 1]
+    some = sample(model, padded(SOURCES), limits, search, sampling(), LINES)
+    assert max(model.rows_seen) == 5 * 64
+    monkeypatch.setattr(module, "AT_A_TIME", 150)
+    together = sample(model, padded(SOURCES), limits, search, sampling(), LINES)
+    assert max(model.rows_seen) == 5 * 150
+    assert [[h.tokens for h in line] for line in some] == [[h.tokens for h in line] for line in together]
 
 
 def test_seeds_lines_and_samples_have_numbers_of_their_own() -> None:
