@@ -93,14 +93,7 @@ class TranslationTask(VocabularyTask):
     presets = ("transformer_base", "pairs_100k", "multi30k", "quickstart")
     measures = ("bleu", "exact")
     text_settings = ("normalization", "moses", "moses_escape", "lowercase")
-    vocabulary_settings = (
-        *text_settings,
-        "subwords",
-        "vocab_size",
-        "byte_fallback",
-        "separate_vocabularies",
-        "symbols",
-    )
+    vocabulary_settings = (*text_settings, *"subwords vocab_size byte_fallback separate_vocabularies symbols".split())
     settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE}
 
     def __init__(self, config: TranslationConfig) -> None:
