@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain, islice
 
@@ -57,8 +57,20 @@ def translate_by_sentence(
         translate: translates the sentences of all lines together, with one output each.
     """
     parts = [split(line) for line in lines]
-    translations = iter(translate(list(chain.from_iterable(parts))))
-    return [_joined(line, part, list(islice(translations, len(part)))) for line, part in zip(lines, parts, strict=True)]
+    return joined(lines, parts, translate(list(chain.from_iterable(parts))))
+
+
+def joined(
+    lines: Sequence[str], parts: Iterable[Sequence[str]], translations: Iterable[Translation]
+) -> list[Translation]:
+    """Return the translation of each line, made of the translations of its sentences.
+
+    Args:
+        parts: the sentences of each line.
+        translations: of all sentences, one after the other.
+    """
+    rest = iter(translations)
+    return [_joined(line, part, list(islice(rest, len(part)))) for line, part in zip(lines, parts, strict=True)]
 
 
 def _sentences(segment: Callable[[str], list[str]], abbreviations: Collection[str], line: str) -> list[str]:

@@ -23,7 +23,7 @@ from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.placing import UNITS, Placing
 from nmt_cli.decoding.sampling import AT_A_TIME
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
-from nmt_cli.decoding.sentences import splitter, translate_by_sentence
+from nmt_cli.decoding.sentences import Split, splitter, translate_by_sentence
 from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import DataError, UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
@@ -61,8 +61,7 @@ class Translator:
         if self.options.replace_unknown:
             _ = self._unknown_words
         _ = self._aligner, self._placing
-        if self.options.split_sentences:
-            splitter(self.task, self.options.sentence_language)
+        _ = self.split
 
     @property
     def task(self) -> Task:
@@ -73,6 +72,19 @@ class Translator:
     def search(self) -> SearchSettings:
         """The options of the search, with the task's defaults."""
         return self.options.settings(self.task)
+
+    @cached_property
+    def split(self) -> Split:
+        """The function that divides a line into what is translated: its sentences, or without an option the line."""
+        if not self.options.split_sentences:
+            return lambda line: [line]
+        return splitter(self.task, self.options.sentence_language)
+
+    @cached_property
+    def of_sentences(self) -> Translator:
+        """The same translator for lines that `split` has divided."""
+        options = dataclasses.replace(self.options, split_sentences=None, sentence_language=None)
+        return dataclasses.replace(self, options=options)
 
     def translate(
         self,
@@ -160,10 +172,8 @@ class Translator:
         if self.options.split_sentences:
             if prefixes is not None:
                 raise UsageError("--split-sentences cannot be used with prefixes: it joins the outputs of sentences")
-            split = splitter(self.task, self.options.sentence_language)
-            without = dataclasses.replace(self.options, split_sentences=None, sentence_language=None)
-            translate = partial(dataclasses.replace(self, options=without).translate_window, workers=workers)
-            translations = translate_by_sentence(translate, list(map(plain, lines)), split)
+            translate = partial(self.of_sentences.translate_window, workers=workers)
+            translations = translate_by_sentence(translate, list(map(plain, lines)), self.split)
             advance([each.source for each in translations])
             return translations
         if self._placing is None:
@@ -231,7 +241,7 @@ class Translator:
             [line.ids for line in inputs],
             [line.ids for line in outputs],
             self.engine.device,
-            self._batch_tokens,
+            self.batch_tokens,
             lambda positions: advance([inputs[i].line for i in positions]),
         )
         return [
@@ -247,7 +257,8 @@ class Translator:
         ]
 
     @property
-    def _batch_tokens(self) -> int:
+    def batch_tokens(self) -> int:
+        """Source tokens in a batch, at most."""
         return self.options.batch_tokens or BATCH_TOKENS[self.engine.device.type]
 
     def _encoded_target(self, line: str, place: str) -> Encoded:
@@ -277,7 +288,7 @@ class Translator:
         batch: list[Request] = []
         for request in sorted(requests, key=lambda request: -len(request.ids)):
             longest = len((batch or [request])[0].ids) + 1
-            full = (len(batch) + 1) * longest > self._batch_tokens or len(batch) == most
+            full = (len(batch) + 1) * longest > self.batch_tokens or len(batch) == most
             if batch and full:
                 yield batch
                 batch = []

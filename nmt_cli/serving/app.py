@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nmt_cli.data.parallel import WorkerDied
 from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.sentences import Split, joined
 from nmt_cli.errors import NmtError, shown
 from nmt_cli.serving.limits import Limits
 from nmt_cli.serving.metrics import Measured, Metrics
@@ -32,6 +36,8 @@ def application(
     *,
     parallel: int,
     largest: int,
+    characters: int,
+    split: Split = lambda text: [text],
     about: Mapping[str, Any] | None = None,
     check: Callable[[], None] = lambda: None,
     died: Callable[[WorkerDied], None] = lambda error: None,
@@ -39,14 +45,17 @@ def application(
     """Return the ASGI application.
 
     Args:
-        translate, parallel, largest: as for `TranslationQueue`.
+        translate, parallel, largest, characters: as for `TranslationQueue`, with sentences.
+        split: divides a text into sentences.
         about: the answer of `GET /info`.
         check: raises WorkerDied if nothing can be translated any more.
         died: called with that error, which `translate` may raise, too.
     """
     metrics = Metrics(lambda: len(queue))
-    queue = TranslationQueue(translate, parallel=parallel, largest=largest, started=metrics.batches.observe)
-    service = Service(queue, limits)
+    queue = TranslationQueue(
+        translate, parallel=parallel, largest=largest, characters=characters, started=metrics.batches.observe
+    )
+    service = Service(queue, split, limits)
 
     async def health(request: Request) -> Response:
         check()
@@ -65,9 +74,12 @@ def application(
         Route("/translate", service.translate, methods=["POST"]),
         Route("/translate/batch", service.translate_batch, methods=["POST"]),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
-        middleware=[Middleware(Measured, metrics=metrics, routes=[route.path for route in routes])],
+        middleware=[
+            Middleware(Measured, metrics=metrics, routes=[route.path for route in routes]),
+            Middleware(unambiguous),
+        ],
         exception_handlers={
             HTTPException: refused,
             ClientDisconnect: client_gone,
@@ -75,13 +87,30 @@ def application(
             Exception: broken,
         },
     )
+    app.router.redirect_slashes = False  # a redirection has no JSON
+    return app
+
+
+def unambiguous(app: ASGIApp) -> ASGIApp:
+    """Return the application `app`, which refuses requests with two lengths (RFC 9112, 6.1).
+
+    A proxy may have taken the other length, and what follows for another request.
+    """
+    refusal = JSONResponse({"error": "Content-Length with Transfer-Encoding"}, 400, {"Connection": "close"})
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        ambiguous = "content-length" in headers and "transfer-encoding" in headers
+        await (refusal if ambiguous else app)(scope, receive, send)
+
+    return checked
 
 
 class Service:
     """The routes of translation."""
 
-    def __init__(self, queue: TranslationQueue, limits: Limits) -> None:
-        self.queue, self.limits = queue, limits
+    def __init__(self, queue: TranslationQueue, split: Split, limits: Limits) -> None:
+        self.queue, self.split, self.limits = queue, split, limits
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""
@@ -101,6 +130,9 @@ class Service:
 
     async def _value(self, request: Request, field: str) -> Any:
         """Return the value of `field`, which must be the only one of the JSON object that is sent."""
+        # Browsers let a page of any server send other types, also to the servers of this machine.
+        if "origin" in request.headers and not request.headers.get("content-type", "").startswith("application/json"):
+            raise HTTPException(415, "web pages must send the header Content-Type: application/json")
         timeout, body = self.limits.timeout, bytearray()
         try:
             async with asyncio.timeout(timeout):
@@ -134,12 +166,15 @@ class Service:
 
     async def _answers(self, request: Request, texts: dict[str, str]) -> list[dict[str, Any]]:
         """Return the answers to texts, given by name."""
+        request.state.texts = len(texts)  # for the log
         if len(self.queue) >= self.limits.max_queue:
-            raise HTTPException(429, "too many texts are waiting; try again later", {"Retry-After": "1"})
+            raise HTTPException(429, "too many sentences are waiting; try again later", {"Retry-After": "1"})
+        parts = await self._parts(texts.values())
         timeout = self.limits.timeout
         try:
             async with asyncio.timeout(timeout):
-                translations = await unless_client_leaves(request, self.queue.translate([*texts.values()]))
+                work = self.queue.translate([*chain.from_iterable(parts)])
+                translations = joined([*texts.values()], parts, await unless_client_leaves(request, work))
         except TimeoutError as error:
             raise HTTPException(503, f"not answered within {timeout:g} s; try again later, or send less") from error
         for name, translation in zip(texts, translations, strict=True):
@@ -147,6 +182,17 @@ class Service:
                 raise HTTPException(413, f'"{name}" is too long: it has more tokens than --max-source-length')
         best = [translation.outputs[0] for translation in translations]
         return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
+
+    async def _parts(self, texts: Collection[str]) -> list[list[str]]:
+        """Return the sentences of each text."""
+        parts: list[list[str]] = []
+        most = max(self.limits.max_sentences, len(texts))
+        for text in texts:
+            parts.append(self.split(text))
+            if sum(map(len, parts)) > most:
+                raise HTTPException(413, f"the request has more than {most:,} sentences; send less at a time")
+            await asyncio.sleep(0)  # splitting takes milliseconds, and other requests have their turn
+        return parts
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[list[Translation]]) -> list[Translation]:

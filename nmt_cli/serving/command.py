@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import nmt_cli
 from nmt_cli.commands.translate_options import EngineOptions
 from nmt_cli.decoding.options import OneOutputOptions, SamplingOptions, TranslateOptions
 from nmt_cli.errors import UsageError, missing_package
@@ -80,6 +81,7 @@ def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
     """Return what clients may know of the model: the last names of its path, languages, and whether it splits."""
     source, target = getattr(translator.task, "languages", (None, None))
     return {
+        "version": nmt_cli.__version__,
         "models": [str(Path(*path.absolute().parts[-2:])) for path in options.checkpoints],
         "source_language": source,
         "target_language": target,

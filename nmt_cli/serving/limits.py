@@ -17,4 +17,6 @@ class Limits:
     max_body: int = option(1_048_576, "Maximum bytes of a request.", minimum=1)
     max_texts: int = option(256, "Maximum texts of a request.", minimum=1)
     max_characters: int = option(5000, "Maximum characters of a text.", minimum=1)
-    max_queue: int = option(1024, "Refuse requests (429) while N texts or more wait.", minimum=1)
+    max_sentences: int = option(1024, "Maximum sentences of a request, if its texts are split.", minimum=1)
+    max_queue: int = option(1024, "Refuse requests (429) while N sentences or more wait.", minimum=1)
+    max_connections: int = option(512, "Maximum connections. More are closed.", minimum=1)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Collection
+from urllib.parse import quote
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nmt_cli.errors import counted
+
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+ROUTINE = ("/health", "/metrics")
+"""Routes that machines ask every few seconds. They are in the log only if the answer is an error."""
+
+access_log = logging.getLogger("nmt.access")
 
 
 class Metrics:
     """The metrics of one server.
 
     Args:
-        queue_length: returns the number of waiting texts.
+        queue_length: returns the number of waiting sentences.
     """
 
     def __init__(self, queue_length: Callable[[], int]) -> None:
@@ -26,8 +36,8 @@ class Metrics:
         self.seconds = Histogram(
             "nmt_request_seconds", "Time of a request.", ["route"], buckets=SECONDS, registry=registry
         )
-        self.batches = Histogram("nmt_batch_texts", "Texts of a batch.", buckets=TEXTS, registry=registry)
-        Gauge("nmt_queue_texts", "Texts that wait.", registry=registry).set_function(queue_length)
+        self.batches = Histogram("nmt_batch_texts", "Sentences of a batch.", buckets=TEXTS, registry=registry)
+        Gauge("nmt_queue_texts", "Sentences that wait.", registry=registry).set_function(queue_length)
         self._registry = registry
 
     async def page(self, request: Request) -> Response:
@@ -36,7 +46,10 @@ class Metrics:
 
 
 class Measured:
-    """The application `app`, with each request counted in `metrics`. Paths that are not in `routes` are "other"."""
+    """The application `app`, with each request counted in `metrics` and written to the access log.
+
+    Paths that are not in `routes` are "other".
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str]) -> None:
         self.app, self.metrics, self.routes = app, metrics, routes
@@ -50,8 +63,15 @@ class Measured:
             await send(message)
 
         route = scope["path"] if scope["path"] in self.routes else "other"
+        began = time.perf_counter()
         try:
-            with self.metrics.seconds.labels(route).time():
-                await self.app(scope, receive, note)
+            await self.app(scope, receive, note)
         finally:
+            seconds = time.perf_counter() - began
+            self.metrics.seconds.labels(route).observe(seconds)
             self.metrics.requests.labels(route, code).inc()
+            if route not in ROUTINE or code >= 400:
+                client, *_ = scope["client"] or ["unknown"]
+                texts = counted(scope.get("state", {}).get("texts", 0), "text")
+                path = quote(scope["path"])  # without line feeds
+                access_log.info('%s - "%s %s" %d, %s, %.3f s', client, scope["method"], path, code, texts, seconds)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from nmt_cli.decoding.outputs import Translation
 
+Waiting = tuple[asyncio.Future[Translation], str]
+"""The answer to come, and the text."""
+
 
 class TranslationQueue:
-    """Texts in order of arrival, translated in batches by threads, beside the event loop that the queue belongs to.
+    """Texts that are translated in batches by threads, beside the event loop that the queue belongs to.
 
     A batch starts as soon as one of the `parallel` places is free: nothing waits for others to come. Places that are
-    free at the same time share what waits. A request that is cancelled takes its texts out of the queue.
+    free at the same time share what waits. Requests take turns, so a long one does not keep a short one waiting. A
+    request that is cancelled takes its texts out of the queue. A batch cannot be stopped, so its size is bounded.
 
     Args:
         translate: returns an answer for each text, in order. It is called in a thread.
         parallel: the number of batches at a time.
         largest: the number of texts in a batch, at most.
+        characters: the number of characters with which a batch is full.
         started: called with the number of texts of each batch.
     """
 
@@ -30,37 +35,50 @@ class TranslationQueue:
         *,
         parallel: int,
         largest: int,
+        characters: int,
         started: Callable[[int], object] = lambda texts: None,
     ) -> None:
-        self._translate, self._largest, self._started = translate, largest, started
+        self._translate, self._largest, self._characters, self._started = translate, largest, characters, started
         self._free = parallel
         self._threads = ThreadPoolExecutor(parallel)
-        self._waiting: dict[asyncio.Future[Translation], str] = {}  # in order of arrival
+        self._requests: deque[deque[Waiting]] = deque()  # the next one whose turn it is comes first
 
     def __len__(self) -> int:
         """Return the number of texts that wait; those being translated do not."""
-        return len(self._waiting)
+        return sum(map(len, self._requests))
 
     async def translate(self, texts: Sequence[str]) -> list[Translation]:
         """Return the answer to each text, in order; raise the error of `translate`, for all texts of its batch."""
         answers: list[asyncio.Future[Translation]] = [asyncio.get_running_loop().create_future() for _ in texts]
-        self._waiting.update(zip(answers, texts, strict=True))
+        waiting = deque(zip(answers, texts, strict=True))
+        self._requests.append(waiting)
         self._start()
         try:
             return await asyncio.gather(*answers)
         finally:
+            waiting.clear()
             for answer in answers:
-                self._waiting.pop(answer, None)
                 answer.cancel()
 
     def _start(self) -> None:
-        while self._free and self._waiting:
-            count = min(self._largest, -(-len(self) // self._free))
-            batch = {answer: self._waiting.pop(answer) for answer in [*itertools.islice(self._waiting, count)]}
+        while self._free and len(self):
+            batch = self._next_batch(min(self._largest, -(-len(self) // self._free)))
             self._free -= 1
-            self._started(count)
-            work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, [*batch.values()])
-            work.add_done_callback(partial(self._finish, [*batch]))
+            self._started(len(batch))
+            texts = [text for _, text in batch]
+            work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, texts)
+            work.add_done_callback(partial(self._finish, [answer for answer, _ in batch]))
+
+    def _next_batch(self, largest: int) -> list[Waiting]:
+        batch: list[Waiting] = []
+        characters = 0
+        while self._requests and len(batch) < largest and characters < self._characters:
+            request = self._requests.popleft()
+            if request:
+                batch.append(request.popleft())
+                characters += len(batch[-1][1])
+                self._requests.append(request)
+        return batch
 
     def _finish(self, answers: list[asyncio.Future[Translation]], work: asyncio.Future[Sequence[Translation]]) -> None:
         self._free += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+import resource
 import signal
 import socket
 from collections.abc import Mapping
@@ -14,14 +16,19 @@ from typing import Any
 import torch
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nmt_cli.data.parallel import WorkerDied, Workers
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
 from nmt_cli.errors import NmtError
+from nmt_cli.serving import metrics
 from nmt_cli.serving.app import application
 from nmt_cli.serving.limits import Limits
 from nmt_cli.streams import say
+
+CHARACTERS_PER_TOKEN = 4
+"""About as many as subwords have."""
 
 
 def serve(
@@ -44,7 +51,7 @@ def serve(
     Raises:
         NmtError: the address cannot be listened on, or a worker process died.
     """
-    work = translator.translate_window if workers is None else partial(_translated_by, workers)
+    work = translator.of_sentences.translate_window if workers is None else partial(_translated_by, workers)
     work([""])  # starts the processes: before there are threads and sockets, which they would share
 
     def stop(error: WorkerDied) -> None:
@@ -53,8 +60,18 @@ def serve(
     parallel = workers.processes if workers else translator.engine.parallel or 1
     largest = max(1, LARGEST_BATCH[translator.engine.device.type] // translator.search.beam)
     check = workers.check if workers else lambda: None
-    app = application(work, limits, parallel=parallel, largest=largest, about=about, check=check, died=stop)
-    server = _Server(app, limits.timeout, access_log)
+    app = application(
+        work,
+        limits,
+        parallel=parallel,
+        largest=largest,
+        characters=CHARACTERS_PER_TOKEN * translator.batch_tokens,
+        split=translator.split,
+        about=about,
+        check=check,
+        died=stop,
+    )
+    server = _Server(app, limits, access_log)
     with _listener(*address) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, server.handle_exit)
@@ -65,23 +82,57 @@ def serve(
         raise server.error
 
 
+class Protocol(H11Protocol):
+    """uvicorn's protocol with bounded connections: in their number, and in the time in which no request is answered."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        if len(self.connections) >= (self.limit_concurrency or math.inf):
+            self.connections.discard(self)  # uvicorn would refuse requests of the others
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        # uvicorn ends the time at the first byte, so a header could take for ever.
+        self.conn.receive_data(data)
+        self.handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unset_keepalive_if_required()
+
+
+class Seldom(logging.Filter):
+    """One record every ten seconds. asyncio writes thousands at a time if there are no file descriptors."""
+
+    last = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self.last + 10:
+            return False
+        self.last = record.created
+        return True
+
+
 class _Server(uvicorn.Server):
     """uvicorn, which after a signal returns instead of raising it again, and keeps the error that stopped it."""
 
-    def __init__(self, app: ASGIApp, timeout: float, access_log: bool) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, access_log: bool) -> None:
         logging.basicConfig(format="%(asctime)s %(message)s")  # to standard error
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a warning for each wrong request
-        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+        logging.getLogger("asyncio").addFilter(Seldom())
+        if access_log:
+            metrics.access_log.setLevel(logging.INFO)
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=Protocol,
             ws="none",
             loop="asyncio",
             lifespan="off",
             log_config=None,
-            access_log=access_log,
+            access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=math.ceil(2 * timeout) + 1,  # a client that does not read its answer
+            limit_concurrency=min(limits.max_connections, descriptors // 2) + 1,
+            timeout_graceful_shutdown=math.ceil(2 * limits.timeout) + 1,  # a client that does not read its answer
         )
         super().__init__(config)
         self.error: NmtError | None = None
@@ -101,12 +152,15 @@ def _translated_by(workers: Workers, texts: list[str]) -> list[Translation]:
 
 def _translate_in_worker(translator: Translator, texts: list[str]) -> list[Translation]:
     torch.set_num_threads(1)
-    return translator.translate_window(texts)
+    return translator.of_sentences.translate_window(texts)
 
 
 def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
+        # Its connections have the option, too. Without it, a kept connection waits 40 ms for each answer.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
         raise NmtError(f"cannot listen: {error}; choose another address with --host or --port") from error

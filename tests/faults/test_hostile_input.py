@@ -101,7 +101,7 @@ def echo(texts: list[str]) -> list[Translation]:
 def test_requests(path: str, body: bytes) -> None:
     """Every request has an answer in JSON, and none is an internal error."""
     counts["inputs"] += 1
-    app = application(echo, Limits(), parallel=1, largest=8)
+    app = application(echo, Limits(), parallel=1, largest=8, characters=1000)
     answer = asyncio.run(Client(app).ask("POST", path, [body]))
     assert answer.code in (200, 400, 413), answer
     assert list(answer.json) in (["error"], ["translation", "score"], ["translations"])

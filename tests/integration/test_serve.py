@@ -167,5 +167,6 @@ def test_the_server_ends_with_its_workers(checkpoint: Path) -> None:
         code, err = server.end()
         assert code == 1
         assert "worker process died" in err
-        assert '"GET /health HTTP/1.1" 200' in err
+        assert '"POST /translate" 500, 1 text, ' in err
+        assert "/health" not in err
         assert "Traceback" not in err

@@ -30,6 +30,7 @@ class Client:
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     unfinished: bool = False  # the end of a body is never sent
     answer: Answer | None = None  # the last one, also before an error of the application
+    headers: dict[str, str] = field(default_factory=dict)
 
     async def ask(self, method: str, path: str, parts: Sequence[bytes] = (b"",)) -> Answer:
         """Send the parts of a body one by one, and return the answer."""
@@ -46,8 +47,9 @@ class Client:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
+        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "root_path": ""}
         scope |= {"raw_path": quote(path).encode(), "client": ("127.0.0.1", 5)}
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         try:
             await self.app(scope, receive, send)
         finally:

@@ -23,8 +23,8 @@ Scenario = Callable[[Callable[[], Any]], Awaitable[None]]
 def served(backwards: Any, client: Any) -> Callable[..., None]:
     """Run a scenario, which gets a function that makes clients of one server."""
 
-    def run(scenario: Scenario, limits: Limits = LIMITS) -> None:
-        app = application(backwards, limits, parallel=1, largest=8)
+    def run(scenario: Scenario, limits: Limits = LIMITS, **options: Any) -> None:
+        app = application(backwards, limits, parallel=1, largest=8, characters=1000, **options)
         asyncio.run(scenario(lambda: client(app)))
 
     return run
@@ -104,11 +104,92 @@ def test_wrong_requests(served: Callable[..., None], path: str, body: bytes, cod
     served(scenario)
 
 
+def sentences(text: str) -> list[str]:
+    return re.findall(r"[^.]+\. *", text)
+
+
+def test_the_sentences_of_a_text_are_translated_one_by_one(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        answer = await new().post(SEVERAL, {"texts": ["ab. cd.", "ef."]})
+        translations = [{"translation": " .ba .dc", "score": -2.3333}, {"translation": ".fe", "score": -1.0}]
+        assert (answer.code, answer.json) == (200, {"translations": translations})
+        assert await metric(new(), "nmt_batch_texts_sum") == 3
+
+    served(scenario, split=sentences)
+    assert backwards.batches == [["ab. ", "cd.", "ef."]]
+
+
+def test_a_request_of_too_many_sentences_is_413_before_a_search(served: Callable[..., None], backwards: Any) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        answer = await new().post(SEVERAL, {"texts": ["a. b. c.", "d. e."]})
+        assert (answer.code, list(answer.json)) == (413, ["error"])
+        assert "4 sentences" in answer.json["error"]
+        assert (await new().post(SEVERAL, {"texts": ["a. b.", "c. d."]})).code == 200
+
+    served(scenario, Limits(max_sentences=4), split=sentences)
+    assert len(backwards.batches) == 1
+
+
+def test_texts_that_are_not_split_are_as_many_as_max_texts(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        assert (await new().post(SEVERAL, {"texts": ["a", "b", "c"]})).code == 200
+
+    served(scenario, Limits(max_texts=3, max_sentences=1))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "code"), [("text/plain", 415), ("", 415), ("application/json; charset=utf-8", 200)]
+)
+def test_a_web_page_must_say_that_it_sends_json(served: Callable[..., None], content_type: str, code: int) -> None:
+    """Browsers ask a server before a page of another one may send this type, and send others without asking."""
+
+    async def scenario(new: Callable[[], Any]) -> None:
+        client = new()
+        client.headers = {"origin": "http://evil.example", "content-type": content_type}
+        assert (await client.post(ONE, {"text": "ab"})).code == code
+        client.headers = {"content-type": content_type}
+        assert (await client.post(ONE, {"text": "ab"})).code == 200
+
+    served(scenario)
+
+
+def test_two_lengths_of_a_request_are_400_and_close_the_connection(served: Callable[..., None]) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        client = new()
+        client.headers = {"content-length": "0", "transfer-encoding": "chunked"}
+        answer = await client.ask("GET", "/health")
+        assert (answer.code, list(answer.json), answer.headers["connection"]) == (400, ["error"], "close")
+
+    served(scenario)
+
+
+def test_the_log_has_the_texts_and_the_time_of_a_request(
+    served: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(new: Callable[[], Any]) -> None:
+        await new().post(SEVERAL, {"texts": ["ab", "cd"]})
+        await new().ask("GET", "/health")
+        await new().ask("GET", "/metrics")
+        await new().ask("POST", "/health")
+        await new().ask("GET", "/a\nb")
+
+    with caplog.at_level("INFO", "nmt.access"):
+        served(scenario)
+    lines = [re.sub(r"\d+\.\d{3} s$", "T", record.getMessage()) for record in caplog.records]
+    assert lines == [
+        '127.0.0.1 - "POST /translate/batch" 200, 2 texts, T',
+        '127.0.0.1 - "POST /health" 405, 0 texts, T',
+        '127.0.0.1 - "GET /a%0Ab" 404, 0 texts, T',
+    ]
+
+
 def test_other_paths_and_methods(served: Callable[..., None]) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         answer = await new().ask("GET", "/translations")
         assert (answer.code, list(answer.json)) == (404, ["error"])
         assert await metric(new(), "nmt_requests_total", route="other", code="404") == 1
+        answer = await new().post(f"{ONE}/", {"text": "ab"})
+        assert (answer.code, list(answer.json)) == (404, ["error"])
         answer = await new().ask("GET", ONE)
         assert (answer.code, list(answer.json), answer.headers["allow"]) == (405, ["error"], "POST")
         assert (await new().ask("POST", "/info")).code == 405
@@ -215,7 +296,7 @@ def test_json_that_python_refuses_is_400(served: Callable[..., None]) -> None:
 
 def test_routes_about_the_server(backwards: Any, client: Any) -> None:
     about = {"models": ["run/averaged"], "split_sentences": True}
-    app = application(backwards, LIMITS, parallel=1, largest=8, about=about)
+    app = application(backwards, LIMITS, parallel=1, largest=8, characters=1000, about=about)
     assert asyncio.run(client(app).ask("GET", "/info")).json == about
     assert asyncio.run(client(app).ask("GET", "/health")).json == {"status": "ok"}
     page = asyncio.run(client(app).ask("GET", "/"))

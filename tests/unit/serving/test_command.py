@@ -58,8 +58,9 @@ def test_paragraphs_are_split_where_that_is_possible(
 
 
 def test_what_clients_may_know(tiny_checkpoint: Path) -> None:
-    (name,) = about(ServeOptions(checkpoints=(tiny_checkpoint,)), nmt_cli.load(tiny_checkpoint, device="cpu"))["models"]
-    assert name == f"{tiny_checkpoint.parent.name}/{tiny_checkpoint.name}"
+    shown = about(ServeOptions(checkpoints=(tiny_checkpoint,)), nmt_cli.load(tiny_checkpoint, device="cpu"))
+    assert shown["models"] == [f"{tiny_checkpoint.parent.name}/{tiny_checkpoint.name}"]
+    assert shown["version"] == nmt_cli.__version__
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from nmt_cli.errors import NmtError
 from nmt_cli.serving.queue import TranslationQueue
 
 
-def queue_of(backwards: Any, parallel: int = 1, largest: int = 8) -> TranslationQueue:
-    return TranslationQueue(backwards, parallel=parallel, largest=largest)
+def queue_of(backwards: Any, parallel: int = 1, largest: int = 8, characters: int = 1000) -> TranslationQueue:
+    return TranslationQueue(backwards, parallel=parallel, largest=largest, characters=characters)
 
 
 def asked(queue: TranslationQueue, *texts: str) -> asyncio.Task[list[Translation]]:
@@ -38,7 +38,44 @@ def test_texts_that_arrive_during_a_batch_become_the_next_one(backwards: Any) ->
         assert [[answer.source for answer in theirs] for theirs in answers] == [["a"], ["b", "c"], ["d"]]
 
     asyncio.run(run())
-    assert backwards.batches == [["a"], ["b", "c", "d"]]
+    assert backwards.batches == [["a"], ["b", "d", "c"]]
+
+
+def test_a_short_request_does_not_wait_for_the_end_of_a_long_one(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards, largest=2)
+        backwards.go.clear()
+        long = asked(queue, *"abcdefgh")
+        await until_idle()
+        short = asked(queue, "x")
+        await until_idle()
+        backwards.go.set()
+        assert [answer.text for answer in await short] == ["x"]
+        assert [answer.text for answer in await long] == [*"abcdefgh"]
+
+    asyncio.run(run())
+    assert backwards.batches == [["a", "b"], ["c", "x"], ["d", "e"], ["f", "g"], ["h"]]
+
+
+def test_a_batch_is_full_with_so_many_characters(backwards: Any) -> None:
+    asyncio.run(queue_of(backwards, characters=4).translate(["abcdef", "ab", "cd", "e"]))
+    assert backwards.batches == [["abcdef"], ["ab", "cd"], ["e"]]
+
+
+def test_what_is_cancelled_and_has_not_started_is_not_translated(backwards: Any) -> None:
+    async def run() -> None:
+        queue = queue_of(backwards, largest=2)
+        backwards.go.clear()
+        long = asked(queue, *"abcdefgh")
+        await until_idle()
+        long.cancel()
+        await until_idle()
+        assert len(queue) == 0
+        backwards.go.set()
+        assert [answer.text for answer in await queue.translate(["x"])] == ["x"]
+
+    asyncio.run(run())
+    assert backwards.batches == [["a", "b"], ["x"]]
 
 
 def test_free_places_share_what_waits(backwards: Any) -> None:

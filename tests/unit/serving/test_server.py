@@ -1,13 +1,91 @@
-"""The socket. The server itself is tested as a process: tests/integration/test_serve.py."""
+"""The socket and the connections. The server itself is tested as a process: tests/integration/test_serve.py."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
+import uvicorn
+from starlette.responses import PlainTextResponse
+from uvicorn.server import ServerState
 
 from nmt_cli.errors import NmtError
-from nmt_cli.serving.server import _listener
+from nmt_cli.serving.server import Protocol, Seldom, _listener
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
+Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+def connected(scenario: Callable[[Open], Awaitable[None]], **options: Any) -> None:
+    """Run a scenario, which gets a function that opens a connection to a server with these options of uvicorn."""
+
+    async def run() -> None:
+        app = PlainTextResponse("hello")
+        config = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None, **options)
+        config.load()
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        with _listener("127.0.0.1", 0) as listener:
+            server = await loop.create_server(lambda: Protocol(config, state, {}), sock=listener)
+            await asyncio.wait_for(scenario(lambda: asyncio.open_connection(*listener.getsockname())), 60)
+            server.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET", GET])
+def test_a_connection_whose_header_does_not_arrive_is_closed(beginning: bytes) -> None:
+    async def scenario(connect: Open) -> None:
+        reader, writer = await connect()
+        writer.write(beginning)
+        assert await reader.read() == b""
+        writer.close()
+
+    connected(scenario, timeout_keep_alive=0.05)
+
+
+def test_a_kept_connection_that_is_idle_is_closed() -> None:
+    async def scenario(connect: Open) -> None:
+        reader, writer = await connect()
+        writer.write(GET + b"\r\n" + GET)
+        assert (await reader.read()).endswith(b"hello")
+        writer.close()
+
+    connected(scenario, timeout_keep_alive=0.5)
+
+
+def test_connections_above_the_maximum_are_closed_and_the_others_answered() -> None:
+    async def scenario(connect: Open) -> None:
+        first, writer = await connect()
+        writer.write(GET)  # unfinished: the server has accepted it before the next one
+        more, other = await connect()
+        assert await more.read() == b""
+        other.close()
+        writer.write(b"Connection: close\r\n\r\n")
+        assert (await first.read()).endswith(b"hello")
+        writer.close()
+
+    connected(scenario, limit_concurrency=2)
+
+
+def test_answers_are_sent_at_once() -> None:
+    with _listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_one_record_in_ten_seconds() -> None:
+    seldom = Seldom()
+    record = logging.makeLogRecord({})
+    passed = []
+    for record.created in (100.0, 100.1, 109.9, 110.0, 119.0, 125.0):
+        passed.append(seldom.filter(record))
+    assert passed == [True, False, False, True, False, True]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
