@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import UsageError, missing_package, shown
@@ -46,18 +46,6 @@ def splitter(task: Task, language: str | None) -> Split:
     from sacremoses.corpus import NonbreakingPrefixes
 
     return partial(_sentences, partial(sentencex.segment, code[1]), frozenset(NonbreakingPrefixes().words(code[1])))
-
-
-def translate_by_sentence(
-    translate: Callable[[Sequence[str]], list[Translation]], lines: Sequence[str], split: Split
-) -> list[Translation]:
-    """Return the translation of each line, made of the translations of its sentences.
-
-    Args:
-        translate: translates the sentences of all lines together, with one output each.
-    """
-    parts = [split(line) for line in lines]
-    return joined(lines, parts, translate(list(chain.from_iterable(parts))))
 
 
 def joined(

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
@@ -23,7 +23,7 @@ from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.placing import UNITS, Placing
 from nmt_cli.decoding.sampling import AT_A_TIME
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
-from nmt_cli.decoding.sentences import Split, splitter, translate_by_sentence
+from nmt_cli.decoding.sentences import Split, joined, splitter
 from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import DataError, UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
@@ -75,16 +75,10 @@ class Translator:
 
     @cached_property
     def split(self) -> Split:
-        """The function that divides a line into what is translated: its sentences, or without an option the line."""
+        """The function that divides a line into its sentences; with no `split_sentences`, the line is the only one."""
         if not self.options.split_sentences:
             return lambda line: [line]
         return splitter(self.task, self.options.sentence_language)
-
-    @cached_property
-    def of_sentences(self) -> Translator:
-        """The same translator for lines that `split` has divided."""
-        options = dataclasses.replace(self.options, split_sentences=None, sentence_language=None)
-        return dataclasses.replace(self, options=options)
 
     def translate(
         self,
@@ -172,27 +166,29 @@ class Translator:
         if self.options.split_sentences:
             if prefixes is not None:
                 raise UsageError("--split-sentences cannot be used with prefixes: it joins the outputs of sentences")
-            translate = partial(self.of_sentences.translate_window, workers=workers)
-            translations = translate_by_sentence(translate, list(map(plain, lines)), self.split)
-            advance([each.source for each in translations])
-            return translations
+            lines = list(map(plain, lines))
+            parts = [self.split(line) for line in lines]
+            translations = self.translate_sentences(list(itertools.chain.from_iterable(parts)), workers=workers)
+            advance(lines)
+            return joined(lines, parts, translations)
         if self._placing is None:
-            return self._translated(lines, advance, first, prefixes, workers)
+            return self.translate_sentences(lines, advance, first, prefixes, workers)
         if prefixes is not None:
             raise UsageError("--markup, --protect and --glossary cannot be used with prefixes")
         lines = list(map(plain, lines))
         texts, spans = zip(*map(self._placing.read, lines), strict=True) if lines else ((), ())
-        translations = self._translated(texts, advance, first, prefixes, workers)
+        translations = self.translate_sentences(texts, advance, first, prefixes, workers)
         return list(map(self._placing.placed, translations, lines, spans))
 
-    def _translated(
+    def translate_sentences(
         self,
         lines: Sequence[str],
-        advance: Callable[[Sequence[str]], None],
-        first: int,
-        prefixes: Sequence[str] | None,
-        workers: Workers | None,
+        advance: Callable[[Sequence[str]], None] = lambda lines: None,
+        first: int = 1,
+        prefixes: Sequence[str] | None = None,
+        workers: Workers | None = None,
     ) -> list[Translation]:
+        """As `translate_window`, of lines that `split` has divided, or that are not divided."""
         pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
         requests = [request_of(self.task, self.options, number, *pair) for number, pair in enumerate(pairs, first)]
         advance([request.line for request in requests if not request.ids])
@@ -258,7 +254,6 @@ class Translator:
 
     @property
     def batch_tokens(self) -> int:
-        """Source tokens in a batch, at most."""
         return self.options.batch_tokens or BATCH_TOKENS[self.engine.device.type]
 
     def _encoded_target(self, line: str, place: str) -> Encoded:

@@ -51,7 +51,7 @@ def serve(
     Raises:
         NmtError: the address cannot be listened on, or a worker process died.
     """
-    work = translator.of_sentences.translate_window if workers is None else partial(_translated_by, workers)
+    work = partial(_translate_sentences, translator) if workers is None else partial(_translated_by, workers)
     work([""])  # starts the processes: before there are threads and sockets, which they would share
 
     def stop(error: WorkerDied) -> None:
@@ -152,7 +152,13 @@ def _translated_by(workers: Workers, texts: list[str]) -> list[Translation]:
 
 def _translate_in_worker(translator: Translator, texts: list[str]) -> list[Translation]:
     torch.set_num_threads(1)
-    return translator.of_sentences.translate_window(texts)
+    return _translate_sentences(translator, texts)
+
+
+def _translate_sentences(translator: Translator, sentences: list[str]) -> list[Translation]:
+    if translator.options.split_sentences:
+        return translator.translate_sentences(sentences)
+    return translator.translate_window(sentences)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -37,9 +37,7 @@ class Stub(Translator):
 
     calls: list[list[str]] = field(default_factory=list)
 
-    def translate_window(self, lines: Sequence[str], advance: Any = lambda lines: None, **rest: Any) -> Any:
-        if self.options.split_sentences:
-            return super().translate_window(lines, advance, **rest)
+    def translate_sentences(self, lines: Sequence[str], advance: Any = lambda lines: None, **rest: Any) -> Any:
         self.calls.append(list(lines))
         advance(lines)
         return [self.translated(line) for line in lines]
