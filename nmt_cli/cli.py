@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from nmt_cli import __version__
-from nmt_cli.errors import NmtError, near
+from nmt_cli.errors import NmtError
 from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
 from nmt_cli.streams import safe_streams, say
 
@@ -129,13 +129,9 @@ def discard_output() -> None:
 
 
 def usage_message(error: Any) -> str:
-    """Return typer's message in the form of ours, with the flags near an unknown one."""
+    """Return typer's message in the form of ours."""
     message = error.format_message()
-    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
-        flags = (name.lstrip("-") for param in error.ctx.command.params for name in param.opts if "." not in name)
-        close = near(error.option_name.lstrip("-"), flags)
-        message = f"{error.message}. Did you mean --{' or --'.join(close)}?" if close else error.message
-    elif "unexpected extra argument" in message:
+    if "unexpected extra argument" in message:
         message += "; a flag with several values is repeated before each of them"
     called = f"\n`{error.ctx.command_path} --help` lists the flags." if error.ctx else ""
     return f"{message[0].lower()}{message[1:].rstrip('.')}{called}"

@@ -33,4 +33,4 @@ def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
 
 EXAMPLES = ["nmt doctor --out runs", "nmt doctor data --preset transformer_base --out runs --price 2.5"]
 command = Command(DoctorOptions, doctor, component_flags, EXAMPLES, needs_arguments=False)
-HINTS = {"train": {"verify-resume": "`nmt doctor DATA`"}}  # a flag of earlier versions
+HINTS = {"train": {"verify-resume": "use `nmt doctor DATA`"}}  # a flag of earlier versions

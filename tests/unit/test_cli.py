@@ -99,7 +99,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         ("train --dropout=x", "--dropout must be a number, not 'x'"),
         ("train --lr=0.1", "--learning-rate-scale"),
         ("train --learning-rate 1 --dry-run --vocab-size 50", "peak x sqrt(d_model x warmup steps)"),
-        ("train --max_tokens 4096", "max-tokens x update-freq x GPUs"),
+        ("train --max_tokens 4096", "--batch-tokens, the tokens of a whole update: those of a device x accumulation x devices"),
         ("train --source-lang en", "nmt prepare"),
         ("train --smoothing 0.1", "--label-smoothing"),
         ("train -train_steps 4096", "--max-steps"),
@@ -122,7 +122,7 @@ def test_the_message_for_an_unknown_name_offers_a_known_one(nmt: Nmt, line: str,
 
 def test_a_name_that_is_like_no_other_is_not_compared(nmt: Nmt) -> None:
     code, _, err = nmt("train", "--foo-bar", "3")
-    assert (code, "Did you mean" in err) == (2, False)
+    assert (code, "did you mean" in err) == (2, False)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_the_result_is_that_of_the_command_line_which_wins() -> None:
     ("content", "message"),
     [
         ("task: {vocab-size: 3}", "--vocab-size must be at least 5, not 3"),
-        ("vald: valid", "there is no setting called 'vald'. Did you mean valid or "),
+        ("vald: valid", "there is no setting vald: did you mean valid?"),
         ("task: parsing", "--source-lang belongs to the task translation, not to parsing."),
     ],
 )

@@ -94,7 +94,7 @@ def test_wrong_usage(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
 
 def test_the_flag_of_earlier_versions(nmt: Nmt) -> None:
     assert nmt("train", "data", "--verify-resume")[2].startswith(
-        "nmt: nmt train has no --verify-resume; use `nmt doctor"
+        "nmt: nmt train has no flag --verify-resume: use `nmt doctor"
     )
 
 
