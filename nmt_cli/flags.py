@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import inspect
 import itertools
-import re
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -19,7 +17,8 @@ from typer.core import TyperCommand
 
 from nmt_cli import registry
 from nmt_cli.config import COMMAND_LINE, Section, construct, fields, file_values, flag
-from nmt_cli.errors import UsageError, main_rank_reports, near
+from nmt_cli.errors import UsageError, main_rank_reports
+from nmt_cli.hints import refuse, unknown_flags
 from nmt_cli.registry import Component, option
 
 IMPORTS_HELP = "Import a Python module that registers components."
@@ -85,70 +84,10 @@ class CommandWithSections(TyperCommand):
         """Parse `args`, unless some of them are unknown flags. Completion is resilient: it refuses nothing."""
         if not ctx.resilient_parsing:
             name = str(self.name)
-            known = {flag: param for param in self.get_params(ctx) for flag in [*param.opts, *param.secondary_opts]}
-            _refuse(f"nmt {name} has no flag", _unknown_flags(name, args, known), name, known)
+            options = [param for param in self.get_params(ctx) if param.param_type_name == "option"]
+            known = {flag: option for option in options for flag in [*option.opts, *option.secondary_opts]}
+            refuse(f"nmt {name} has no flag", unknown_flags(name, args, known), name, known)
         return super().parse_args(ctx, args)
-
-
-def _unknown_flags(command: str, words: Sequence[str], known: Mapping[str, Any]) -> list[str]:
-    """Return the flags among the words of a command line that are not in `known`.
-
-    Raises:
-        UsageError: a boolean flag has a value.
-    """
-    unknown = []
-    is_value = False
-    for word, following in itertools.pairwise([*words, ""]):
-        name = word.partition("=")[0]
-        if is_value:  # of the flag before it; it may begin with a hyphen
-            is_value = False
-        elif word == "--":  # only arguments follow
-            break
-        elif name in known:
-            is_switch = getattr(known[name], "is_flag", False)
-            is_value = word == name and not is_switch
-            if is_switch and following.lower() in ("true", "false"):
-                raise UsageError(f"{word} takes no value")
-        elif re.match("--?[A-Za-z]", name):
-            # -ofile is -o file, but -output is what OpenNMT-py calls --output.
-            is_short = name[:2] in known and _counterpart(command, name, known) is None
-            unknown += [] if is_short else [name]
-    return unknown
-
-
-def _refuse(beginning: str, unknown: Iterable[str], command: str, known: Collection[str]) -> None:
-    """Raise UsageError if there are unknown names, with what to use instead of each: one of the `known` or more."""
-    answers = []
-    for name in [name[:60] for name in dict.fromkeys(unknown)][:50]:  # a file may have any number, of any length
-        answer = _counterpart(command, name, known)
-        if answer is None:
-            candidates = {_plain(candidate): candidate for candidate in known if "." not in candidate}
-            close = [candidates[candidate] for candidate in near(_plain(name), candidates)]
-            answer = f"did you mean {' or '.join(close)}?" if close else "unknown"
-        answers.append(f"{name}: {answer}")
-    if answers:
-        listing = f" {answers[0]}" if len(answers) == 1 else "".join(f"\n  {answer}" for answer in answers)
-        raise UsageError(f"{beginning}{listing}\n`nmt {command} --help` lists the flags.")
-
-
-def _counterpart(command: str, name: str, known: Collection[str]) -> str | None:
-    """Return what to use instead of a flag of another program, or of one of ours that is written in another way."""
-    plain = _plain(name)
-    tables = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.hints")]
-    answers = [(other, table[other][plain]) for table in tables for other in table if plain in table[other]]
-    for other, answer in answers:
-        if other == command:
-            return str(answer)
-    if f"--{plain}" in known:
-        return f"use --{plain}"
-    for other, answer in answers:
-        return f"`nmt {other}`: {answer}"
-    return None
-
-
-def _plain(name: str) -> str:
-    """Return the name of a flag, or of a setting in a section of a file, as the tables have it."""
-    return name.lstrip("-").replace("_", "-").rpartition(".")[2]
 
 
 def epilog(command: Command) -> str:
@@ -179,9 +118,9 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
         known = {parameter.name.replace("__", ".") for parameter in parameters} - names
-        settings = {name for name in known if "." not in name} | _names(command.options).keys()
+        names_in_file = known | _names(command.options).keys()
         unknown = sorted(others.keys() - known)
-        _refuse(f"{file}: there is no setting", unknown, " ".join(words[:1]), settings)
+        refuse(f"{file}: there is no setting", unknown, " ".join(words[:1]), names_in_file)
 
     def run(**values: Any) -> None:
         given = {

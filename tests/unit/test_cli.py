@@ -99,7 +99,10 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         ("train --dropout=x", "--dropout must be a number, not 'x'"),
         ("train --lr=0.1", "--learning-rate-scale"),
         ("train --learning-rate 1 --dry-run --vocab-size 50", "peak x sqrt(d_model x warmup steps)"),
-        ("train --max_tokens 4096", "--batch-tokens, the tokens of a whole update: those of a device x accumulation x devices"),
+        (
+            "train --max_tokens 4096",
+            "--batch-tokens, the tokens of a whole update: those of a device x accumulation x devices",
+        ),
         ("train --source-lang en", "nmt prepare"),
         ("train --smoothing 0.1", "--label-smoothing"),
         ("train -train_steps 4096", "--max-steps"),

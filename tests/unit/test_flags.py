@@ -241,7 +241,10 @@ def test_the_command_line_wins_over_the_file(cook: Command, taken: list[Any]) ->
         ("tabel: oak", "dinner.yaml: there is no setting tabel: did you mean table?"),
         ("hidden: 3", "dinner.yaml: there is no setting hidden: unknown"),
         ("config: x", "dinner.yaml: there is no setting config: "),
-        ("tabel: oak\nhidden: 3", "dinner.yaml: there is no setting\n  hidden: unknown\n  tabel: did you mean table?\n"),
+        (
+            "tabel: oak\nhidden: 3",
+            "dinner.yaml: there is no setting\n  hidden: unknown\n  tabel: did you mean table?\n",
+        ),
         ("hours: no", "dinner.yaml: --hours must be of type float, not 'no'"),
         ("hours: 1e-1", "dinner.yaml: --hours must be at least 0.5"),
         ("degrees: 301", "dinner.yaml: --degrees must be at most 300"),

@@ -55,7 +55,7 @@ def test_a_flag_has_the_answer_of_each_program() -> None:
     assert answers(table) == {"p": "use --pan", "big-pan": both, "heat": "nothing: it is warm"}
 
 
-IWSLT = """data-bin --arch transformer_iwslt_de_en --share-decoder-input-output-embed --optimizer adam
+IWSLT = """data --arch transformer_iwslt_de_en --share-decoder-input-output-embed --optimizer adam
     --adam-betas '(0.9, 0.98)' --clip-norm 0.0 --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000
     --dropout 0.3 --weight-decay 0.0001 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
     --max-tokens 4096 --eval-bleu --eval-bleu-args '{"beam": 5}' --eval-bleu-detok moses --eval-bleu-remove-bpe
@@ -98,9 +98,3 @@ def test_all_unknown_flags_of_a_line_are_answered_at_once(nmt: Nmt) -> None:
 def test_answers(nmt: Nmt, line: str, answer: str) -> None:
     code, _, err = nmt(*line.split())
     assert (code, answer in err) == (2, True)
-
-
-def test_values_are_no_flags(nmt: Nmt) -> None:
-    """What follows a flag is its value, and after -- all are arguments; -ofile is -o file."""
-    _, _, err = nmt("translate", "run", "--alpha", "-1", "-ofile", "--prefix", "--lenpen", "--", "--beam-size")
-    assert "no flag" not in err
