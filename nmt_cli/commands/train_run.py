@@ -78,7 +78,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
                 recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
-                directory.claim({**config.to_json(), **about, "environment": environment(world)})
+                directory.claim({**config.to_json(), **about, "environment": environment(world, setup)})
             world.barrier()
             run = Run(setup, directory, reporter, describe(config, setup.task, corpus, origin))
             if origin is not None and origin.weights is not None:
@@ -132,12 +132,13 @@ def train_run(run: Run) -> None:
     run.reporter.note(closing_lines(run))
 
 
-def environment(world: World) -> dict[str, str]:
-    """Return the versions and the devices of this process group."""
+def environment(world: World, setup: Setup) -> dict[str, Any]:
+    """Return the versions and the devices of this process group, and the number of parameters."""
     cuda = world.device.type == "cuda"
     name = torch.cuda.get_device_name(world.device) if cuda else platform.processor() or platform.machine()
     versions = {"nmt": __version__, "torch": torch.__version__, "Python": platform.python_version()}
-    return {**versions, "devices": f"{world.size} x {name}", "system": platform.platform()}
+    devices = {"devices": f"{world.size} x {name}", "system": platform.platform()}
+    return {**versions, **devices, "parameters": parameters_of(setup.model)[0]}
 
 
 def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from nmt_cli import registry
 from nmt_cli.commands.translate_options import check_output
 from nmt_cli.decoding.options import OneOutputOptions
-from nmt_cli.errors import NmtError, counted
+from nmt_cli.errors import NmtError, UsageError, counted
 from nmt_cli.files.opening import open_output
 from nmt_cli.flags import IMPORTS_HELP, Command
-from nmt_cli.registry import REQUIRED, argument, group, option
+from nmt_cli.registry import argument, group, option
 from nmt_cli.streams import say, warn
 
 if TYPE_CHECKING:
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
 class ReportOptions:
     """Write a page about runs: curves, cost, scores of outputs, examples and settings.
 
-    Several runs are shown side by side. The page is one file, which loads nothing from the network.
+    Several runs are shown side by side. The page is one file, which loads nothing from the network. With --json, write
+    figures and settings as JSON.
     """
 
     runs: tuple[Path, ...] = argument("RUN...", "Directories that were --out of `nmt train`.")
-    out: Path = option(REQUIRED, "The page to write.", metavar="PAGE.html")
+    out: Path | None = option(None, "The page to write.", metavar="PAGE.html")
+    as_json: bool = option(
+        False, "Write figures and settings as a JSON list, to --out or standard output.", names=("--json",)
+    )
     checkpoint: str | None = option(
         None, "The checkpoint in each RUN that translates, such as best. [default: the newest]", metavar="NAME"
     )
@@ -41,14 +46,20 @@ class ReportOptions:
 
 
 def report(options: ReportOptions) -> None:
-    """Read the runs, translate their validation sets, and write the page."""
+    """Read the runs, and write their figures, or translate their validation sets and write the page."""
     from nmt_cli.report.outputs import Validation
     from nmt_cli.report.page import page
     from nmt_cli.report.runs import read_run
     from nmt_cli.training.run_directory import CONFIG
 
+    if options.out is None and not options.as_json:
+        raise UsageError("--out is missing: nmt report RUN --out report.html, or nmt report RUN --json")
     runs = [read_run(path) for path in dict.fromkeys(options.runs)]
     check_output(options.out, runs[0].path / CONFIG)
+    if options.as_json:
+        with open_output(options.out) as write:
+            write(f"{json.dumps([run.as_object() for run in runs], indent=2)}\n".encode())
+        return
     registry.discover(options.imports)  # not those of the runs: a page about a stranger's run executes nothing of it
     validation = Validation(
         options.checkpoint, options.sentences, options.examples, options.search, options.device, say, warn
@@ -100,5 +111,6 @@ command = Command(
     examples=[
         "nmt report run --out report.html",
         "nmt report base big --checkpoint averaged --out report.html",
+        "nmt report runs/* --json",
     ],
 )

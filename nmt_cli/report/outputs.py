@@ -72,6 +72,7 @@ class Validation:
         if valid is None:
             self.warn(f"{run.name}: its data have no validation set, so the report has no outputs of it")
             return None
+        valid.verify()  # the page shows its lines: a link in a stranger's data may lead to any file
         sources, references = valid.raw_lines("source"), valid.raw_lines("target")
         if len(sources) != len(references):
             raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")

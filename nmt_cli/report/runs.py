@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from nmt_cli.config import ABOUT_RUN, flatten
 from nmt_cli.data.corpus import read_manifest, weighted
 from nmt_cli.errors import DataError, UsageError, shown
-from nmt_cli.files.text import read_object
+from nmt_cli.files.text import check_regular, read_object
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run_directory import METRICS, SUMMARY, read_config
 
@@ -42,6 +42,11 @@ RESUME = "Resume the run to have it mended."
 POINTS = 2000
 """Lines of metrics, at most, in the curves of a run, and those with a validation."""
 
+MOST_MEASURES = 20
+"""Figures of validation, at most, whose curves are shown. A stranger's file could have a name in each line."""
+
+LARGEST_METRICS = 1 << 28  # bytes
+
 
 @dataclass(frozen=True)
 class RunFiles:
@@ -57,35 +62,75 @@ class RunFiles:
         return str(self.path)
 
     def shown(self) -> dict[str, Any]:
-        """Return what a page shows of the run.
+        """Return what a page shows of the run; errors as `as_object`."""
+        return self._checked(
+            figures=self.readable_figures,
+            settings=lambda: {name: readable(value) for name, value in self.settings().items()},
+            curves=self.curves,
+            prepared=self.prepared,
+        )
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the figures and the settings for other programs.
 
         Raises:
             UsageError: a file of the run is damaged.
         """
+        return self._checked(figures=self.figures, settings=self.settings)
+
+    def _checked(self, **parts: Callable[[], Any]) -> dict[str, Any]:
         try:
-            parts = {part.__name__: part() for part in (self.figures, self.settings, self.curves, self.prepared)}
-        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            content = {name: part() for name, part in parts.items()}
+            json.dumps(content, allow_nan=False)  # raises ValueError for numbers that JSON lacks
+        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise UsageError(f"{self.path}: a file of the run is damaged: {shown(error)}. {RESUME}") from error
-        return {"name": self.name, **parts}
+        return {"name": self.name, **content}
 
-    def figures(self) -> dict[str, str]:
-        """Return the figures of the run by name, readable: from its summary, or from its last line of metrics."""
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of the run by name: those of its summary, or of a run that goes on, so far."""
         last = self.metrics[-1]
-        values = {**last, "steps": last["step"], "skipped_updates": last.get("skipped"), **self.summary}
-        shown = {FIGURES[name]: readable(values[name]) for name in FIGURES if values.get(name) is not None}
-        shown["training time"] = duration(last["training_seconds"]) + ("" if self.summary else ", not ended")
-        for name in self.summary:
-            if name.startswith("best_validation_") and self.summary[name] is not None:
-                label = name.replace("_", " ")
-                shown[label] = f"{readable(self.summary[name])} at update {self.summary['best_step']:,}"
-        return shown | {name: str(value) for name, value in self.config.get("environment", {}).items()}
+        values = {
+            **last,
+            "steps": last["step"],
+            "skipped_updates": last.get("skipped"),
+            "parameters": self.config.get("environment", {}).get("parameters"),
+            "peak_learning_rate": max(line.get("lr") or 0.0 for line in self.metrics),
+            **self.best(),
+            **self.summary,
+        }
+        names = [*FIGURES, "best_step", *(name for name in values if name.startswith("best_validation_"))]
+        known = {name: values[name] for name in names if values.get(name) not in (None, math.inf)}
+        return {"ended": bool(self.summary), **known}
 
-    def settings(self) -> dict[str, str]:
-        """Return all settings by name, such as `model.d_ff`, readable."""
+    def best(self) -> dict[str, Any]:
+        """Return the figures of the best validation in the metrics, as a summary names them."""
+        measure = f"validation_{self.config['training']['best_by']}"
+        lines = [line for line in self.metrics if line.get(measure) is not None]
+        if not lines:
+            return {}
+        choose = min if measure == "validation_loss" else max
+        best = choose(lines, key=lambda line: line[measure])
+        figures = {f"best_{name}": best[name] for name in best if name.startswith("validation_")}
+        return {**figures, "best_step": best["step"]}
+
+    def readable_figures(self) -> dict[str, str]:
+        """Return the figures of the run, as a page names them."""
+        figures = self.figures()
+        shown = {FIGURES[name]: readable(figures[name]) for name in FIGURES if name in figures}
+        shown["training time"] = duration(self.metrics[-1]["training_seconds"]) + (
+            "" if self.summary else ", not ended"
+        )
+        for name in figures:
+            if name.startswith("best_validation_"):
+                shown[name.replace("_", " ")] = f"{readable(figures[name])} at update {figures['best_step']:,}"
+        return shown | {name: readable(value) for name, value in self.config.get("environment", {}).items()}
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings by name, such as `model.d_ff`."""
         sections = {name: section for name, section in self.config.items() if name not in ABOUT_RUN}
         origin = self.config.get("origin") or {}
         about = {"data": self.config["data"]["path"], "init_from": origin.get("path", "none")}
-        return about | {name: readable(value) for name, value in flatten(sections, self.name).items()}
+        return about | flatten(sections, self.name)
 
     def curves(self) -> dict[str, list[float | None]]:
         """Return columns by name: step, hours, tokens (of the target), and what was measured there."""
@@ -93,7 +138,8 @@ class RunFiles:
         lines = [line for i, line in enumerate(self.metrics) if i % every == 0 or "validation_loss" in line]
         names = [name for name in CURVES if any(line.get(name) is not None for line in lines)]
         validated = {name for line in lines for name in line if name.startswith("validation_")}
-        columns = {name: [rounded(line.get(name)) for line in lines] for name in [*names, *sorted(validated)]}
+        names += sorted(validated)[:MOST_MEASURES]
+        columns = {name: [rounded(line.get(name)) for line in lines] for name in names}
         return {
             "step": [line["step"] for line in lines],
             "hours": [rounded(line["training_seconds"] / 3600) for line in lines],
@@ -128,6 +174,7 @@ def read_run(path: Path) -> RunFiles:
 
     Raises:
         UsageError: it is not a run's, nothing has been logged yet, or a file is damaged.
+        DataError: its metrics are no regular file.
     """
     config = read_config(path)
     metrics = metrics_of(path / METRICS)
@@ -140,12 +187,15 @@ def read_run(path: Path) -> RunFiles:
 
 def metrics_of(path: Path) -> list[dict[str, Any]]:
     """Return the complete lines; a run that goes on may be writing the last one."""
+    if not path.exists():
+        return []
+    check_regular(path, LARGEST_METRICS)
     try:
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        metrics = [json.loads(line) for line in lines]
+        lines = path.read_bytes().split(b"\n")[:-1]
+        metrics = [json.loads(line, parse_constant=lambda name: None) for line in lines]
         if not all({"step", "training_seconds", "target_tokens"} <= line.keys() for line in metrics):
             raise ValueError("a line without step, training_seconds or target_tokens")
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: damaged: {error}. {RESUME}") from error
     return metrics
 

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nmt_cli.data.parallel import WorkerDied
 from nmt_cli.decoding.outputs import Translation
@@ -76,10 +74,7 @@ def application(
     ]
     app = Starlette(
         routes=routes,
-        middleware=[
-            Middleware(Measured, metrics=metrics, routes=[route.path for route in routes]),
-            Middleware(unambiguous),
-        ],
+        middleware=[Middleware(Measured, metrics=metrics, routes=[route.path for route in routes])],
         exception_handlers={
             HTTPException: refused,
             ClientDisconnect: client_gone,
@@ -89,21 +84,6 @@ def application(
     )
     app.router.redirect_slashes = False  # a redirection has no JSON
     return app
-
-
-def unambiguous(app: ASGIApp) -> ASGIApp:
-    """Return the application `app`, which refuses requests with two lengths (RFC 9112, 6.1).
-
-    A proxy may have taken the other length, and what follows for another request.
-    """
-    refusal = JSONResponse({"error": "Content-Length with Transfer-Encoding"}, 400, {"Connection": "close"})
-
-    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        ambiguous = "content-length" in headers and "transfer-encoding" in headers
-        await (refusal if ambiguous else app)(scope, receive, send)
-
-    return checked
 
 
 class Service:

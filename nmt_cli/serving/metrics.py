@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection
 from urllib.parse import quote
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nmt_cli.errors import counted
@@ -19,6 +20,9 @@ TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 ROUTINE = ("/health", "/metrics")
 """Routes that machines ask every few seconds. They are in the log only if the answer is an error."""
+
+AMBIGUOUS = JSONResponse({"error": "Content-Length with Transfer-Encoding"}, 400, {"Connection": "close"})
+"""A proxy may have taken the other length, and what follows for another request: RFC 9112, 6.1."""
 
 access_log = logging.getLogger("nmt.access")
 
@@ -48,7 +52,7 @@ class Metrics:
 class Measured:
     """The application `app`, with each request counted in `metrics` and written to the access log.
 
-    Paths that are not in `routes` are "other".
+    Paths that are not in `routes` are "other". Requests with two lengths are refused here, whatever their route.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str]) -> None:
@@ -62,10 +66,14 @@ class Measured:
             code = message.get("status", code)
             await send(message)
 
+        app: ASGIApp = self.app
+        headers = Headers(scope=scope)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            app = AMBIGUOUS
         route = scope["path"] if scope["path"] in self.routes else "other"
         began = time.perf_counter()
         try:
-            await self.app(scope, receive, note)
+            await app(scope, receive, note)
         finally:
             seconds = time.perf_counter() - began
             self.metrics.seconds.labels(route).observe(seconds)

@@ -96,6 +96,7 @@ class Reporter:
             "source_tokens_per_second": window.source_tokens / seconds if seconds else None,
             "target_tokens": total.target_tokens,
             "training_seconds": total.seconds,
+            "device_hours": total.device_seconds / 3600,
             "waiting": total.waiting,
             "flops": total.flops or None,
             "flops_as_table2": total.flops_as_table2,

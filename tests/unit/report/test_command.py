@@ -113,6 +113,40 @@ def test_a_damaged_validation_set_is_named(nmt: Nmt, runs: tuple[Path, Path], ti
     assert "the report has no outputs of it" in messages
 
 
+def test_a_stranger_s_data_do_not_show_other_files(
+    nmt: Nmt, runs: tuple[Path, Path], tiny_data: Path, tmp_path: Path
+) -> None:
+    run, data, private = tmp_path / "run", tmp_path / "data", tmp_path / "private"
+    shutil.copytree(runs[1], run, symlinks=True)
+    shutil.copytree(tiny_data, data)
+    private.write_text("my secret\n" * len((tiny_data / "valid.source.txt").read_text().splitlines()))
+    (data / "valid.source.txt").unlink()
+    (data / "valid.source.txt").symlink_to(private)
+    config = json.loads((run / "config.json").read_text())
+    config["data"]["paths"] = [str(data)]
+    (run / "config.json").write_text(json.dumps(config))
+    code, _, messages = nmt("report", run, "--out", tmp_path / "page.html", "--device", "cpu")
+    assert code == 0
+    assert "valid.source.txt: has changed" in messages
+    assert "secret" not in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_json_is_for_other_programs(nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    code, printed, messages = nmt("report", *runs, "--json")
+    assert (code, messages) == (0, "")
+    contents = json.loads(printed)
+    assert [content["name"] for content in contents] == [str(run) for run in runs]
+    assert [content["settings"]["model.d_model"] for content in contents] == [16, 32]
+    assert nmt("report", *runs, "--json", "--out", tmp_path / "runs.json")[:2] == (0, "")
+    assert (tmp_path / "runs.json").read_text() == printed
+
+
+def test_a_page_needs_a_name(nmt: Nmt, runs: tuple[Path, Path]) -> None:
+    code, printed, messages = nmt("report", runs[0])
+    assert (code, printed) == (2, "")
+    assert "--out" in messages
+
+
 def test_a_run_s_own_imports_are_not_run(
     nmt: Nmt, runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
