@@ -7,7 +7,9 @@ import errno
 import gc
 import importlib
 import importlib.metadata
+import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,14 +23,17 @@ from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
 from nmt_cli.streams import safe_streams, say
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
-COMMANDS = {
-    "prepare": "Turn raw text into a memory-mapped corpus of subword ids.",
-    "train": "Train a model, or resume a run.",
-    "average": "Average checkpoints (section 6.1).",
-    "translate": "Translate lines from standard input to standard output.",
-    "score-targets": "Compute the log-probabilities of given translations.",
-    "score": "Score translations against references: BLEU, chrF2 and others.",
-}
+EPILOG = """\b
+Examples:
+    nmt recipes
+    nmt prepare --source-lang en --target-lang de \\
+        --train corpus/train --valid corpus/valid --out data
+    nmt train data --out run --preset multi30k
+    nmt translate run/best < test.en > test.translated
+    nmt score test.translated --ref test.de
+
+`nmt COMMAND --help` lists the flags of a command. The documentation is in README.md and docs/ of the source."""
+COMMANDS = ("prepare", "train", "average", "translate", "score-targets", "score")
 """Each is the `command` of a module of `nmt_cli.commands`."""
 WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]  # the base class of typer's usage errors
 
@@ -50,18 +55,23 @@ def application(words: Sequence[str]) -> typer.Typer:
     """Return the commands. Only the one that `words` call is imported and has flags, those of its components too."""
     wide = {"max_content_width": 120, "help_option_names": ["--help", "-h"]}
     app = typer.Typer(
-        help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, context_settings=wide
+        help=HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=wide,
     )
     app.callback()(common)
     called = next((word for word in words if not word.startswith("-")), None)
     for name in command_names():
-        if name == called or (called is None and name not in COMMANDS):  # `nmt --help` shows a line about each
+        if name == called:
             command = load(name)
             function = exit_codes()(function_of(command, words))
             needs = command.needs_arguments
             app.command(name, cls=CommandWithSections, no_args_is_help=needs, epilog=epilog(command))(function)
         else:
-            app.command(name, help=COMMANDS.get(name))(lambda: None)
+            app.command(name, short_help=None if called or "--version" in words else line_about(name))(lambda: None)
     return app
 
 
@@ -71,11 +81,23 @@ def command_names() -> list[str]:
 
 
 def load(name: str) -> Command:
-    if name in COMMANDS:
-        command: Command = importlib.import_module(f"nmt_cli.commands.{name.replace('-', '_')}").command
-    else:
-        command = importlib.metadata.entry_points(group="nmt.commands")[name].load()
+    command: Command = entry_point(name).load()
     return command
+
+
+def entry_point(name: str) -> importlib.metadata.EntryPoint:
+    if name in COMMANDS:
+        return importlib.metadata.EntryPoint(name, f"nmt_cli.commands.{name.replace('-', '_')}:command", "nmt.commands")
+    return importlib.metadata.entry_points(group="nmt.commands")[name]
+
+
+def line_about(name: str) -> str:
+    """Return what `nmt --help` says about a command: the beginning of its module, which is not imported for it."""
+    module: Any = importlib.util.find_spec(entry_point(name).module)
+    source = module.loader.get_source(module.name) or ""
+    beginning = re.match(rf'"""`nmt {name}`: (.+?)\.["\s]', source)
+    about = beginning[1] if beginning else str(load(name).options.__doc__)
+    return about[:1].upper() + about[1:]
 
 
 def completed_words() -> list[str]:

@@ -269,7 +269,9 @@ def _option(field: dataclasses.Field[Any], hint: Any, names: Sequence[str], defa
         metavar=None if kind is bool else field.metadata["metavar"] or "|".join(choices) or metavar,
         show_default=False,
         parser=number if kind in (int, float) else None,
-        autocompletion=lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)],
+        autocompletion=lambda incomplete: [
+            value for value in [*choices, *field.metadata["suggestions"]()] if value.startswith(incomplete)
+        ],
         **more,
     )
 

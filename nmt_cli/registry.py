@@ -26,7 +26,7 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,6 +74,7 @@ def option(
     maximum: float | None = None,
     metavar: str = "",
     names: Sequence[str] = (),
+    suggestions: Callable[[], Iterable[str]] = tuple,
 ) -> Any:
     """Return a dataclass field that becomes a flag.
 
@@ -81,10 +82,13 @@ def option(
         default: `REQUIRED` if the flag must be given.
         choices: the allowed values; they are read when they are needed, so that they can be registered ones.
         metavar: the value's name in the help; by default N, X, FILE or NAME, by the field's type.
+        suggestions: what a shell completes, besides the choices.
         names: the flag's names if they are not made of the field's name, such as ("--input", "-i").
     """
     metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
-    return field(default=default, metadata={**metadata, "metavar": metavar, "names": tuple(names)})
+    return field(
+        default=default, metadata={**metadata, "metavar": metavar, "names": tuple(names), "suggestions": suggestions}
+    )
 
 
 def group(title: str, options: type[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""`nmt average`: the mean of several checkpoints' weights (section 6.1)."""
+"""`nmt average`: the mean of several checkpoints (section 6.1)."""
 
 from __future__ import annotations
 

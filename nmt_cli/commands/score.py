@@ -17,7 +17,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines, without_compression
 from nmt_cli.flags import Command
-from nmt_cli.metrics.bleu import DEFAULT, Measure, Score, check_lengths, measures_of, score_systems
+from nmt_cli.metrics.bleu import DEFAULT, Measure, Score, check_lengths, measures_of, metric_names, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
@@ -43,6 +43,7 @@ class ScoreOptions:
         "sacreBLEU's BLEU to the paper's), all, exact, wer, cer, per, top-1, top-3, top-5, top-10, another name from "
         "docs/score.md, or MODULE:FUNCTION. Commas separate several. [default: bleu, chrf]",
         names=("--metric",),
+        suggestions=metric_names,
     )
     target_language: str | None = option(
         None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,13 +40,14 @@ def show_presets(as_json: bool) -> None:
         presets = {name: {"about": preset.about, "differs": preset.differs} for name, preset in PRESETS.items()}
         print(json.dumps(presets, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("preset", "description", "differs from transformer_base")
+    width = shutil.get_terminal_size().columns
+    indented = textwrap.TextWrapper(
+        width, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
     for name, preset in PRESETS.items():
-        table.add_row(name, preset.about, " ".join(f"{key}={value}" for key, value in preset.differs.items()))
-    Console().print(table)
+        print(textwrap.fill(f"{name}: {preset.about}", width, subsequent_indent="  "))
+        if preset.differs:
+            print(indented.fill(" ".join(f"{key}={value}" for key, value in preset.differs.items())))
 
 
 def component_flags(words: Sequence[str]) -> MoreFlags:

@@ -1,4 +1,4 @@
-"""`nmt translate`: translation of lines, one line of output for each line of input."""
+"""`nmt translate`: translation, one line of output for each line of input."""
 
 from __future__ import annotations
 

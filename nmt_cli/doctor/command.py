@@ -1,4 +1,4 @@
-"""`nmt doctor`: checks before a long run."""
+"""`nmt doctor`: checks of the machine and of a run before it begins."""
 
 from __future__ import annotations
 

@@ -164,6 +164,10 @@ def _annexed() -> dict[str, Measure]:
     return {measure.metric: measure for group in groups for measure in group}
 
 
+def metric_names() -> list[str]:
+    return [*MEASURES, *_annexed(), *_GROUPS, "paper"]
+
+
 def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
     """Return the measures called `names`, in any case, each once.
 
@@ -181,7 +185,7 @@ def measures_of(names: Sequence[str], target_language: str) -> list[Measure]:
         if ":" in name:
             found[given] = Measure(given, given, given)
         elif name not in aliases and name not in known:
-            near = nearest(name, [*known, *aliases], "See nmt score --help.")
+            near = nearest(name, metric_names(), "See nmt score --help.")
             raise UsageError(f"there is no metric called {name!r}. {near}")
         else:
             found.update((metric, known[metric]) for metric in aliases.get(name, (name,)))

@@ -1,4 +1,4 @@
-"""`nmt score-trees`: labelled bracketing of files of trees, as computed and printed by EVALB."""
+"""`nmt score-trees`: labelled bracketing of trees against gold trees, as EVALB."""
 
 from __future__ import annotations
 

