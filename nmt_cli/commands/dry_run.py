@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_options import TrainOptions
@@ -189,7 +189,7 @@ def show(figures: Mapping[str, Any], as_json: bool) -> None:
         print(json.dumps(figures, indent=2))
         return
     console = Console(markup=False, emoji=False)  # a setting may have brackets, such as a pattern of --freeze
-    table = Table("setting", "value", title="resolved configuration")
+    table = Table("setting", Column("value", overflow="fold"), title="resolved configuration")
     for section, values in figures["config"].items():
         for name, value in values.items():
             table.add_row(f"{section}.{name}", str(value) if type(value) in (str, int, float) else readable(value))

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from nmt_cli.commands.dry_run import checkpoint_bytes, checkpoints_on_disk, parameters_of, peak_memory
 from nmt_cli.commands.train_options import RunOptions
@@ -157,7 +157,7 @@ def show(found: Sequence[Check], as_json: bool) -> None:
     if as_json:
         print(json.dumps([{"verdict": check.verdict, **asdict(check)} for check in found], indent=2))
         return
-    table = Table("check", "value", "verdict")
+    table = Table("check", Column("value", overflow="fold"), Column("verdict", overflow="fold"))
     for check in found:
         table.add_row(check.name, check.value, f"{check.verdict}: {check.remedy}" if check.remedy else check.verdict)
     Console(markup=False, emoji=False).print(table)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
+from rich.table import Column, Table
 
 from nmt_cli.errors import counted
 from nmt_cli.streams import escaped
@@ -127,7 +127,7 @@ class Reporter:
 
 
 def figures_table(title: str, figures: Mapping[str, Any]) -> Table:
-    table = Table("figure", "value", title=title, show_header=False)
+    table = Table("figure", Column("value", overflow="fold"), title=title, show_header=False)
     for name, value in figures.items():
         label = name.replace("as_table2", "as in Table 2").replace("flop", "FLOP").replace("_", " ")
         table.add_row(label, readable(value))

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nmt_cli import __version__, registry
-from nmt_cli.cli import COMMANDS, command_names, exit_codes, load, main
+from nmt_cli.cli import COMMANDS, command_names, entry_point, exit_codes, load, main
 from nmt_cli.errors import CheckpointError, Interrupted, UsageError
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -37,6 +37,29 @@ def test_help_lists_every_command(nmt: Nmt) -> None:
         "score-trees",
         "serve",
     }
+
+
+def test_the_overview_fits_a_terminal(nmt: Nmt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole line for each command, examples, and where the documentation is."""
+    monkeypatch.setenv("COLUMNS", "80")
+    out = nmt("--help")[1]
+    assert max(map(len, out.split("\n"))) <= 80
+    commands, _, rest = out.partition("Commands:\n")[2].partition("Examples:\n")
+    lines = dict(re.findall(r"^  ([a-z-]+) +([A-Z].*[^.])$", commands, re.MULTILINE))
+    assert (len(lines), commands.strip().count("\n")) == (len(command_names()), len(command_names()) - 1)
+    assert lines["average"] == "The mean of several checkpoints (section 6.1)"
+    assert rest.count("nmt ") >= 4
+    assert "docs/" in rest
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_the_overview_imports_no_command(flag: str) -> None:
+    modules = [entry_point(name).module for name in command_names()]
+    code = f"import sys; from nmt_cli.cli import main\ntry: main(['{flag}'])\nfinally: print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0
+    assert "nmt_cli.cli" in run.stdout
+    assert set(modules).isdisjoint(run.stdout.split())
 
 
 def test_version_and_the_arguments_of_the_process(
@@ -189,6 +212,8 @@ def test_the_help_shows_what_is_selected(
         ("nmt train --model gnmt --init", ["--init-from", "--init-range"]),
         ("nmt train --optimizer ", ["adam", "adamw", "muon", "sgd"]),
         ("nmt train --preset q", ["quickstart"]),
+        ("nmt score a --metric ch", ["chrf", "chrf++"]),
+        ("nmt score a --metric exa", ["exact"]),
         ("nmt train --import no_such_mod", []),
     ],
 )
