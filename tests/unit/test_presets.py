@@ -45,3 +45,13 @@ def test_two_presets_cannot_share_a_name() -> None:
     preset("mine", "", num_layers=1)  # a module may be loaded again
     with pytest.raises(UsageError, match=rf"preset 'mine' is registered twice: by {__name__} and by {__name__}"):
         preset("mine", "", num_layers=2)
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_the_list_of_presets_cuts_nothing(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = nmt("train", "--list-presets")[1].splitlines()
+    settings = " ".join(line.strip() for line in lines if line.startswith("    ")).split()
+    values = [f"{name}={value}" for preset in PRESETS.values() for name, value in preset.differs.items()]
+    assert settings == values
+    assert all(len(line) <= columns for line in lines if len(line.split()) > 1)

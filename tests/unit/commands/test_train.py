@@ -48,16 +48,6 @@ def test_presets_by_name(train: Run) -> None:
     assert shown["transformer_base"]["differs"] == {}
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_the_list_of_presets_cuts_nothing(train: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    lines = train("--list-presets")[1].splitlines()
-    settings = " ".join(line.strip() for line in lines if line.startswith("    ")).split()
-    values = [f"{name}={value}" for preset in PRESETS.values() for name, value in preset.differs.items()]
-    assert settings == values
-    assert all(len(line) <= columns for line in lines if len(line.split()) > 1)
-
-
 def test_a_dry_run_without_data(train: Run) -> None:
     """Five fields by their names; the numbers by hand."""
     found = figures(train, "--vocab-size", 1000, "--preset", "transformer_base", "--num-layers", 1)
