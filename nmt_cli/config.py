@@ -91,6 +91,9 @@ def layers_of(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the settings of `resolve` by their origin."""
     paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
+    from_file = file_values(file)
+    in_file = from_file.pop("preset", None)
+    preset = preset or in_file
     own = {}  # the preset's settings, with the sections of the components that presets are written for
     for name, value in preset_values(preset).items():
         owners = _owners(name, {"training": training, **paper})
@@ -98,7 +101,7 @@ def layers_of(
     return {
         "--init-from: ": base or {},
         f"preset {preset}: ": own,
-        f"{file}: ": file_values(file),
+        f"{file}: ": from_file,
         COMMAND_LINE: flags,
     }
 
@@ -178,9 +181,9 @@ def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
 def preset_values(name: str | None) -> dict[str, Any]:
     if name is None:
         return {}
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         listing = "`nmt train --list-presets` shows them all."
-        raise UsageError(f"there is no preset called {shown(name)}. {nearest(name, PRESETS, listing)}")
+        raise UsageError(f"there is no preset called {shown(name)}. {nearest(str(name), PRESETS, listing)}")
     return dict(PRESETS[name].differs)
 
 
@@ -313,6 +316,8 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
             return tuple(_typed(typing.get_args(wanted)[0], each, place) for each in several)
         if wanted is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
+        if wanted is int and type(value) is float and value.is_integer():  # 2e3
+            return int(value)
         kind = typing.get_origin(wanted) or wanted
         if type(value) is kind or (kind is Path and isinstance(value, (str, Path))):
             return Path(value) if kind is Path else value

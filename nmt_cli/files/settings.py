@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import DataError, UsageError
-from nmt_cli.files.text import LARGEST_JSON, check_regular
+from nmt_cli.errors import DataError, UsageError, shown
+from nmt_cli.files.text import check_regular
+
+_LARGEST = 1 << 20  # bytes; the readers of YAML and TOML are slow
+_MOST_DOTS = 100  # of a key of TOML, whose reader takes quadratic time and memory for them
 
 # The words of YAML 1.2. In YAML 1.1, PyYAML's, `no` is a boolean, `1:30` and `010` are other numbers, `1e-4` is text.
 _YAML_WORDS = {
@@ -29,14 +32,33 @@ def read_settings(path: Path) -> Any:
     """
     form = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix, "JSON")
     try:
-        check_regular(path, LARGEST_JSON)
-        text = path.read_text(encoding="utf-8")
-        readers: dict[str, Callable[[str], Any]] = {"TOML": tomllib.loads, "JSON": json.loads, "YAML": _from_yaml}
+        check_regular(path, _LARGEST)
+        text = path.read_text(encoding="utf-8-sig")
+        readers: dict[str, Callable[[str], Any]] = {"TOML": _from_toml, "JSON": _from_json, "YAML": _from_yaml}
         return readers[form](text)
     except DataError as error:
         raise UsageError(str(error)) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as {form}: {error}") from error
+
+
+def _from_json(text: str) -> Any:
+    def without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in settings:
+                raise ValueError(f"{shown(name)} is there twice")
+            settings[name] = value
+        return settings
+
+    return json.loads(text, object_pairs_hook=without_repetition)
+
+
+def _from_toml(text: str) -> Any:
+    for number, line in enumerate(text.split("\n"), 1):
+        if any(part.count(".") > _MOST_DOTS for part in line.split("=")):
+            raise ValueError(f"line {number}: more than {_MOST_DOTS} dots")
+    return tomllib.loads(text)
 
 
 def _from_yaml(text: str) -> Any:
@@ -46,11 +68,21 @@ def _from_yaml(text: str) -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):  # some, each used twice by the next, are a value without end
+                event = self.peek_event()
+                problem = f"*{shown(event.anchor)} is an alias; write out the value"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            return super().compose_node(parent, index)
+
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [str(key.value) for key, _ in node.value]
-            for number, (key, _) in enumerate(node.value):
-                if key.value in keys[:number]:  # PyYAML would take the last
-                    raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
+            keys = set()
+            for key, _ in node.value:
+                if key.id == "scalar" and key.value in keys:  # PyYAML would take the last
+                    raise yaml.MarkedYAMLError(
+                        problem=f"{shown(key.value)} is there twice", problem_mark=key.start_mark
+                    )
+                keys.add(str(key.value))
             return super().construct_mapping(node, deep)
 
     for kind, form in _YAML_WORDS.items():

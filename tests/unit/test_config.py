@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_the_config_json_of_runs_and_checkpoints_is_a_configuration_file(tmp_pat
             {"model": "gnmt", "d_ff": 8},
             "the model .*moe and moe_transformer and transformer, not to gnmt.* --model .*moe or",
         ),
-        *[({"d_model": value}, "--d-model .* int") for value in ("wide", 2.0, True)],
+        *[({"d_model": value}, "--d-model .* int") for value in ("wide", 2.5, math.inf, True)],
         ({"d_model": 1}, "--d-model .* 2"),
         ({"d_ff": 1 << 63}, "--d-ff must be at most 2,147,483,647"),
         ({"freeze": 1}, "--freeze must be of type list, not 1"),
@@ -124,11 +125,21 @@ def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_ha
 
 
 def test_optional_values_may_be_none_and_whole_numbers_are_numbers() -> None:
-    config = resolved({"d_k": None, "dropout": 0, "save_every": 5})
+    config = resolved({"d_k": None, "dropout": 0, "save_every": 5, "max_steps": 2e3})
+    assert (config.training.max_steps, type(config.training.max_steps)) == (2000, int)
     assert config["model"].d_k is None
     assert config["model"].dropout == 0.0
     assert isinstance(config["model"].dropout, float)
     assert config.training.save_every == 5
+
+
+def test_a_file_may_choose_a_preset(tmp_path: Path) -> None:
+    file = written(tmp_path, "c.yaml", "preset: transformer_big\nd_ff: 8\n")
+    assert (resolved(file=file)["model"].d_model, resolved(file=file)["model"].d_ff) == (1024, 8)
+    assert resolved(file=file, preset="transformer_base")["model"].d_model == 512
+    for wrong in ("transformer_bigg", "[1]"):
+        with pytest.raises(UsageError, match="no preset called"):
+            resolved(file=written(tmp_path, "c.yaml", f"preset: {wrong}\n"))
 
 
 def test_an_error_names_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,10 @@ def test_forms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "a is there twice"),
-        ("a:\n  b: 1\n  b: 1\n", 3, "b is there twice"),
+        ("a: 1\nb: 2\na: 3\n", 3, "'a' is there twice"),
+        ("a:\n  b: 1\n  b: 1\n", 3, "'b' is there twice"),
+        ("a: &x [1]\nb: [*x, *x]\n", 2, "*'x' is an alias"),
+        ("a: &x {b: 1}\nc:\n  <<: *x\n", 3, "*'x' is an alias"),
         ("- a\n", 1, "expected `name: value`"),
         ("# text\n\nonly words\n", 3, "expected `name: value`"),
         ("a: 1\n--- \nb: 1\n", 2, "another document"),
@@ -80,3 +82,26 @@ def test_what_yaml_cannot_read_is_an_error_in_one_line(tmp_path: Path, text: str
     with pytest.raises(UsageError, match=r"c\.yaml: cannot be read as YAML") as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["c.toml", "c.yaml", "c.json"])
+def test_a_byte_order_mark_and_carriage_returns_are_no_content(tmp_path: Path, name: str) -> None:
+    lines = {"c.toml": ["a = 1", "b = 'x'"], "c.yaml": ["a: 1", "b: x"], "c.json": ['{"a": 1,', '"b": "x"}']}[name]
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, ""]).encode())
+    assert read_settings(tmp_path / name) == {"a": 1, "b": "x"}
+
+
+def test_json_names_what_is_there_twice(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"c\.json: cannot be read as JSON: 'a' is there twice"):
+        read(tmp_path, '{"b": {"a": 1, "a": 2}}', "c.json")
+
+
+def test_keys_of_many_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="line 2: more than 100 dots"):
+        read(tmp_path, f"a = 0.1\n{'a.' * 20_000}a = 1\n", "c.toml")
+    assert read(tmp_path, f"a = [{'0.1, ' * 90}]", "c.toml") == {"a": [0.1] * 90}
+
+
+def test_large_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is this the right file"):
+        read(tmp_path, "# " + "x" * (1 << 20))
