@@ -24,6 +24,7 @@ class Vocabulary(ABC):
     """Text to ids and back."""
 
     kind: str  # one of `subwords.kinds()`
+    lists_symbols = False  # symbols are among its own entries
 
     @abstractmethod
     def __len__(self) -> int: ...

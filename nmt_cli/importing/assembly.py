@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -17,14 +18,17 @@ from nmt_cli.config import flag, restored
 from nmt_cli.data.subwords import LARGEST_FILE, WholeTokens
 from nmt_cli.data.unicode import NONE
 from nmt_cli.data.vocabulary import Vocabulary
-from nmt_cli.errors import CheckpointError, DataError, UsageError
+from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
+from nmt_cli.files.parallel_text import SYMBOL
 from nmt_cli.files.text import check_regular, fingerprint
+from nmt_cli.importing.checks import is_language
 from nmt_cli.importing.entries import Entries, entries
 from nmt_cli.importing.importers import Imported
 from nmt_cli.importing.options import ImportOptions
-from nmt_cli.importing.pieces import ListedPieces, MergedPieces
+from nmt_cli.importing.pieces import ListedPieces, MergedPieces, SplitPieces, keep_whole
 from nmt_cli.importing.settings import ImportedTransformerConfig
 from nmt_cli.models.settings import TransformerConfig
+from nmt_cli.streams import say, warn
 
 _SIDES = ("encoder", "decoder")
 _ADDED = ImportedTransformerConfig.__dataclass_fields__.keys() - TransformerConfig.__dataclass_fields__.keys()
@@ -73,7 +77,7 @@ def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
     All sines stand before all cosines, and wavelengths go from 2 pi to exactly 10000 * 2 pi, unlike in section 3.5.
     """
     half = d_model // 2
-    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
+    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
     angles = torch.arange(first, first + count, dtype=torch.float)[:, None] * rates
     return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, d_model % 2))
 
@@ -164,16 +168,21 @@ def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequenc
     names = {}
     for name, named in zip(("source_lang", "target_lang"), languages, strict=True):
         names[name] = getattr(options, name) or named
-        if not isinstance(names[name], str) or not names[name]:
+        if not is_language(names[name]):
             raise UsageError(
                 f"{options.path} names no {name}: give {flag(name)}, the ending of your files, as de in train.de"
             )
     source, target = vocabularies
     text = {name: getattr(options, name) for name in ("moses", "moses_escape", "lowercase")}
+    split = [vocabulary for vocabulary in vocabularies if isinstance(vocabulary, SplitPieces)]
+    whole = keep_whole(split)
+    tags = [name for name in whole if SYMBOL.fullmatch(name)]  # --moses and --lowercase leave symbols alone
     component = registry.find("task", "translation")
     config = component.config(
         **names,
         **text,
+        symbols=",".join(tags),
+        generate_symbols=bool(tags),
         subwords=source.kind,
         normalization=NONE,  # a SentencePiece model has a rule of its own
         vocab_size=len(target),
@@ -181,6 +190,11 @@ def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequenc
     )
     task = component.build(config)
     task.set_vocabularies(source, source if source.serialise() == target.serialise() else target)
+    if whole:
+        say(f"entries that no file of subwords makes; as words of a line, they are kept whole: {shown(whole, 200)}")
+        changed = [name for name in split[0].whole if task.source_tokens(task.encode_source(name)) != [name]]
+        if changed:
+            warn(f"of these, --moses or --lowercase changes {shown(changed, 200)}: prepare text yourself, without them")
     return task
 
 
@@ -195,8 +209,8 @@ def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
     try:
         check_regular(file, LARGEST_FILE)
         content = file.read_bytes()
-        if content.startswith(b"#version"):
-            return MergedPieces(pieces, content.decode("utf-8"))
+        if content.removeprefix(codecs.BOM_UTF8).startswith(b"#version"):
+            return MergedPieces(pieces, content.decode("utf-8-sig").replace("\r\n", "\n"))
         return ListedPieces(pieces, content)
     except (DataError, RuntimeError, UnicodeDecodeError) as error:
         problem = (

@@ -46,6 +46,7 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
     Raises:
         CheckpointError: a special symbol is missing, or ids are not those of different pieces.
     """
+    "".join(vocab).encode()  # raises an error that the importer's caller reports, unless all are text
     ids = list(vocab.values())
     if not all(type(i) is int and 0 <= i < size for i in [*ids, start]) or len({*ids}) < len(ids):
         raise CheckpointError(
@@ -60,5 +61,5 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
             raise CheckpointError(f"{path}: has no {SPECIAL_SYMBOLS[i]}")
     taken = {row for i, row in enumerate(special) if i != BOS or not copied}
     rest = [i for i in range(size) if i not in taken]
-    pieces = [*SPECIAL_SYMBOLS, *(named.get(i, f"<{i}>") for i in rest)]
+    pieces = [*SPECIAL_SYMBOLS, *(named.get(i, f"<unnamed {i}>") for i in rest)]
     return Entries(pieces, torch.tensor([*special, *rest]), copied)

@@ -10,19 +10,17 @@ is missing or damaged, or no Transformer of ours can express the model, and Usag
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import re
-from collections.abc import Mapping
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from nmt_cli.checkpoint import Contents
-from nmt_cli.errors import CheckpointError
+from nmt_cli.errors import CheckpointError, shown
+from nmt_cli.importing.checks import saved_objects
 from nmt_cli.importing.options import ImportOptions
 
 
@@ -48,28 +46,16 @@ def read_model(path: Path, options: ImportOptions) -> Imported:
         takes = "; ".join(sorted(each.takes for each in importers))
         raise CheckpointError(f"{path}: {found}. These can be imported: {takes}")
     try:
-        imported: Imported = importer.read(path, saved, options)
-    except (AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+        with warnings.catch_warnings(action="ignore"):  # of torch, about tensors that are refused
+            imported: Imported = importer.read(path, saved, options)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        SafetensorError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise CheckpointError(f"{path}: cannot be imported: {shown(error, 200)}") from error
     return imported
-
-
-def saved_objects(path: Path) -> Mapping[str, Any]:
-    """Return the dictionary that `torch.save` wrote into a file, or nothing if that wrote something else.
-
-    Raises:
-        CheckpointError: the file has more than tensors and plain data. No code in it is run.
-    """
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # a bare record, in which programs keep options
-            saved = torch.load(path, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except Exception as error:  # torch's loader raises about every kind for a damaged file
-        if not (found := re.search(r"(?:GLOBAL|class|function) ([\w.]+\.[\w.]+)", str(error))):
-            return {}
-        raise CheckpointError(
-            f"{path}: cannot be imported: it has {found[1]}, which is neither a tensor nor plain data. Nothing in the "
-            "file was run"
-        ) from error
-    return saved if isinstance(saved, Mapping) else {}

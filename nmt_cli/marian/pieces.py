@@ -19,6 +19,10 @@ class MarianPieces(ListedPieces):
 
     kind = "marian"
 
+    def makes(self, piece: str) -> bool:
+        """See `SplitPieces`. A code that does not stand first is text for Marian."""
+        return _LANGUAGE_CODE.fullmatch(piece) is not None or super().makes(piece)
+
     def encode(self, text: str) -> list[int]:
         code = _LANGUAGE_CODE.match(text)
         if code is None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -18,9 +20,10 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.checkpoint import Contents
 from nmt_cli.config import flag, restored
 from nmt_cli.data.subwords import LARGEST_FILE
-from nmt_cli.errors import CheckpointError, UsageError, shown
+from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.importing.assembly import task_of
+from nmt_cli.importing.checks import OFF, check_settings, float_weights, saved_objects
 from nmt_cli.importing.entries import Entries, entries
 from nmt_cli.importing.importers import Imported
 from nmt_cli.importing.options import ImportOptions
@@ -29,16 +32,22 @@ from nmt_cli.marian.pieces import MarianPieces
 from nmt_cli.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
-_NEEDED: dict[str, tuple[Any, Any]] = {
-    "model_type": ("marian", None),
-    "scale_embedding": (True, False),
-    "normalize_embedding": (False, False),
-    "normalize_before": (False, False),
-    "add_final_layer_norm": (False, False),
-    "static_position_embeddings": (True, True),
-    "tie_word_embeddings": (True, True),
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "model_type": ("marian",),
+    "scale_embedding": (True,),
+    "static_position_embeddings": (True, None),
+    "tie_word_embeddings": (True, None),
+    **dict.fromkeys(
+        "add_cross_attention add_final_layer_norm is_decoder normalize_before normalize_embedding pruned_heads "
+        "quantization_config tie_encoder_decoder".split(),
+        OFF,
+    ),
 }
-"""Settings: the value that our Transformer can express, and the one that is meant where there is none."""
+_OTHERS = (
+    "_attn_implementation attn_implementation decoder_layerdrop decoder_start_token_id decoder_vocab_size "
+    "encoder_layerdrop extra_pos_embeddings is_encoder_decoder max_position_embeddings num_attention_heads "
+    "num_hidden_layers share_encoder_decoder_embeddings"
+).split()
 _TEXT = ("subwords", "target_subwords", "moses", "moses_escape", "lowercase")  # options of other importers
 
 takes = "a folder of Hugging Face Transformers with a MarianMTModel, such as OPUS-MT's (hf download NAME)"
@@ -83,9 +92,7 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
     Raises:
         CheckpointError: it cannot express the model.
     """
-    for name, (needed, absent) in _NEEDED.items():
-        if (value := config.get(name, absent)) != needed:
-            raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {shown(needed)}")
+    check_settings(config, _SUPPORTED, {*_OTHERS, *chain.from_iterable(SETTINGS.values())}, path)
     settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
     for ours, names in SETTINGS.items():
         values = [config[name] for name in names if name in config]
@@ -106,13 +113,12 @@ def model_settings(config: Mapping[str, Any], path: Path) -> Any:
 def load_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights by Marian's names, in float32. Nothing is unpickled but tensors."""
     try:
-        safe = path.suffix == ".safetensors"
-        tensors = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-        return {str(name): tensor.float() for name, tensor in tensors.items()}
-    except MemoryError:
-        raise
-    except Exception as error:  # torch's loader raises about every kind, even AssertionError, for a damaged file
-        raise CheckpointError(f"{path}: cannot read the weights: {error or type(error).__name__}") from error
+        tensors = load_file(path) if path.suffix == ".safetensors" else saved_objects(path)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: cannot read the weights: {error}") from error
+    if not tensors:
+        raise CheckpointError(f"{path}: cannot read the weights: the file is empty or damaged")
+    return float_weights(tensors, path)
 
 
 def embeddings_of(weights: Mapping[str, Tensor], shared: bool, width: int, folder: Path) -> list[Tensor]:
@@ -131,9 +137,13 @@ def entries_of(folder: Path, config: Mapping[str, Any], sizes: Sequence[int]) ->
     source, target = folder / "vocab.json", folder / "target_vocab.json"
     if shared or not target.is_file():
         target = source
-    vocab = _object(source)
+    vocab, target_vocab = _object(source), _object(target)
+    if (folder / "added_tokens.json").is_file():
+        added = _object(folder / "added_tokens.json")
+        vocab |= added
+        target_vocab |= added
     unused = start if shared else vocab.get(SPECIAL_SYMBOLS[BOS], vocab.get(SPECIAL_SYMBOLS[PAD]))
-    return [entries(vocab, sizes[0], unused, source), entries(_object(target), sizes[1], start, target)]
+    return [entries(vocab, sizes[0], unused, source), entries(target_vocab, sizes[1], start, target)]
 
 
 def our_weights(

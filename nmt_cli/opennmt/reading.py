@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from nmt_cli.errors import CheckpointError, shown
+from nmt_cli.errors import CheckpointError
 from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
+from nmt_cli.importing.checks import OFF, check_settings, float_weights
 from nmt_cli.importing.importers import Imported
 from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
@@ -49,21 +50,28 @@ _STACKS = (
 )
 _EMBEDDINGS = "{}.embeddings.make_embedding.emb_luts.0.weight"
 _NO_WEIGHTS = re.compile(r"\.pe\.pe$")
-_NEEDED: dict[str, tuple[Any, ...]] = {
-    "model_task": ("seq2seq",),
-    "encoder_type": ("transformer",),
-    "decoder_type": ("transformer",),
-    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
-    "max_relative_positions": (0,),
-    "layer_norm": ("standard",),
-    "parallel_residual": (False,),
-    "num_kv": (0,),
-    "sliding_window": (0,),
-    "num_experts": (0,),
-    "copy_attn": (False,),
-    "pos_ffn_activation_fn": ("relu", "gelu"),
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "model_task": ("seq2seq", None),
+    "model_type": ("text", None),
+    "encoder_type": ("transformer", None),
+    "decoder_type": ("transformer", None),
+    "self_attn_type": ("scaled-dot", "scaled-dot-flash", None),
+    "position_encoding_type": ("SinusoidalInterleaved", "SinusoidalConcat", None),
+    "layer_norm": ("standard", None),
+    "pos_ffn_activation_fn": ("relu", "gelu", None),
+    **dict.fromkeys(
+        "copy_attn lora_embedding lora_layers max_relative_positions multiquery n_src_feats num_experts num_kv "
+        "parallel_residual quant_layers quant_type relative_positions_buckets sliding_window".split(),
+        OFF,
+    ),
 }
-"""Options: the values that our Transformer can express. The first is the default."""
+_OTHERS = (
+    "attention_dropout add_ffnbias add_qkvbias alignment_heads alignment_layer both_embeddings copy_attn_type "
+    "dec_layers decoder_start_token embeddings_type enc_layers freeze_decoder freeze_encoder full_context_alignment "
+    "global_attention global_attention_function heads layers max_grad_norm norm_eps norm_numbers norm_quote_commas "
+    "normalization num_experts_per_tok position_encoding share_decoder_embeddings share_embeddings src_embeddings "
+    "tgt_embeddings"
+).split()
 
 
 def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
@@ -74,10 +82,7 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
     model, vocab = vars(saved["opt"]), saved["vocab"]
-    for name, values in _NEEDED.items():
-        if (value := model.get(name, values[0])) not in values:
-            expected = " or ".join(map(repr, values))
-            raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}")
+    check_settings(model, _SUPPORTED, _OTHERS, path)
     weights = weights_of(saved, path)
     embeddings = [weights.pop(_EMBEDDINGS.format(side)) for side in ("encoder", "decoder")]
     output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
@@ -103,15 +108,16 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
 
 def weights_of(saved: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     """Return the weights by their names; raise CheckpointError if there are none."""
-    beside = path.with_suffix(".safetensors")
     if saved.get("model"):
         generator = {name.removeprefix("0."): tensor for name, tensor in (saved.get("generator") or {}).items()}
         everything = {**saved["model"], **{f"generator.{name}": tensor for name, tensor in generator.items()}}
-    elif beside.is_file():
-        everything = load_file(beside)
     else:
-        raise CheckpointError(f"{path}: has no weights, and {beside.name} is not beside it")
-    return {name: tensor.float() for name, tensor in everything.items() if not _NO_WEIGHTS.search(name)}
+        beside = path.with_suffix(".safetensors")
+        if not beside.is_file():
+            raise CheckpointError(f"{path}: has no weights, and {beside.name} is not beside it")
+        path = beside
+        everything = load_file(beside)
+    return float_weights({name: each for name, each in everything.items() if not _NO_WEIGHTS.search(name)}, path)
 
 
 def settings_of(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +138,7 @@ def settings_of(model: Mapping[str, Any]) -> dict[str, Any]:
 
 def _first(rate: Any) -> float:
     """Return the rate of the beginning of training: options have a list of rates for parts of it."""
-    return float(rate[0] if isinstance(rate, Sequence) else rate)
+    return float(rate[0] if isinstance(rate, list) else rate)
 
 
 def positions_of(model: Mapping[str, Any], d_model: int) -> list[Tensor] | None:

@@ -197,8 +197,9 @@ class TranslationTask(VocabularyTask):
 
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
         """Use these vocabularies, with the symbols; without `separate_vocabularies`, they must be the same."""
-        first = WithSymbols(source, self._symbols) if self._symbols else source
-        second = WithSymbols(target, self._symbols) if self._symbols else target
+        first, second = source, target
+        if self._symbols and not source.lists_symbols:
+            first, second = (WithSymbols(words, self._symbols) for words in (source, target))
         self._vocabularies = first, first if source is target else second
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:

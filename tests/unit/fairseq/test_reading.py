@@ -168,6 +168,23 @@ def test_other_versions(nmt: Run, changed: Callable[..., Path], saved: dict[str,
         ({"activation_fn": "gelu_accurate"}, "activation_fn is 'gelu_accurate'"),
         ({"encoder_attention_heads": 4}, "attention_heads of encoder and decoder differ"),
         ({"decoder_normalize_before": True}, "normalize_before of encoder and decoder differ"),
+        ({**PRE, "no_decoder_final_norm": True}, "its no_decoder_final_norm is True"),
+        *[
+            ({name: value}, f"its {name} is {value!r}")
+            for name, value in {
+                "cross_self_attention": True,
+                "no_cross_attention": True,
+                "adaptive_softmax_cutoff": [5],
+                "encoder_layers_to_keep": "0",
+                "quant_noise_scalar": 0.5,
+                "scale_heads": True,
+            }.items()
+        ],
+        ({"encoder_learned_pos": True}, "encoder.embed_positions.weight"),
+        ({"max_source_positions": 50_000_000}, "max_source_positions is 50000000, expected at most 2097152"),
+        ({"max_target_positions": 10**30}, "max_target_positions"),
+        ({"max_target_positions": -1}, "max_target_positions"),
+        ({"arch": ["transformer"]}, "architecture is"),
     ],
 )
 def test_other_settings_are_refused(
@@ -179,6 +196,56 @@ def test_other_settings_are_refused(
     assert str(path) in err
     assert named in err
     assert not (path.parent / "imported").exists()
+
+
+def test_harmless_settings(nmt: Run, changed: Callable[..., Path]) -> None:
+    path = changed(no_decoder_final_norm=True, decoder_layerdrop=0.1, quant_noise_pq=0.1, own_gate=True, new=0)
+    code, _, err = nmt("import", path, "--out", path.parent / "imported")
+    assert code == 0
+    assert err.startswith(f"warning: {path}: settings that nmt does not know, and does not use: ['own_gate']\n")
+
+
+@pytest.mark.parametrize("language", ["x/../../secret", "..", "/etc/x", "a\0\x1b[2J", None])
+def test_a_language_is_no_path(
+    nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], tmp_path: Path, language: Any
+) -> None:
+    (tmp_path / "dict.x").mkdir()
+    (tmp_path.parent / "secret.txt").write_text("password 1\n")
+    saved["cfg"]["task"]["source_lang"] = language
+    path = changed()
+    code, _, err = nmt("import", path, "--out", tmp_path / "imported")
+    assert code == 2
+    assert "--source-lang" in err
+    assert "\x1b" not in err
+    assert not (tmp_path / "imported").exists()
+
+
+def test_tags_stay_whole(nmt: Run, changed: Callable[..., Path], tmp_path: Path) -> None:
+    """As entries of a dictionary that were put before lines after these had been split."""
+
+    def longer(weights: dict[str, Any]) -> None:
+        shared = weights["encoder.embed_tokens.weight"]
+        for side in ("encoder", "decoder"):
+            weights[f"{side}.embed_tokens.weight"] = torch.cat([shared, torch.ones(3, 16)])
+        weights["decoder.output_projection.weight"] = weights["decoder.embed_tokens.weight"]
+
+    path = changed(longer)
+    for language in ("en", "de"):
+        with (tmp_path / f"dict.{language}.txt").open("a", encoding="utf-8") as stream:
+            stream.write("<2de> 1\n__fr__ 1\nmadeupword0000 0\n")
+    codes = tmp_path / "codes"
+    codes.write_bytes(b"\xef\xbb\xbf" + (TINY / "bpe.codes").read_bytes().replace(b"\n", b"\r\n"))
+    code, _, err = nmt("import", path, "--out", tmp_path / "imported", "--subwords", codes, "--moses", "--lowercase")
+    assert code == 0
+    assert "kept whole: ['<2de>', '__fr__']\n" in err
+    assert "changes ['__fr__']" in err
+    task = checkpoint.load_task(tmp_path / "imported" / "task")
+    pieces = EXAMPLES[0]["pieces"].split(" ")
+    assert task.source_tokens(task.encode_source(f"<2de> {EXAMPLES[0]['source']}")) == ["<2de>", *pieces]
+    assert task.symbols == ["<2de>"]
+    (tmp_path / "in").write_text(EXAMPLES[0]["source"] + "\n")
+    code, out, err = nmt("translate", tmp_path / "imported", "--tag", "<2de>", "--input", tmp_path / "in")
+    assert (code, out.count("\n")) == (0, 1), err
 
 
 @pytest.mark.parametrize("name", ["encoder.layernorm_embedding.weight", "decoder.layers.0.c_attn", "", "task"])

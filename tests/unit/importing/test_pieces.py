@@ -11,7 +11,7 @@ import pytest
 from nmt_cli.data import subwords
 from nmt_cli.errors import DataError
 from nmt_cli.files.text import fingerprint
-from nmt_cli.importing.pieces import ListedPieces, MergedPieces
+from nmt_cli.importing.pieces import ListedPieces, MergedPieces, keep_whole
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 
 UNIT = Path(__file__).parents[1]
@@ -64,8 +64,37 @@ def test_texts_of_merged_pieces(merged: MergedPieces) -> None:
     assert merged.encode_prefix("old man").ids == ids[: len(merged.encode("old man"))]
 
 
+def test_entries_that_no_splitter_makes_are_kept_whole(merged: MergedPieces) -> None:
+    tags = ["<2de>", "__fr__", "｟ph｠"]
+    more = [*tags, "madeupword0001", "averyunlikelytoken7", "<unnamed 9>"]
+    vocabularies = [
+        MergedPieces(made(FAIRSEQ, *more), CODES),
+        ListedPieces(made(OPENNMT, *more), (OPENNMT / "joint.model").read_bytes()),
+    ]
+    for vocabulary, folder in zip(vocabularies, (FAIRSEQ, OPENNMT), strict=True):
+        text = json.loads((folder / "expected.json").read_text("utf-8"))[0]["source"]
+        plain = vocabulary.encode(text)
+        assert UNK in vocabulary.encode(f"<2de> {text}")
+        assert keep_whole([vocabulary]) == tags
+        assert vocabulary.encode(text) == plain
+        ids = vocabulary.encode(f"<2de> __fr__ {text} ｟ph｠")
+        assert vocabulary.pieces(ids) == ["<2de>", "__fr__", *vocabulary.pieces(plain), "｟ph｠"]
+        assert vocabulary.decode(ids) == f"<2de> __fr__ {text} ｟ph｠"
+        assert pickle.loads(pickle.dumps(vocabulary)).encode("<2de>") == ids[:1]
+        assert vocabulary.restored(vocabulary.serialise()).encode("<2de>") == ids[:1]
+
+
+def test_pieces_of_the_other_side_are_no_words() -> None:
+    """A joint list with a splitter for each side has pieces that only one of them makes."""
+    pieces = [*SPECIAL_SYMBOLS, "ab", "cd", "<2de>"]
+    sides = [MergedPieces(pieces, f"#version: 0.2\n{pair}</w>\n") for pair in ("a b", "c d")]
+    assert keep_whole(sides) == ["<2de>"]
+    assert sides[0].encode("cd") == [UNK, UNK]
+
+
 def test_it_is_saved_copied_and_loaded(merged: MergedPieces, tmp_path: Path) -> None:
     saved = subwords.save(merged, tmp_path, "source")
+    assert b"whole" not in merged.serialise()
     assert saved["kind"] == "subword_nmt"
     for copy in (subwords.load(tmp_path, saved), pickle.loads(pickle.dumps(merged))):
         assert copy.encode("old man ?") == merged.encode("old man ?")

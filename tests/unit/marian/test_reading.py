@@ -233,6 +233,8 @@ def change(path: Path, **fields: Any) -> None:
     [
         ("config.json", {"model_type": "bart"}, "its model_type is 'bart', expected 'marian'"),
         ("config.json", {"normalize_before": True}, "its normalize_before is True"),
+        ("config.json", {"quantization_config": {"bits": 4}}, "its quantization_config is {'bits': 4}"),
+        ("tokenizer_config.json", {"source_lang": "../en"}, "names no source_lang"),
         ("config.json", {"scale_embedding": False}, "its scale_embedding is False"),
         ("config.json", {"tie_word_embeddings": False}, "its tie_word_embeddings is False"),
         ("config.json", {"decoder_ffn_dim": 48}, "encoder_ffn_dim and decoder_ffn_dim differ"),
@@ -315,6 +317,20 @@ def test_languages_are_given_or_named(copied: Path) -> None:
     with pytest.raises(UsageError, match="names no source_lang: give --source-lang"):
         read(copied)
     assert read(copied, ("en", "de")).task.languages == ("en", "de")
+
+
+def test_added_tokens_are_entries(copied: Path) -> None:
+    weights = load_file(copied / "model.safetensors")
+    size = len(weights["model.shared.weight"])
+    weights["model.shared.weight"] = torch.cat([weights["model.shared.weight"], torch.ones(1, 16)])
+    weights["final_logits_bias"] = torch.cat([weights["final_logits_bias"], torch.zeros(1, 1)], 1)
+    weights = {name: weight for name, weight in weights.items() if "lm_head" not in name and "embed_tokens" not in name}
+    save_file(weights, copied / "model.safetensors")
+    (copied / "added_tokens.json").write_text(json.dumps({"<ph>": size}), encoding="utf-8")
+    task = read(copied).task
+    for tokens in (task.source_tokens(task.encode_source("a <ph> b")), task.target_tokens(task.encode_target("<ph>"))):
+        assert "<ph>" in tokens
+    assert task.decode_target(task.encode_target("<ph>")) == "<ph>"
 
 
 def test_weights_in_the_older_form(copied: Path) -> None:

@@ -152,6 +152,11 @@ def test_weights_beside_the_file(nmt: Run, changed: Callable[..., Path], saved: 
         ("copy_attn", True),
         ("pos_ffn_activation_fn", "silu"),
         ("self_attn_type", "average"),
+        ("position_encoding_type", "Rotary"),
+        ("relative_positions_buckets", 32),
+        ("multiquery", True),
+        ("lora_layers", ["linear_query"]),
+        ("quant_type", "bnb_8bit"),
     ],
 )
 def test_other_settings_are_refused(nmt: Run, changed: Callable[..., Path], name: str, value: Any) -> None:
@@ -160,6 +165,13 @@ def test_other_settings_are_refused(nmt: Run, changed: Callable[..., Path], name
     assert code == 1
     assert f"{path}: cannot be imported: its {name} is {value!r}" in err
     assert not (path.parent / "imported").exists()
+
+
+def test_a_number_that_is_none_is_an_error(nmt: Run, changed: Callable[..., Path]) -> None:
+    path = changed(dropout=[10**400])
+    code, _, err = nmt("import", path, "--out", path.parent / "imported", *OPTIONS)
+    assert code == 1
+    assert f"{path}: cannot be imported: OverflowError" in err
 
 
 def test_a_language_is_needed(nmt: Run, tmp_path: Path) -> None:

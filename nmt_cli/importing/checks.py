@@ -1,0 +1,117 @@
+"""Checks of files of other programs: no more memory than the file's size warrants, and no setting that is not known."""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import re
+import warnings
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.errors import CheckpointError, shown
+from nmt_cli.streams import warn
+
+OFF: tuple[Any, ...] = (False, None, 0, "", [], {}, ())
+"""Values with which a setting does nothing."""
+LARGEST_TABLE = 1 << 25  # numbers in a table of positions: 65,536 positions of a model of width 512
+_TIED = 16  # how often the same bytes of a file may be used, as those of tied embeddings are
+_OF_MODEL = re.compile(
+    "attention|attn|head|layer|norm|embed|position|activation|ffn|expert|adapter|encoder|decoder|gat"
+)
+
+
+def saved_objects(path: Path) -> Mapping[str, Any]:
+    """Return the dictionary that `torch.save` wrote into a file, or nothing if that wrote something else.
+
+    Raises:
+        CheckpointError: the file has more than tensors and plain data, or parts that grow when they are read. No code
+            in it is run.
+    """
+    try:
+        _check_growth(path)
+        # A Namespace is a bare record, in which programs keep options.
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings(action="ignore"):
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+    except (CheckpointError, MemoryError):
+        raise
+    except Exception as error:  # torch's loader raises about every kind for a damaged file
+        if not (found := re.search(r"(?:GLOBAL|class|function) ([\w.]+\.[\w.]+)", str(error))):
+            return {}
+        raise CheckpointError(
+            f"{path}: cannot be imported: it has {found[1]}, which is neither a tensor nor plain data. Nothing in the "
+            "file was run"
+        ) from error
+    return saved if isinstance(saved, Mapping) else {}
+
+
+def is_language(value: Any) -> bool:
+    """Return whether `value` is a name of a language, which is part of names of files, such as de or zh_CN."""
+    return isinstance(value, str) and re.fullmatch(r"\w[\w.@-]{0,40}", value) is not None
+
+
+def _check_growth(path: Path) -> None:
+    """Raise CheckpointError if the file has what takes more memory in torch's loader than in the file."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+        size = sum(part.file_size for part in parts)
+        if size > path.stat().st_size or any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise CheckpointError(
+                f"{path}: an archive of {size:,} bytes when unpacked, and torch.save does not compress. If it has a "
+                "model in it, unpack it first"
+            )
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"\nbytearray\n") >= 0:
+            raise CheckpointError(f"{path}: cannot be imported: it has a bytearray, which is no tensor")
+
+
+def float_weights(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Return weights in float32.
+
+    Raises:
+        CheckpointError: one is not a plain tensor of floating-point numbers, or they are larger than the file `path`.
+    """
+    size = 0
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.layout != torch.strided or tensor.is_meta:
+            raise CheckpointError(f"{path}: cannot be imported: its {name} is not a plain tensor of floating point")
+        size += max(tensor.numel(), *tensor.shape, 0) * tensor.element_size()
+    if size > _TIED * path.stat().st_size:
+        raise CheckpointError(f"{path}: damaged: its weights of {size:,} bytes do not fit into the file")
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def check_settings(
+    settings: Mapping[str, Any],
+    supported: Mapping[str, Sequence[Any]],
+    others: Collection[str],
+    path: Path,
+    of_model: re.Pattern[str] = _OF_MODEL,
+) -> None:
+    """Check the settings that the other program's Transformer reads, and warn of unknown ones.
+
+    Args:
+        supported: settings, and the values that our Transformer can express; None where there may be no such setting.
+        others: settings of any value, which are read elsewhere or have no effect on outputs.
+        of_model: what is in the names of settings of models, where `settings` has those of training, too.
+
+    Raises:
+        CheckpointError: a setting has another value than the supported ones.
+    """
+    for name, values in supported.items():
+        if (value := settings.get(name)) not in values:
+            names = values[:1] if values is OFF else values
+            expected = " or ".join(repr(each) for each in names if each is not None)
+            raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}")
+    known = {*supported, *others}
+    unknown = [
+        name for name, value in settings.items() if name not in known and of_model.search(name) and value not in OFF
+    ]
+    if unknown:
+        warn(f"{path}: settings that nmt does not know, and does not use: {shown(unknown, 200)}")
