@@ -264,3 +264,12 @@ def test_runs_without_checkpoints(tmp_path: Path, folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
         checkpoint.locate(folder)
+
+
+def test_an_average_is_summed_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, the 1 would be lost beside 10^8."""
+    weights = {Path(str(number)): {"w": torch.tensor([number])} for number in (1e8, 1.0, -1e8)}
+    monkeypatch.setattr(checkpoint, "load_weights", weights.__getitem__)
+    average = checkpoint.average_weights(list(weights))["w"]
+    assert average.dtype == torch.float32
+    assert average.tolist() == pytest.approx([1 / 3])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ def test_progress_counts_the_bytes_of_a_file(tmp_path: Path, monkeypatch: pytest
 def test_a_part_of_a_machine_that_does_not_share_the_directory(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match=f"{tmp_path / '7'}: .* must see the same files"):
         translate_streams._read_part(tmp_path / "7", ranks=2)
+
+
+def test_the_ranks_compute_their_parts_at_the_same_time(tmp_path: Path) -> None:
+    """So the seconds of a part are divided by their number, and nothing else is."""
+    totals = vars(translate_streams.Totals(lines=4, tokens=9, seconds=6.0, repaired=2))
+    (tmp_path / "7").write_text(json.dumps([["text"], totals, ["careful"]]))
+    texts, read, warnings = translate_streams._read_part(tmp_path / "7", ranks=3)
+    assert (texts, warnings) == (["text"], ["careful"])
+    assert read == translate_streams.Totals(lines=4, tokens=9, seconds=2.0, repaired=2)
 
 
 def test_messages_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.layers.attention import AttentionMask
+from nmt_cli.layers.layout import Binned
 from nmt_cli.layers.restricted_attention import RestrictedAttention
 from nmt_cli.layers.settings import RestrictedAttentionConfig
+from nmt_cli.packing import Bins
 
 B, H, WIDTH = 3, 2, 4
 
@@ -73,3 +75,15 @@ def test_a_decoding_step_is_the_last_row_of_the_causal_pass(r: int) -> None:
         mask = AttentionMask(causal=True, offset=t)
         step = kernel(query[:, :, t : t + 1], key[:, :, : t + 1], value[:, :, : t + 1], mask)
         torch.testing.assert_close(step, whole[:, :, t : t + 1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("r", [2, 3, 6, 40])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_window_of_bins_is_as_wide(r: int, causal: bool) -> None:
+    """In a bin, a mask of this width stands for `forward`."""
+    kernel, qkv = restricted(r), drawn(17)
+    bins = Bins(torch.ones(B, 17, dtype=torch.long), torch.arange(17).repeat(B))
+    rows = [tensor.transpose(1, 2).flatten(0, 1) for tensor in qkv]  # [B * n, H, WIDTH]
+    found = Binned.of(bins, bins, causal).attend(kernel, *rows)
+    expected = kernel(*qkv, AttentionMask(causal=causal)).transpose(1, 2).flatten(0, 1)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -91,3 +91,11 @@ def test_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.random.get_rng_state()
     assert measured_rate(CPU, torch.bfloat16) == pytest.approx(2 * 100**3 / 0.5 / 1e12)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_measured_rate_is_the_fastest_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others were interrupted. A product of n by n matrices has 2 n^3 operations."""
+    ticks = iter([0.0, 4.0, 10.0, 10.5, 20.0, 21.0])
+    monkeypatch.setattr(costs, "PRODUCT_SIZES", {"cpu": 100})
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: next(ticks))
+    assert measured_rate(CPU, torch.float32, rounds=3) == pytest.approx(2e6 / 0.5 / 1e12)

@@ -20,6 +20,7 @@ from nmt_cli.data.corpus import Corpus
 from nmt_cli.doctor.resume import contents
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
+from nmt_cli.training.state import RunState
 
 PATIENCE = 120
 """Seconds until a test fails that would wait for ever."""
@@ -130,3 +131,20 @@ class Ranks:
 def test_several_ranks_act_on_the_flags_of_the_step_before(size: int, answers: list[list[bool]]) -> None:
     run: Any = SimpleNamespace(world=Ranks(size), flags=lambda: [False])
     assert [Run.agree(run, flag) for flag in (True, False, True)] == answers
+
+
+def test_waiting_for_data_is_counted_once() -> None:
+    """Of a prefetcher whose total of seconds grows with each update."""
+
+    class Updates:
+        waited = 10.0  # before this run began
+
+        def __next__(self) -> Any:
+            self.waited += 1.5
+            return SimpleNamespace(epoch=0, position=0, ends_epoch=False)
+
+    run: Any = SimpleNamespace(state=RunState(), uncounted=None)
+    updates: Any = Updates()
+    for _ in range(3):
+        Run.next(run, updates)
+    assert (run.state.total.waiting, run.state.window.waiting) == (4.5, 4.5)

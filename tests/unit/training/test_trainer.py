@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from nmt_cli.interfaces import Batch, Loss
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.trainer import Trainer
+from nmt_cli.training.updates import MicroBatch
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
@@ -273,3 +275,14 @@ def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, m
     assert not same(padded, packed)
     for name, weight in padded.items():
         torch.testing.assert_close(packed[name], weight, rtol=1e-3, atol=1e-4)
+
+
+def test_a_micro_batch_without_weight_has_no_loss() -> None:
+    """A rank repeats one where others have more, so that all make as many passes."""
+    losses = {"real": torch.tensor([3.0, 2.0]), "repeated": torch.tensor([30.0, 20.0])}
+    gradients = SimpleNamespace(clear=lambda: None, add=lambda batch, weight: losses[batch], finish=list)
+    trainer: Any = SimpleNamespace(
+        gradients=gradients, config=SimpleNamespace(seed=1), world=World(0, 1, torch.device("cpu"))
+    )
+    share: Any = [MicroBatch(0, "real", 0.5), MicroBatch(0, "repeated", 0.0), MicroBatch(1, "real", 0.5)]  # type: ignore[arg-type]
+    assert Trainer.accumulate(trainer, share, step=1).tolist() == [6.0, 4.0, 0.0]

@@ -1,0 +1,40 @@
+"""Requests: the ids of a line, the prefix of its output, and the limit of the output's length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nmt_cli.decoding.encoding import request_of
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.interfaces import Prefix
+
+TASK: Any = SimpleNamespace(
+    encode_source=lambda text: [4] * len(text),
+    encode_prefix=lambda text: Prefix([5] * text.count("w"), text.replace("w", "")),
+    max_length=lambda tokens: 2 * tokens,
+    target_vocabulary_size=9,
+    never_generated=0,
+)
+OPTIONS = TranslateOptions()
+
+
+@pytest.mark.parametrize(
+    ("options", "prefix", "limit"),
+    [
+        (OPTIONS, "", 6),
+        (replace(OPTIONS, max_length_offset=10), "", 13),
+        (replace(OPTIONS, max_length_offset=10, max_length=4), "", 4),
+        (replace(OPTIONS, search=SearchOptions(min_length=8)), "", 8),
+        (replace(OPTIONS, max_length=4), "wwwwwww", 7),
+        (replace(OPTIONS, max_length=4), "wwwwwopen", 9),  # the text that is left needs a token a letter at most
+        (OPTIONS, "wwww", 6),
+    ],
+)
+def test_the_limit_has_room_for_the_prefix(options: TranslateOptions, prefix: str, limit: int) -> None:
+    request = request_of(TASK, options, 1, "abc", prefix)
+    assert request.ids == [4, 4, 4]
+    assert request.limit == limit
