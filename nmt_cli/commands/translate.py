@@ -72,6 +72,8 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
                     f"{name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
                     "the rest of it is not translated (--max-source-length)"
                 )
+            if translation.unknown:
+                warnings.append(f"{name}:{number}: nothing of this line is in the vocabulary; its output is a guess")
         return ["".join(rows), "".join(links)][: 1 + bool(options.alignments)], totals, warnings
 
     return work

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 LARGEST_FILE = 1 << 28  # bytes of a vocabulary; SentencePiece crashes at much larger ones
 LARGEST = (1 << 31) - 1  # entries of a vocabulary: what SentencePiece takes
 KINDS = ("bpe", "unigram", "wordpiece", "character", "none")
-_RESERVED = re.compile("[\0\u2585]")  # SentencePiece's trainer skips a line with the latter
+# SentencePiece's trainer skips a line with U+2585, and cuts the names of its pieces out of the text: they are divided.
+_RESERVED = re.compile("[\0\u2585]|(?<=<)(?=(?:pad|unk|s|/s|0x[0-9A-F]{2})>)")
 _LONGEST_CACHED_WORD = 64
 _LARGEST_CACHE = 1 << 18
 _TRAINER_THREADS = 4  # fixed, because the unigram model's sums depend on it

@@ -1,4 +1,8 @@
-"""Unicode normalisation of lines, so that a character has one form: by SentencePiece's rules, NFC or NFD."""
+"""Unicode normalisation of lines, so that a character has one form: by SentencePiece's rules, NFC or NFD.
+
+SentencePiece's rules also take away what nobody sees: runs of spaces become one, and spaces at the ends and invisible
+characters go.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,56 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
+import regex
+
 NONE = "none"
 RULES = ("nmt_nfkc", "nfkc", "nfc", "nfd", NONE)
 
+VERSION = 2
+"""Of SentencePiece's rules here. In version 1, that of nmt 1.0, runs of spaces and most invisible characters stay."""
+
+INVISIBLE = (  # controls, Unicode's Default_Ignorable_Code_Point without `JOINERS`, and marks of annotations
+    "\0-\x08\x0e-\x1f\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+WINDOWS_1252 = "\x80-\x9f"  # C1 controls, which are its quotation marks and dashes read as Latin-1
+SPACES = "\t-\r\u1680\u2028\u2029\u2581\u2800\u3164\uffa0"  # those that NFKC leaves as they are; U+2581 is ours
+JOINERS = "\u200c\u200d\u180b-\u180f"  # ZWNJ, ZWJ, and the variants of Mongolian letters
+
 # Only NFD changes lines of these characters alone. Most lines are such, and this is five times as fast.
 _unchanged = re.compile("[ -~À-ÖØ-öø-ıĴ-ľŁ-ňŊ-ž–—‘-„]*").fullmatch
+_invisible = re.compile(f"[{INVISIBLE}]")
+_windows_1252 = re.compile(f"[{WINDOWS_1252}]")
+_spaces = re.compile(f"[{SPACES}]")
+# Joiners without a letter that they shape. ZWNJ and ZWJ stay between letters of which the first joins the second (RFC
+# 5892, appendix A.1), beside a virama (combining class 9), and between emoji. Of several in a row, the first counts.
+_idle_joiners = regex.compile(
+    r"""(?<=[\u200c\u200d])[\u200c\u200d]
+    |(?!
+        (?<=[\p{jt=D}\p{jt=L}]\p{jt=T}*)[\u200c\u200d]+\p{jt=T}*[\p{jt=D}\p{jt=R}]
+        |(?<=\p{ccc=9})
+        |[\u200c\u200d]+\p{ccc=9}
+        |(?<=\p{Extended_Pictographic}\p{Emoji_Modifier}?)[\u200c\u200d]+\p{Extended_Pictographic}
+    )[\u200c\u200d]
+    |(?<![\u1820-\u18aa][\u180b-\u180f]*)[\u180b-\u180f]""",
+    regex.VERBOSE,
+)
 
 
-def normalised(lines: Sequence[str], rule: str) -> Sequence[str]:
-    """Return the lines, each normalised by one of `RULES`.
-
-    The spaces of a line stay, but a character at its beginning or end that becomes a space, as U+200B does, is removed:
-    nobody sees it, and `str.strip` does not remove it.
-    """
+def normalised(lines: Sequence[str], rule: str, version: int = VERSION) -> Sequence[str]:
+    """Return the lines, each normalised by one of `RULES`."""
     if rule == NONE:
         return lines
-    normalise, unchanged = _normaliser(rule), str.isascii if rule == "nfd" else _unchanged
-    return [line if (line.isascii() and line.isprintable()) or unchanged(line) else normalise(line) for line in lines]
+    normalise, unchanged = _normaliser(rule, version), str.isascii if rule == "nfd" else _unchanged
+    texts = [line if (line.isascii() and line.isprintable()) or unchanged(line) else normalise(line) for line in lines]
+    if not cleans(rule, version):
+        return texts
+    return [" ".join(text.split()) if "  " in text or text != text.strip() else text for text in texts]
+
+
+def cleans(rule: str, version: int) -> bool:
+    """Return whether what nobody sees changes nothing."""
+    return rule in ("nmt_nfkc", "nfkc") and version > 1
 
 
 def composed(line: str, rule: str) -> str:
@@ -37,7 +74,7 @@ def comparable(line: str) -> str:
 
 
 @cache
-def _normaliser(rule: str) -> Callable[[str], str]:
+def _normaliser(rule: str, version: int) -> Callable[[str], str]:
     if rule in ("nfc", "nfd"):
         return partial(unicodedata.normalize, "NFC" if rule == "nfc" else "NFD")
     import sentencepiece
@@ -47,8 +84,16 @@ def _normaliser(rule: str) -> Callable[[str], str]:
     )
 
     def normalise(line: str) -> str:
+        text = _windows_1252.sub(lambda match: match[0].encode("latin-1").decode("cp1252", "ignore"), line)
+        text = _idle_joiners.sub("", _invisible.sub("", _spaces.sub(" ", text)))
+        parts = re.split("([\u200c\u200d])", text)  # SentencePiece makes spaces of ZWNJ
+        parts[::2] = map(normaliser.Normalize, parts[::2])
+        return "".join(parts)
+
+    def normalise_as_before(line: str) -> str:
+        """Keep the spaces, but remove a character at an end that becomes a space, as U+200B does."""
         text = str(normaliser.Normalize(line))
         text = text if line[:1].isspace() else text.lstrip(" ")
         return text if line[-1:].isspace() else text.rstrip(" ")
 
-    return normalise
+    return normalise_as_before if version == 1 else normalise

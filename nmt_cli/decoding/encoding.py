@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import DataError, UsageError, shown
-from nmt_cli.interfaces import FREE, Prefix
+from nmt_cli.interfaces import FREE, UNK, Prefix
 from nmt_cli.task import Task
 
 CHARACTERS_PER_TOKEN = 100
@@ -38,12 +39,23 @@ def encoded(line: str, encode: Callable[[str], list[int]], limit: int) -> Encode
 
 def encoded_source(task: Task, options: TranslateOptions, line: str) -> Encoded:
     """As `encoded`, of a line of the input and the tag before it."""
-    return encoded(line, lambda text: task.encode_source(tagged(text, options)), options.max_source_length)
+
+    def encode(text: str) -> list[int]:
+        if options.tag and not task.encode_source(text):  # invisible characters alone
+            return []
+        return task.encode_source(tagged(text, options))
+
+    return encoded(line, encode, options.max_source_length)
 
 
 def tagged(line: str, options: TranslateOptions) -> str:
     """Return a line with the tag of the options before it."""
     return f"{options.tag} {line}" if options.tag else line
+
+
+def is_unknown(task: Task, ids: Sequence[int]) -> bool:
+    """Return whether a line has unknown words, and beside them only spaces and symbols."""
+    return UNK in ids and {*task.source_tokens(ids)} <= {*task.source_tokens([UNK]), SPACE, *task.symbols}
 
 
 def request_of(task: Task, options: TranslateOptions, number: int, line: str, prefix: str) -> Request:

@@ -27,6 +27,7 @@ class Translation:
     outputs: list[Output]
     source_length: int  # tokens, after truncation
     truncated: bool  # the line was longer than `max_source_length`
+    unknown: bool = False  # nothing of the line is in the vocabulary
 
     @property
     def text(self) -> str:

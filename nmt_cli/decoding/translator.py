@@ -16,7 +16,7 @@ from torch import Tensor
 from nmt_cli.data.parallel import Workers
 from nmt_cli.data.symbols import check_tag
 from nmt_cli.decoding.alignment import WORD, Aligner, Links, links_of
-from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source, plain, request_of, tagged
+from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source, is_unknown, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
@@ -119,8 +119,7 @@ class Translator:
             split_sentences: translate the sentences of a line one by one, in the language `sentence_language`.
 
         Raises:
-            UsageError: an option is out of range, `lines` or `prefixes` are not strings, or there are more or fewer
-                prefixes than lines.
+            UsageError: an option is out of range, `lines` or `prefixes` are not strings, or their numbers differ.
             DataError: a prefix has more than `max_source_length` tokens, or the task cannot read it.
             NmtError: the search of one line runs out of memory.
         """
@@ -198,7 +197,8 @@ class Translator:
         several = workers if len(batches) > 1 else None
         for batch, outputs in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
             for request, found in zip(batch, outputs, strict=True):
-                results[request.number - first] = Translation(request.line, found, len(request.ids), request.truncated)
+                size, unknown = len(request.ids), is_unknown(self.task, request.ids)
+                results[request.number - first] = Translation(request.line, found, size, request.truncated, unknown)
             advance([request.line for request in batch])
         return results
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import regex
 import torch
 import transformers
 from safetensors.torch import save as serialised
@@ -38,7 +41,7 @@ def export(
         raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
     transformer = check(model, task)
     for side, vocabulary in zip(("source", "target"), task.vocabularies(), strict=True):
-        content = _with_rule(sentencepiece_model(vocabulary), task.config.normalization)
+        content = _with_rule(sentencepiece_model(vocabulary), task.config)
         (folder / f"{side}.spm").write_bytes(content)
         if side == "source" or not task.shared_vocabulary:
             name = "vocab.json" if side == "source" else "target_vocab.json"
@@ -51,14 +54,32 @@ def export(
     return compare(transformer, task, samples, folder)
 
 
-def _with_rule(model: bytes, rule: str) -> bytes:
-    """Return the SentencePiece model `model`, which has no rule, with one of SentencePiece's."""
-    if rule == unicode.NONE:
+def _with_rule(model: bytes, config: Any) -> bytes:
+    """Return the SentencePiece model `model`, which has no rule of normalisation, with that of the task."""
+    if config.normalization == unicode.NONE:
         return model
     import sentencepiece
 
+    sentencepiece.SetMinLogLevel(2)  # of four: errors
+    rule = sentencepiece.SentencePieceNormalizer(rule_name=config.normalization)
+    if unicode.cleans(config.normalization, config.normalization_version):
+        rules = {**dict(rule.Decompile()), **_rules_of_unseen(config.normalization)}
+        rules.pop("\u200c", None)  # a space for SentencePiece
+        rule = sentencepiece.SentencePieceNormalizer(norm_map=list(rules.items()), remove_extra_whitespaces=True)
     # A model that has the rule and nothing else. Of two messages in a row, protobuf reads the union.
-    return model + bytes(sentencepiece.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
+    return model + bytes(rule.serialized_model_proto())
+
+
+def _rules_of_unseen(rule: str) -> dict[str, str]:
+    """Return what becomes of invisible characters, and of letters with an idle ZWNJ or ZWJ after them.
+
+    SentencePiece does not look at what follows, so a joiner stays after a letter that may join the next one.
+    """
+    characters = "".join(chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    sources = re.findall(f"[{unicode.INVISIBLE}{unicode.SPACES}{unicode.WINDOWS_1252}]", characters)
+    for character in regex.findall(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{jt=R}\p{N}\p{P}\p{Zs}]", characters):
+        sources += [f"{character}\u200c", f"{character}\u200d"]
+    return {source: unicode.normalised([f"a{source}a"], rule)[0][1:-1] for source in sources}
 
 
 def check(model: nn.Module, task: Any) -> Transformer:
@@ -157,7 +178,7 @@ def tokenizer_config(task: Any) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Sequence[str]:
+def compare(model: Any, task: Any, samples: Sequence[str], folder: Path) -> Sequence[str]:
     """Return a report of how `folder`, loaded there, and the model agree on source lines.
 
     Raises:
@@ -168,12 +189,14 @@ def compare(model: Any, task: Task, samples: Sequence[str], folder: Path) -> Seq
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}")
+    cleans = unicode.cleans(task.config.normalization, task.config.normalization_version)
     log_probabilities, outputs = [], []
     for line, ids, output, limit in zip(
         samples, comparison.sources, comparison.outputs, comparison.limits, strict=True
     ):
-        if tokenizer(line)["input_ids"] != [*ids, EOS]:
-            raise CheckpointError(f"transformers {transformers.__version__} has other ids for {shown(line)}")
+        for text in (line, f"\u00ad {line.replace(' ', '  ')} \u2581") if cleans else (line,):
+            if tokenizer(text)["input_ids"] != [*ids, EOS]:
+                raise CheckpointError(f"transformers {transformers.__version__} has other ids for {shown(text)}")
         source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
         logits = theirs(source, decoder_input_ids=torch.tensor([[BOS, *output]])).logits[0]
         log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -62,6 +62,7 @@ class TranslationConfig:
         "Unicode normalisation of source and target, in training and translation. nmt_nfkc is SentencePiece's default.",
         choices=unicode.RULES,
     )
+    normalization_version: int = field(default=unicode.VERSION, metadata={"minimum": 1, "maximum": unicode.VERSION})
     moses: bool = option(False, "Normalise punctuation and tokenise as Moses does. Outputs are detokenised.")
     moses_escape: bool = option(False, "With --moses: escape characters (&apos;) as Moses' own scripts do.")
     lowercase: bool = option(False, "Lower-case source and target.")
@@ -92,9 +93,9 @@ class TranslationTask(VocabularyTask):
     config_type = TranslationConfig
     presets = ("transformer_base", "pairs_100k", "multi30k", "quickstart")
     measures = ("bleu", "exact")
-    text_settings = ("normalization", "moses", "moses_escape", "lowercase")
+    text_settings = ("normalization", "normalization_version", "moses", "moses_escape", "lowercase")
     vocabulary_settings = (*text_settings, *"subwords vocab_size byte_fallback separate_vocabularies symbols".split())
-    settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE}
+    settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE, "normalization_version": 1}
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
@@ -285,7 +286,7 @@ class TranslationTask(VocabularyTask):
     def encode_prefix(self, line: str) -> Prefix:
         """Return how an output begins that must begin with `line`; a space at its end ends its last word."""
         text = self._normalised([line], 1)[0].lstrip()
-        if self.config.moses and line[-1:].isspace():  # the tokeniser strips lines
+        if text and line[-1:].isspace() and not text[-1].isspace():  # normalisation strips lines
             text += " "
         return self.vocabularies()[1].encode_prefix(text)
 
@@ -345,5 +346,5 @@ class TranslationTask(VocabularyTask):
         return [text.lower() for text in texts] if self.config.lowercase else texts
 
     def _tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
-        texts = unicode.normalised(lines, self.config.normalization)
+        texts = unicode.normalised(lines, self.config.normalization, self.config.normalization_version)
         return list(map(self._tokenisers[side].tokenise, texts)) if self.config.moses else texts

@@ -87,6 +87,15 @@ def test_warnings_name_the_line_and_are_counted(
     assert capfd.readouterr().err == ""
 
 
+def test_lines_without_a_known_character_have_a_warning(
+    settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(settings, "abc\n\u00ad\u2060\n日 本\n日a\n".encode())[1] == ""
+    warnings = [line for line in capfd.readouterr().err.split("\n") if line.startswith("warning")]
+    assert len(warnings) == 1
+    assert f"{settings.input}:3: nothing of this line is in the vocabulary" in warnings[0]
+
+
 def test_n_best(settings: TranslateCommandOptions) -> None:
     best = run(settings, b"abc\n\nhg")
     rows = [row.split("\t") for row in run(changed(settings, nbest=2), b"abc\n\nhg")]

@@ -32,7 +32,7 @@ LOSSLESS = [
     LearningOptions(kind, size, byte_fallback)
     for kind in ("bpe", "unigram", "wordpiece")
     for size, byte_fallback in ((60, False), (316, True))
-] + [LearningOptions("character", 39), LearningOptions("character", 293, byte_fallback=True)]
+] + [LearningOptions("character", 42), LearningOptions("character", 296, byte_fallback=True)]
 known_text = st.text(LETTERS, max_size=30)
 any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n"), max_size=30)
 
@@ -140,6 +140,24 @@ def test_a_character_that_sentencepiece_reserves_costs_only_itself() -> None:
     """SentencePiece's trainer leaves out every line with U+2585; the rest of such a line is learned all the same."""
     vocabulary = subwords.learn([*LINES, "Ж\u2585Ж"], LearningOptions("bpe", 61))
     assert UNK not in vocabulary.encode("Ж")
+
+
+@pytest.mark.parametrize("kind", subwords.KINDS)
+@pytest.mark.parametrize("name", [*SPECIAL_SYMBOLS, "<0x4F>"])
+def test_names_of_special_symbols_are_text(kind: str, name: str) -> None:
+    """SentencePiece's trainer cuts its own pieces out of the text, so it would not see these characters."""
+    line = f"{name} ab {name} ba a{name}"
+    vocabulary = subwords.learn([line] * 5, LearningOptions(kind, 4 + len(set(line))))
+    assert not special(vocabulary.encode(line))
+    assert vocabulary.decode(vocabulary.encode(line)) == line
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "character", "wordpiece"])
+def test_names_of_bytes_are_text_too(kind: str) -> None:
+    line = "ab <0x4F> ba"
+    vocabulary = subwords.learn([line] * 5, LearningOptions(kind, 4 + 256 + len(set(line)), byte_fallback=True))
+    assert set("<0x4F>") <= set(vocabulary.texts)
+    assert vocabulary.decode(vocabulary.encode(line)) == line
 
 
 def test_word_pieces_are_the_longest_that_match() -> None:

@@ -40,6 +40,8 @@ class LetterTask(Task):
     def target_tokens(self, ids: Sequence[int]) -> list[str]:
         return ["?" if i == UNK else ALPHABET[i - EOS - 1] for i in ids]
 
+    source_tokens = target_tokens
+
     def decode_target(self, ids: Sequence[int], source: str) -> str:
         return "".join(self.target_tokens(ids))
 

@@ -26,9 +26,14 @@ ODD = [
     "日本語 and emoji 🙂🙂 and Ünïcödé",
     "tab\there, no-break\u00a0space, zero\u200bwidth",
     "</s> a <pad> symbol <unk> <s> in the text",
+    "one \u2581 block at the end and  white space \u2581 ",
+    "so\u00adft hyphens, \u2066isolated\u2069 words\u202c, an \u2764\ufe0f, \u0085, \u0081, \u0093 and \u3164 too",
+    "\u200b\u00ad \u2060",
+    "\u0645\u06cc\u200c\u062e\u0648 \u0627\u200c\u0628, Auf\u200clage, \u0915\u094d\u200d\u0937",
+    "an \u200d alone, \u09b0\u200d\u09cd\u09af, \U0001f469\u200d\U0001f680",
     "one \u2581 block, >>deu<< in the middle",
     "ﬁne ligatures, ① and full-width ＡＢＣ",
-    "NFD: scho\u0308n, cafe\u0301; \ufeffa mark, a \x01 control, e\x01\u0301; \u3000a wide space",
+    "NFD: scho\u0308n, cafe\u0301; \ufeffa mark, a \x01 control, e\x01e; \u3000a wide space",
 ]
 """Lines with characters that no vocabulary here has, and with what a tokenizer may take for something else."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,11 @@ def broken_tokenizer(task: Any, whole: Any = writing.tokenizer_config) -> dict[s
     return {**whole(task), "eos_token": "<unk>"}
 
 
+def rule_of_1_0(model: bytes, config: Any, whole: Any = writing._with_rule) -> bytes:
+    content: bytes = whole(model, replace(config, normalization_version=1))
+    return content
+
+
 def broken_start(whole: Any = writing.generation_config) -> dict[str, Any]:
     return {**whole(), "forced_bos_token_id": 7}
 
@@ -145,6 +151,7 @@ def broken_start(whole: Any = writing.generation_config) -> dict[str, Any]:
     ("name", "broken", "message"),
     [
         ("marian_weights", broken_weights, "computes other log-probabilities"),
+        ("_with_rule", rule_of_1_0, "has other ids"),
         ("tokenizer_config", broken_tokenizer, "has other ids"),
         ("generation_config", broken_start, "translates a sentence differently"),
     ],

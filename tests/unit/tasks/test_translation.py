@@ -69,7 +69,9 @@ FORMS = {
     "NFD": ("der Hund la\u0308uft", "der Hund läuft"),
     "full width": ("Ｚｗｅｉ Ｈｕｎｄｅ", "Zwei Hunde"),
     "ligature": ("au\ufb00allen", "auffallen"),
-    "zero-width space and byte-order mark": ("ein\u200bHund im\ufeffPark", "ein Hund im Park"),
+    "zero-width space and byte-order mark": ("\ufeffein Hu\u200bnd \u200b im\ufeff Park", "ein Hund im Park"),
+    "spaces": ("  ein\u00a0  Hund \t", "ein Hund"),
+    "soft hyphen, word joiner, marks of direction": ("\u2067e\u00adin\u2069 \u202aHu\u2060nd\ufe0f", "ein Hund"),
     "controls": ("ein\tHu\x01nd", "ein Hund"),
 }
 
@@ -80,6 +82,7 @@ def test_every_form_of_a_character_has_the_same_ids(settings: dict[str, Any]) ->
     task, raw = (learned(pairs, vocab_size=50, normalization=rule, **settings) for rule in ("nmt_nfkc", "none"))
     odd, plain = (list(forms) for forms in zip(*FORMS.values(), strict=True))
     for line, expected in FORMS.values():
+        assert task.normalise(Example(line, line, "")) == task.normalise(Example(expected, expected, ""))
         assert task.encode_source(line) == task.encode_target(line) == task.encode_source(expected)
         assert UNK not in task.encode_source(line)
         assert task.encode_prefix(f"\u200b{line}\u00a0") == task.encode_prefix(f"{expected} ")
@@ -259,3 +262,41 @@ def test_golden_ids() -> None:
         assert task.encode_source(line) == ids["source"]
         assert task.encode_target(line) == ids["target"]
         assert task.decode_target(ids["target"], line) == ids["text"]
+
+
+def test_a_task_of_version_1_0_keeps_its_normalization(tmp_path: Path) -> None:
+    """nmt 1.0 made the task and the ids of lines with invisible characters and several spaces."""
+    folder = Path(__file__).parent / "golden_version_1"
+    task = TranslationTask.load(folder)
+    golden = json.loads((folder / "ids.json").read_text(encoding="utf-8"))
+    assert len(golden) == 7
+    for line, (source, target, prefix) in golden.items():
+        assert [task.encode_source(line), task.encode_target(line), list(task.encode_prefix(line))] == [
+            source,
+            target,
+            prefix,
+        ]
+    adopting = made(vocab_size=10000)
+    adopting.adopt(task)
+    adopting.save(tmp_path)
+    again = TranslationTask.load(tmp_path)
+    assert again.config.normalization_version == task.config.normalization_version == 1
+    assert again.encode_source("a  dog") == task.encode_source("a  dog") != task.encode_source("a dog")
+    assert made().config.normalization_version == 2
+    assert again.difference(learned()) is not None
+
+
+def test_a_version_of_the_normalization_that_is_newer_is_refused(tmp_path: Path) -> None:
+    learned().save(tmp_path)
+    path = tmp_path / "task.json"
+    content = json.loads(path.read_text())
+    content["config"]["normalization_version"] = 3
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="normalization_version must be at most 2"):
+        TranslationTask.load(tmp_path)
+
+
+def test_spaces_at_the_end_of_a_prefix_end_its_last_word() -> None:
+    task = learned(vocab_size=70)
+    assert task.encode_prefix("\u2060Zwei  Hunde ") == task.encode_prefix("Zwei Hunde ")
+    assert task.encode_prefix("Zwei Hunde ") == (task.encode_target("Zwei Hunde"), "▁")
