@@ -127,7 +127,7 @@ def exit_codes() -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EBADF:
             discard_output()
-            leave("standard output is closed", 1)
+            leave("standard input or output is closed", 1)
         place = f"{error.filename}: " if error.filename else ""
         advice = "; free some space and run the command again" if error.errno == errno.ENOSPC else ""
         leave(f"{place}{error.strerror or error}{advice}", 1)

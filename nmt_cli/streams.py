@@ -24,7 +24,8 @@ def safe_streams() -> Iterator[None]:
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDONLY)  # gets the free number, which a checkpoint's file would get
+            # It gets the free number, which a checkpoint's file would get. To read or write it is an error.
+            os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -6,11 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from rich.console import Console
 
+from nmt_cli.commands.held_out import reference_file
 from nmt_cli.commands.score_tables import Report
 from nmt_cli.data.marks import MOSES, SUBWORDS
 from nmt_cli.errors import DataError, UsageError
@@ -35,7 +36,10 @@ class ScoreOptions:
         "HYPOTHESES...", "Translations, plain or compressed (-: standard input). Several files are several systems."
     )
     references: tuple[str, ...] = option(
-        REQUIRED, "Reference translations. May be repeated.", metavar="FILE", names=("--ref",)
+        REQUIRED,
+        "Reference translations. May be repeated. A run or prepared data: the targets of its test text.",
+        metavar="FILE",
+        names=("--ref",),
     )
     metrics: tuple[str, ...] = option(
         (),
@@ -69,6 +73,7 @@ def run(options: ScoreOptions) -> None:
         UsageError: flags that do not fit together; an unknown metric, test or language.
         DataError: a file cannot be read, is not UTF-8, contains subword marks or has another number of lines.
     """
+    options = replace(options, references=tuple(map(reference_file, options.references)))
     others = [name for name in (options.source, options.group_by) if name]
     check_read_once([*options.hypotheses, *options.references, *others])
     twice = next((name for name in options.hypotheses if options.hypotheses.count(name) > 1), None)
@@ -188,6 +193,7 @@ command = Command(
     run,
     examples=[
         "nmt score test.translated --ref test.de",
+        "nmt score test.translated --ref run",
         "nmt score test.translated --ref test.de --metric paper --json",
         "nmt score old.txt new.txt --ref test.de --test paired-bootstrap",
         "nmt score forms --ref forms.gold --metric exact,cer --group-by labels",

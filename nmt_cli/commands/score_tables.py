@@ -36,6 +36,8 @@ class Report:
         if len(self.systems) == 1:
             rows = [[labels[score.metric], f"{score.score:.2f}", score.signature] for score in self.scores]
             lines = list(_columns(rows, numbers=(1,)))
+            if details := self.scores[0].details:
+                lines.insert(1, _details(**details))
         else:
             rows = [["system", *labels.values()]]
             for system in self.systems:
@@ -56,6 +58,13 @@ class Report:
                 rows.append([group, str(count), *(f"{score.groups[group]:.2f}" for score in self.scores)])
             lines += ["", *_columns(rows, numbers=range(1, len(rows[0])))]
         return "".join(f"{line}\n" for line in lines)
+
+
+def _details(precisions: Sequence[float], brevity_penalty: float, hypothesis_length: int, reference_length: int) -> str:
+    """Return the parts of BLEU. A length ratio far from 1 is the usual sign of a model that repeats or leaves out."""
+    shown = "/".join(f"{precision:.1f}" for precision in precisions)
+    ratio = hypothesis_length / max(reference_length, 1)
+    return f"      precisions {shown}  brevity penalty {brevity_penalty:.3f}  length ratio {ratio:.3f}"
 
 
 def _cell(cell: Score | Comparison) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from nmt_cli.commands.translate_formats import FORMATS
-from nmt_cli.commands.translate_options import TranslateCommandOptions, check
+from nmt_cli.commands.translate_options import TranslateCommandOptions, check, with_test_text
 from nmt_cli.commands.translate_streams import Results, Totals, Work, write_results
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.errors import main_rank_reports
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # these import torch, which `nmt translate --help` must not
 def translate(options: TranslateCommandOptions) -> None:
     """Translate the input, or each line that is typed."""
     with main_rank_reports():
+        options = with_test_text(options)
         check(options)
     if options.interactive:
         from nmt_cli.commands.interactive import converse
@@ -97,6 +98,7 @@ command = Command(
     translate,
     examples=[
         "nmt translate run < test.en > test.translated",
+        "nmt translate run/averaged --test | nmt score - --ref run",
         "nmt translate run/averaged --input test.en.gz --output test.out --beam 8",
         "nmt translate run --interactive",
         "nmt translate run --prefix typed.de < test.en",

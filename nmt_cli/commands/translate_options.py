@@ -7,10 +7,11 @@ import re
 import stat
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nmt_cli.commands.held_out import test_file
 from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.data import parallel
 from nmt_cli.decoding import engine as engines
@@ -127,7 +128,17 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
     )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
+    test: bool = option(False, "Translate the test text that was prepared with the data of the first CHECKPOINT's run.")
     translation: TranslateOptions = group("batches and limits", TranslateOptions)
+
+
+def with_test_text(options: TranslateCommandOptions) -> TranslateCommandOptions:
+    """Return options whose input is the test text, if --test is given; raise UsageError for another input, too."""
+    if not options.test:
+        return options
+    if options.input or options.interactive:
+        raise UsageError("--test cannot be used with --input or --interactive")
+    return replace(options, input=test_file(options.checkpoints[0], "source", "--test", "--input"))
 
 
 def check(options: TranslateCommandOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -100,7 +101,8 @@ class Input:
             raise DataError(f"{self.name}: the {self._form} data is truncated; copy or download it again") from error
         except Exception as error:  # xz has a class of errors of its own
             if isinstance(error, OSError) and error.errno is not None:
-                raise DataError(f"{self.name}: cannot read this file: {error.strerror}") from error
+                reason = "it is closed" if error.errno == errno.EBADF else error.strerror
+                raise DataError(f"{self.name}: cannot read this file: {reason}") from error
             if self._form is None or isinstance(error, (NmtError, MemoryError)):
                 raise
             raise DataError(f"{self.name}: damaged {self._form} data ({error}); copy or download it again") from error

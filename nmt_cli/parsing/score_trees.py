@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.commands.held_out import reference_file
 from nmt_cli.errors import DataError, counted
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines
 from nmt_cli.flags import Command
@@ -27,7 +28,12 @@ class ScoreTreesOptions:
     """Score parse trees against gold trees, as EVALB does."""
 
     test: str = argument("TREES", "Parsed sentences, one tree a line (-: standard input).")
-    gold: str = option(REQUIRED, "Gold trees, one a line, in the same order.", metavar="FILE", names=("--ref",))
+    gold: str = option(
+        REQUIRED,
+        "Gold trees, one a line, in the same order, or a run or prepared data with test text.",
+        metavar="FILE",
+        names=("--ref",),
+    )
     parameters: Path | None = option(
         None, "EVALB parameter file. [default: the settings of COLLINS.prm]", names=("--evalb-parameters",)
     )
@@ -45,7 +51,7 @@ def run(options: ScoreTreesOptions) -> None:
     """
     parameters = read_parameters(options.parameters) if options.parameters else COLLINS
     parameter_name = str(options.parameters or "COLLINS, built in")
-    files = options.test, options.gold
+    files = options.test, reference_file(options.gold)
     test_name, gold_name = ("standard input" if name == STANDARD_INPUT else name for name in files)
     test, gold = _read(files, test_name, gold_name)
     if options.gold_tags:

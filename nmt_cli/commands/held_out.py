@@ -1,0 +1,44 @@
+"""The test text of prepared data, which also a run that was trained on them stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nmt_cli.data.corpus import MANIFEST, read_manifest, weighted
+from nmt_cli.errors import DataError, UsageError
+
+
+def test_file(place: Path, side: str, flag: str, instead: str) -> Path:
+    """Return the file of one side of the test text.
+
+    Args:
+        place: prepared data, a run, or a checkpoint in a run.
+        flag: for messages, and the flag that takes a file `instead`.
+
+    Raises:
+        UsageError: it is none of them, the data have moved, or they have no test text.
+    """
+    try:
+        data = [place] if (place / MANIFEST).exists() else _data_of_run(place)
+        for path in data:
+            if "test" in read_manifest(path)["splits"]:
+                return path / f"test.{side}.txt"
+    except (DataError, UsageError) as error:
+        raise UsageError(f"{flag}: {error}. Or give {instead} DATA/test.{side}.txt") from error
+    names = " ".join(map(str, data))
+    raise UsageError(f"{flag}: {names} has no test text; run nmt prepare with --test PREFIX or --hold-out N")
+
+
+def reference_file(name: str) -> str:
+    """Return the file of reference translations that --ref names."""
+    return str(test_file(Path(name), "target", "--ref", "--ref")) if Path(name).is_dir() else name
+
+
+def _data_of_run(place: Path) -> list[Path]:
+    from nmt_cli.checkpoint import FOLDER_OF_RUN  # imports torch
+    from nmt_cli.training.run_directory import read_config
+
+    above = (place, *place.absolute().parents[:2])
+    run = next((folder for folder in above if (folder / FOLDER_OF_RUN).is_dir()), place)
+    recorded = read_config(run)["data"]
+    return [Path(weighted(text)[0]) for text in recorded.get("paths", [recorded["path"]])]
