@@ -8,7 +8,7 @@ from nmt_cli.data.corpus import MANIFEST, read_manifest, weighted
 from nmt_cli.errors import DataError, UsageError
 
 
-def test_file(place: Path, side: str, flag: str, instead: str) -> Path:
+def file_of_test_text(place: Path, side: str, flag: str, instead: str) -> Path:
     """Return the file of one side of the test text.
 
     Args:
@@ -31,7 +31,7 @@ def test_file(place: Path, side: str, flag: str, instead: str) -> Path:
 
 def reference_file(name: str) -> str:
     """Return the file of reference translations that --ref names."""
-    return str(test_file(Path(name), "target", "--ref", "--ref")) if Path(name).is_dir() else name
+    return str(file_of_test_text(Path(name), "target", "--ref", "--ref")) if Path(name).is_dir() else name
 
 
 def _data_of_run(place: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from rich.console import Console
 
 from nmt_cli.commands.held_out import reference_file
-from nmt_cli.commands.score_tables import Report
+from nmt_cli.commands.score_tables import Report, parts_of_bleu
 from nmt_cli.data.marks import MOSES, SUBWORDS
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.nbest import read_nbest
@@ -109,12 +109,19 @@ def run(options: ScoreOptions) -> None:
     hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))
     counts = dict(sorted(Counter(labels).items()))
     report = Report(hypothesis_names, reference_names, len(numbers), used, scores, comparisons, counts)
+    _print(report, options)
+
+
+def _print(report: Report, options: ScoreOptions) -> None:
     if options.as_json:
         print(json.dumps(report.as_object(), ensure_ascii=False, indent=2))
     elif options.per_line:
-        print("\n".join("\t".join(f"{score.groups[line]:.4f}" for score in scores) for line in numbers))
+        lines = range(1, report.lines + 1)
+        print("\n".join("\t".join(f"{score.groups[line]:.4f}" for score in report.scores) for line in lines))
     else:
-        print(report.as_text(), end="")
+        print(report.as_text(), end="", flush=True)
+        if len(report.systems) == 1 and report.scores[0].details:
+            say(parts_of_bleu(report.scores[0]))  # not a result: scripts take a score from each line of the results
 
 
 def _target_language(options: ScoreOptions, measures: Sequence[Measure]) -> str:

@@ -36,8 +36,6 @@ class Report:
         if len(self.systems) == 1:
             rows = [[labels[score.metric], f"{score.score:.2f}", score.signature] for score in self.scores]
             lines = list(_columns(rows, numbers=(1,)))
-            if details := self.scores[0].details:
-                lines.insert(1, _details(**details))
         else:
             rows = [["system", *labels.values()]]
             for system in self.systems:
@@ -60,11 +58,15 @@ class Report:
         return "".join(f"{line}\n" for line in lines)
 
 
-def _details(precisions: Sequence[float], brevity_penalty: float, hypothesis_length: int, reference_length: int) -> str:
-    """Return the parts of BLEU. A length ratio far from 1 is the usual sign of a model that repeats or leaves out."""
-    shown = "/".join(f"{precision:.1f}" for precision in precisions)
-    ratio = hypothesis_length / max(reference_length, 1)
-    return f"      precisions {shown}  brevity penalty {brevity_penalty:.3f}  length ratio {ratio:.3f}"
+def parts_of_bleu(score: Score) -> str:
+    """Return a line about the parts of BLEU. Outputs that repeat or leave out words have a length ratio unlike 1."""
+    details = score.details
+    precisions = "/".join(f"{precision:.1f}" for precision in details["precisions"])
+    ratio = details["hypothesis_length"] / max(details["reference_length"], 1)
+    label = _LABELS.get(score.metric, score.metric)
+    return (
+        f"{label}: precisions {precisions}, brevity penalty {details['brevity_penalty']:.3f}, length ratio {ratio:.3f}"
+    )
 
 
 def _cell(cell: Score | Comparison) -> str:

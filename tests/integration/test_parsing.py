@@ -53,10 +53,11 @@ def parse(nmt: Nmt, run: Path, sentences: str, *flags: str) -> tuple[list[str], 
 
 def test_a_model_that_overfits_gives_its_training_trees(nmt: Nmt, data: Path, run: Path, folder: Path) -> None:
     sentences = (data / "test.source.txt").read_text(encoding="utf-8")
+    assert nmt("translate", run, "--test").stdout == nmt("translate", run, stdin=sentences).stdout
     for flags in ((), ("--constrained",)):
         lines, message = parse(nmt, run, sentences, *flags)
         (folder / "output.ptb").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        done = nmt("score-trees", folder / "output.ptb", "--ref", data / "test.target.txt", "--json")
+        done = nmt("score-trees", folder / "output.ptb", "--ref", run, "--json")
         scores = json.loads(done.stdout)
         assert scores["f1"] >= 90, message
         assert scores["valid_sentences"] == len(TREES)

@@ -52,6 +52,16 @@ def test_score_reports_what_the_files_say(core: Nmt, corpus: Path, hypotheses: P
     assert [score["score"] for score in perfect] == [100, 100]
 
 
+def test_the_prepared_test_text_needs_no_file_of_the_user(
+    core: Nmt, run: Path, averaged: Path, hypotheses: Path, corpus: Path
+) -> None:
+    search = ("--beam", 4, "--alpha", 0.6)
+    output = core("translate", averaged, "--test", *search).stdout
+    assert output == hypotheses.read_text(encoding="utf-8")
+    expected = core("score", hypotheses, "--ref", corpus / "test.de", "--metric", "chrf").stdout
+    assert core("score", "-", "--ref", run, "--metric", "chrf", stdin=output).stdout == expected
+
+
 def test_the_perplexity_of_the_validation_text_is_that_of_training(core: Nmt, run: Path, corpus: Path) -> None:
     records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
     best = min(records, key=lambda record: record.get("validation_loss", math.inf))

@@ -47,7 +47,10 @@ def test_bleu_chrf_and_ter_are_sacrebleus_with_signatures(nmt_score: Score, metr
     command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "bad", "-w", "2", "-m", *(metrics or DEFAULT)]
     theirs = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     rows = [line.split() for line in out.splitlines()]
-    assert (code, err) == (0, "")
+    parts = re.match(r"(\S+) \(BP = (\S+) ratio = (\S+) ", theirs[0]["verbose_score"])
+    assert parts is not None
+    assert code == 0
+    assert err.endswith(f"BLEU: precisions {parts[1]}, brevity penalty {parts[2]}, length ratio {parts[3]}\n")
     assert rows == [[metric["name"], f"{metric['score']:.2f}", metric["signature"]] for metric in theirs]
 
 

@@ -305,7 +305,7 @@ def test_progress_is_shown_unless_the_terminal_shows_translations(tiny_checkpoin
 
 @pytest.mark.parametrize(
     ("closed", "code", "message"),
-    [("<&-", 0, b"translated 0 lines"), (">&-", 1, b"nmt: "), ("2>&-", 0, b"")],
+    [("<&-", 1, b"nmt: standard input: cannot read this file: it is closed"), (">&-", 1, b"nmt: "), ("2>&-", 0, b"")],
 )
 def test_closed_streams(tiny_checkpoint: Path, tmp_path: Path, closed: str, code: int, message: bytes) -> None:
     (tmp_path / "in").write_text("abc\n")
