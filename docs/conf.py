@@ -32,6 +32,7 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # such as messages about matplotlib's fonts
 html_theme = "furo"
 html_title = "nmt"
+html_show_copyright = False
 html_theme_options = {"light_css_variables": {"code-font-size": "var(--font-size--small--3)"}}  # lines of 100 columns
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"

@@ -24,17 +24,24 @@ def save_example(name: str, folder: Path) -> None:
     (folder / name).write_text(example[1], encoding="utf-8")
 
 
+def path_with(folder: Path) -> str:
+    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def check_contracts(module: str, folder: Path) -> None:
+    """Run the tests of contracts for the component in `folder` that has the name of its module."""
+    checks = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests" / "contracts"]
+    environment = {**os.environ, "PYTHONPATH": path_with(folder), "NMT_COMPONENTS": module}
+    checked = subprocess.run([*checks, "-k", module], env=environment, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    assert re.search(r"\d\d passed", checked.stdout)
+
+
 def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(nmt: Nmt, data: Path, tmp_path: Path) -> None:
     save_example("bag_of_words.py", tmp_path)
     save_example("bag_presets.py", tmp_path)
-    place = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    checks = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests" / "contracts"]
-    environment = {**os.environ, **place, "NMT_COMPONENTS": "bag_of_words"}
-    checked = subprocess.run(
-        [*checks, "-k", "bag_of_words"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stdout
-    assert re.search(r"\d\d passed", checked.stdout)
+    place = {"PYTHONPATH": path_with(tmp_path)}
+    check_contracts("bag_of_words", tmp_path)
 
     imported = ("--import", "bag_of_words")
     flags = "--d-model 16 --batch-tokens 512 --warmup-steps 5 --learning-rate-scale 0.5 --max-steps 20 --log-every 5"
@@ -44,6 +51,28 @@ def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(nmt: Nmt, 
     assert metrics[-1]["loss"] < metrics[0]["loss"]
     translated = nmt("translate", tmp_path / "run", *imported, stdin="forty-two\nseven\n", **place)
     assert translated.stdout.count("\n") == 2
+
+
+def test_an_attention_in_one_file_keeps_its_contract_trains_and_translates(
+    nmt: Nmt, data: Path, tmp_path: Path
+) -> None:
+    save_example("tempered.py", tmp_path)
+    check_contracts("tempered", tmp_path)
+    place = {"PYTHONPATH": str(tmp_path)}
+    chosen = ("--import", "tempered", "--attention", "tempered", "--temperature", "1.5")
+    nmt("train", data, *SMALL, *chosen, "--out", tmp_path / "run", **place)
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["attention"] == {"name": "tempered", "temperature": 1.5}
+    translated = nmt("translate", tmp_path / "run", "--import", "tempered", stdin="forty-two\nseven\n", **place)
+    assert translated.stdout.count("\n") == 2
+
+
+def test_every_block_of_the_guide_is_whole() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        done = subprocess.run([sys.executable, "-"], input=block, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_an_optimizer_in_one_file_brings_its_flags(nmt: Nmt, data: Path, tmp_path: Path) -> None:

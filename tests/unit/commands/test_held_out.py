@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.commands.held_out import reference_file, file_of_test_text
+from nmt_cli.commands.held_out import file_of_test_text, reference_file
 from nmt_cli.errors import UsageError
 
 
 def write_data(folder: Path, *splits: str) -> Path:
     folder.mkdir()
-    (folder / "manifest.json").write_text(json.dumps({"schema": 1, "splits": dict.fromkeys(splits, {})}))
+    (folder / "manifest.json").write_text(json.dumps({"schema": 1, "splits": {split: {} for split in splits}}))
     return folder
 
 
