@@ -8,6 +8,7 @@ those of `nmt translate`, such as --beam 1; both commands get them.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import statistics
@@ -85,13 +86,20 @@ def served(checkpoint: Path, flags: Sequence[str]) -> Iterator[int]:
         raise SystemExit(f"error: nmt serve ended with {process.returncode}")
 
 
-def main() -> None:
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """Return the options of the command line, with `flags`, the words after `--`."""
     parser = report.parser("serving", __doc__)
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--input", type=Path, required=True, metavar="FILE")
     parser.add_argument("--clients", type=report.positive, nargs="+", default=[1, 8, 32], metavar="N")
-    parser.add_argument("flags", nargs="*", default=[])
-    options = parser.parse_args()
+    end = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:end])
+    options.flags = words[end + 1 :]
+    return options
+
+
+def main() -> None:
+    options = arguments(sys.argv[1:])
     command = [*NMT, "translate", str(options.checkpoint), "--input", str(options.input), "--quiet", *options.flags]
     expected = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout.split("\n")[:-1]
     lines = options.input.read_text(encoding="utf-8").split("\n")[: len(expected)]

@@ -29,8 +29,10 @@ def main() -> None:
         lines = [line.lower() for line in lines]
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(options.pieces))
     translator = ctranslate2.Translator(str(options.model), inter_threads=options.threads, intra_threads=1)
+    tokens = pieces.encode(lines, out_type=str)
+    longest = max(map(len, tokens), default=0) + 50  # without it, an output that repeats itself has 256 tokens
     results = translator.translate_batch(
-        pieces.encode(lines, out_type=str), beam_size=4, length_penalty=0.6, max_batch_size=32
+        tokens, beam_size=4, length_penalty=0.6, max_batch_size=32, max_decoding_length=longest
     )
     texts = [pieces.decode(result.hypotheses[0]) for result in results]
     if options.moses:

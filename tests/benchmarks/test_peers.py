@@ -16,6 +16,7 @@ from benchmarks import commands, report
 from benchmarks.peers import serve, weights
 from benchmarks.peers.serve import Ids, Setup, System
 from benchmarks.peers.training import command
+from benchmarks.peers.training.nmt import waited
 from benchmarks.peers.training.serve import Setup as TrainingSetup
 from benchmarks.samples import Sample
 from benchmarks.synthetic import save_model
@@ -137,3 +138,9 @@ def test_marian_computes_with_the_same_weights(tmp_path: Path) -> None:
     outputs = queries @ read["encoder.0.self_attention.w_o.weight"].T
     assert np.allclose(queries @ theirs["encoder_l1_self_Wo"], outputs[:, order], atol=1e-6)
     assert np.array_equal(theirs["Wemb"], read["target_embedding.weight"][:, order])
+
+
+def test_a_pause_is_not_waiting_for_data() -> None:
+    """The process was stopped during the third and the fifth update."""
+    assert waited([0.5, 0.75, 60.75, 61.0, 200.0], {2, 4}) == 0.5 + 0.25 + 0.25
+    assert waited([], {0}) == 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -41,22 +42,28 @@ def build(setup: Setup) -> System:
     command = [sys.executable, "-m", "nmt_cli", "train", str(folder / "data"), *flag_words(flags)]
     system = system_of_command(f"{nmt_cli.__version__}, torch {torch.__version__}", setup, command, r" step ([\d,]+) ")
 
-    def figure(name: str) -> float:
-        return float(newest(folder / "run").get(name, 0.0))
+    interrupted = set[int]()  # updates during which the process was stopped
 
     def one_pass() -> float:
-        before = figure("target_tokens")
+        before = logged(folder / "run", "target_tokens")
+        interrupted.add(len(before))
         system.one_pass()
-        return figure("target_tokens") - before
+        return logged(folder / "run", "target_tokens")[-1] - sum(before[-1:])
 
-    return system._replace(one_pass=one_pass, waiting=lambda: figure("waiting"))
+    return system._replace(one_pass=one_pass, waiting=lambda: waited(logged(folder / "run", "waiting"), interrupted))
 
 
-def newest(out: Path) -> dict[str, Any]:
-    """Return the last line of metrics, nothing at the start."""
+def logged(out: Path, name: str) -> list[float]:
+    """Return a figure of all lines of metrics, none at the start."""
     path = out / METRICS
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return dict(json.loads(lines[-1])) if lines else {}
+    return [float(json.loads(line)[name]) for line in lines]
+
+
+def waited(totals: Sequence[float], interrupted: Container[int]) -> float:
+    """Return the seconds of waiting, given the sum after each update; the wait of an interrupted one has the pause."""
+    waits = (after - before for before, after in itertools.pairwise([0.0, *totals]))
+    return sum(wait for update, wait in enumerate(waits) if update not in interrupted)
 
 
 if __name__ == "__main__":
