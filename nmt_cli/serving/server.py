@@ -83,7 +83,7 @@ def serve(
 
 
 class Protocol(H11Protocol):
-    """uvicorn's protocol with bounded connections: in their number, and in the time in which no request is answered."""
+    """uvicorn's protocol with bounds: on connections, on the time for a header, on the time for reading an answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -91,6 +91,15 @@ class Protocol(H11Protocol):
         if len(self.connections) >= (self.limit_concurrency or math.inf):
             self.connections.discard(self)  # uvicorn would refuse requests of the others
             self.transport.close()
+        transport.set_write_buffer_limits(0)  # `pause_writing` is called as soon as the client does not read
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread = self.loop.call_later(self.config.timeout_graceful_shutdown or math.inf, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.unread.cancel()
 
     def data_received(self, data: bytes) -> None:
         # uvicorn ends the time at the first byte, so a header could take for ever.

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
@@ -70,6 +71,43 @@ def test_connections_above_the_maximum_are_closed_and_the_others_answered() -> N
         writer.close()
 
     connected(scenario, limit_concurrency=2)
+
+
+def test_connections_that_are_being_refused_are_not_counted() -> None:
+    """uvicorn answers 503 to a request while there are as many connections as the limit."""
+
+    async def run() -> None:
+        app = PlainTextResponse("hello")
+        config = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None, limit_concurrency=2)
+        state = ServerState()
+        transports = [Mock(get_extra_info=lambda name: None, is_closing=lambda: False) for _ in range(2)]
+        first, second = (Protocol(config, state, {}) for _ in transports)
+        first.connection_made(transports[0])
+        second.connection_made(transports[1])
+        transports[1].close.assert_called_once()
+        first.data_received(GET + b"\r\n")
+        await asyncio.gather(*state.tasks)
+        assert transports[0].write.call_args_list[0].args[0].startswith(b"HTTP/1.1 200 ")
+
+    asyncio.run(run())
+
+
+def test_a_connection_whose_client_does_not_read_is_closed() -> None:
+    async def run() -> None:
+        config = uvicorn.Config(PlainTextResponse("hello"), http=Protocol, log_config=None)
+        config.timeout_graceful_shutdown = 0.01  # type: ignore[assignment]
+        closed = asyncio.Event()
+        transport = Mock(get_extra_info=lambda name: None, abort=closed.set)
+        protocol = Protocol(config, ServerState(), {})
+        protocol.connection_made(transport)
+        transport.set_write_buffer_limits.assert_called_once_with(0)
+        protocol.pause_writing()
+        protocol.resume_writing()
+        assert protocol.unread.cancelled()
+        protocol.pause_writing()
+        await asyncio.wait_for(closed.wait(), 60)
+
+    asyncio.run(run())
 
 
 def test_answers_are_sent_at_once() -> None:
