@@ -131,6 +131,9 @@ def placed(
         for name in [name for name in layer if name not in selected]:
             if place := _place(name, classes, origin, later):
                 section, field = place
+                other = found[section].config.__dataclass_fields__[field].metadata.get("instead_of")
+                if layer[name] is not None and found[section].origins.get(other, origin) != origin:
+                    del found[section].values[other], found[section].origins[other]
                 found[section].values[field] = layer[name]
                 found[section].origins[field] = origin
     return found

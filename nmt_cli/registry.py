@@ -75,6 +75,7 @@ def option(
     metavar: str = "",
     names: Sequence[str] = (),
     suggestions: Callable[[], Iterable[str]] = tuple,
+    instead_of: str = "",
 ) -> Any:
     """Return a dataclass field that becomes a flag.
 
@@ -83,12 +84,12 @@ def option(
         choices: the allowed values; they are read when they are needed, so that they can be registered ones.
         metavar: the value's name in the help; by default N, X, FILE or NAME, by the field's type.
         suggestions: what a shell completes, besides the choices.
+        instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if this one is given.
         names: the flag's names if they are not made of the field's name, such as ("--input", "-i").
     """
-    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
-    return field(
-        default=default, metadata={**metadata, "metavar": metavar, "names": tuple(names), "suggestions": suggestions}
-    )
+    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum, "metavar": metavar}
+    metadata |= {"names": tuple(names), "suggestions": suggestions, "instead_of": instead_of}
+    return field(default=default, metadata=metadata)
 
 
 def group(title: str, options: type[Any]) -> Any:

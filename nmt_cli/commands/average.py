@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.errors import CheckpointError, UsageError, counted
+from nmt_cli.files.text import fingerprint
 from nmt_cli.flags import IMPORTS_HELP, Command
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
@@ -28,8 +29,8 @@ class AverageOptions:
 def average(options: AverageOptions) -> None:
     registry.discover(options.imports)
     with checkpoint.new(options.out, options.overwrite) as aside:
-        folders = chosen(options.paths, options.last)
-        contents = [checkpoint.read_contents(folder) for folder in folders]
+        folders = without_copies(chosen(options.paths, options.last))
+        contents = list(map(checkpoint.read_contents, folders))
         for folder, content in zip(folders, contents, strict=True):
             if content.run != contents[0].run and not options.force:
                 raise CheckpointError(
@@ -60,7 +61,22 @@ def chosen(paths: Sequence[Path], last: int | None) -> list[Path]:
         raise UsageError(f"{paths[0]}: not a run with checkpoints; --last N takes the --out of nmt train")
     if len(found) < last:
         raise UsageError(f"{paths[0]}: has only {counted(len(found), 'checkpoint')}; give --last {len(found)}")
+    newest = checkpoint.resumable_of(paths[0])[-1]
+    if newest.name.startswith("latest-"):
+        say(f"note: {newest} is newer, and not in the mean: --last takes the checkpoints of --save-every")
     return found[-last:]
+
+
+def without_copies(folders: Sequence[Path]) -> list[Path]:
+    """Return the checkpoints without copies of later ones, as the best one is a copy of a step."""
+    originals: dict[tuple[str, int, str], Path] = {}
+    for folder in reversed(folders):
+        contents = checkpoint.read_contents(folder)
+        identity = contents.run, contents.step, fingerprint(folder / checkpoint.WEIGHTS)
+        original = originals.setdefault(identity, folder)
+        if original != folder:
+            say(f"note: {folder} is a copy of {original}, which counts once")
+    return list(originals.values())[::-1]
 
 
 command = Command(

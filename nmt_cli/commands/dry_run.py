@@ -16,11 +16,13 @@ from rich.table import Column, Table
 from nmt_cli import checkpoint, registry
 from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.commands.train_setup import build_setup, configuration, open_data
-from nmt_cli.config import RunConfig
+from nmt_cli.config import RunConfig, resolve
 from nmt_cli.data.mixing import described
 from nmt_cli.distributed import World, divide, own_device, sharers_of
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import CountsFlops, Schedule
+from nmt_cli.layers.embedding import learned_positions
+from nmt_cli.optim.inverse_sqrt import InverseSqrtConfig
 from nmt_cli.streams import say
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.gradients import Gradients
@@ -34,6 +36,7 @@ from nmt_cli.training.settings import Interval, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
 
+FAR_ABOVE = 2.25  # highest learning rates, as multiples of the preset's, from which a warning is given
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
 
@@ -46,11 +49,13 @@ def opening_lines(setup: Setup, adapts: bool) -> str:
     packed = ", packed" if plan.packed else ""
     grown = f" from epoch {plan.growth} on" if plan.growth > 1 else ""
     sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
+    rate = highest_rate(setup.schedule, length.steps)
+    peak = "" if rate is None else f"; highest learning rate: {rate:.2g}"
     lines = [
         f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
         f"{plan.batch_tokens:,} tokens{sentences} an update{grown}; micro-batches: {setup.micro_batches}{packed}; "
-        f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}",
+        f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}{peak}",
         *described(plan.stages, setup.corpus),
         *validation_lines(setup),
         *warnings(setup, adapts),
@@ -65,9 +70,14 @@ def validation_lines(setup: Setup) -> list[str]:
     return [f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {setup.task.tokenization}"]
 
 
-def warnings(setup: Setup, adapts: bool) -> list[str]:
+def warnings(setup: Setup, adapts: bool, resumed: bool = False) -> list[str]:
     """Return lines about settings that do not suit this training. A trained model may be larger for its corpus."""
-    lines = schedule_warnings(setup.schedule, setup.length.steps)
+    lines = schedule_warnings(setup.schedule, setup.length.steps, resumed)
+    if (positions := learned_positions(setup.model)) is not None:
+        lengths = np.maximum(setup.corpus.source_lengths[:], setup.corpus.target_lengths[:])
+        if longer := int((lengths > positions).sum()):
+            pairs = f"{longer:,} of {len(lengths):,} sentence pairs"
+            lines.append(f"warning: {pairs} are longer than --max-positions {positions}: further tokens share the last")
     if not adapts and getattr(setup.criterion, "refines", False):
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
     count, length = parameters_of(setup.model)[0], setup.length
@@ -80,13 +90,31 @@ def warnings(setup: Setup, adapts: bool) -> list[str]:
     return lines
 
 
-def schedule_warnings(schedule: Schedule, steps: int) -> list[str]:
+def peak_warnings(config: RunConfig, preset: str | None) -> list[str]:
+    """Return a line if the highest learning rate is far above the preset's because the warm-up is shorter."""
+    ours, theirs = config["schedule"], resolve(TrainingConfig, {}, preset=preset)["schedule"]
+    if not isinstance(ours, InverseSqrtConfig) or not isinstance(theirs, InverseSqrtConfig):
+        return []
+    peak, usual = (schedule.peak(config["model"].d_model) for schedule in (ours, theirs))
+    peak *= min(1.0, config.training.max_steps / ours.warmup_steps)  # which the run may not reach
+    shorter = theirs.warmup_steps / ours.warmup_steps
+    if ours.peak_learning_rate is not None or min(peak / usual, shorter**0.5) <= FAR_ABOVE:
+        return []
+    return [
+        f"warning: with --warmup-steps {ours.warmup_steps:,}, the highest learning rate is {peak / usual:.1f} times "
+        f"that of {preset or 'the paper'}, and training may diverge; --peak-learning-rate {usual:.2g} keeps it"
+    ]
+
+
+def schedule_warnings(schedule: Schedule, steps: int, resumed: bool = False) -> list[str]:
     lines, has = [], f"warning: the run has {counted(steps, 'step')}, and the learning rate"
     warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
     if warmup > steps:
         lines.append(f"{has} rises for --warmup-steps {warmup:,}")
     if decay and not 0.9 <= steps / decay <= 1.1:
-        lines.append(f"{has} falls until --decay-steps {decay:,}; give --decay-steps {steps}")
+        stays = f" and stays at {schedule(decay):.2g}" if steps > decay else ""
+        advice = "a new run with --init-from may have another" if resumed else f"give --decay-steps {steps}"
+        lines.append(f"{has} falls until --decay-steps {decay:,}{stays}; {advice}")
     return lines
 
 
@@ -122,7 +150,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     size = checkpoint_bytes(config, count, learning)
     figures |= {"checkpoint_bytes": size, "disk_bytes": size * checkpoints_on_disk(settings, steps)}
     figures["bytes_per_process"] = bytes_per_process(config, model, options.processes)
-    for note in notes:
+    for note in [*notes, *peak_warnings(config, options.preset)]:
         say(note)
     if isinstance(model, CountsFlops) and not settings.freeze:
         by_part = model.training_flops(*lengths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__, checkpoint, registry
-from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, show
+from nmt_cli.commands.dry_run import dry_run, opening_lines, parameters_of, peak_warnings, show, warnings
 from nmt_cli.commands.train_options import RunOptions, TrainOptions
 from nmt_cli.commands.train_setup import build_setup, configuration, describe, open_data, with_precision
 from nmt_cli.config import RunConfig, flag
@@ -83,7 +83,7 @@ def train(options: TrainOptions, flags: Mapping[str, Any]) -> None:
             run = Run(setup, directory, reporter, describe(config, setup.task, corpus, origin))
             if origin is not None and origin.weights is not None:
                 reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
-            train_run(run)
+            train_run(run, peak_warnings(config, options.preset))
         finally:
             directory.release()
 
@@ -114,14 +114,17 @@ def setup_of(
     return setup, origin
 
 
-def train_run(run: Run) -> None:
+def train_run(run: Run, more_warnings: Sequence[str] = ()) -> None:
     resumed = run.resume()
     if run.finished and not run.state.pending:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
-    elif not resumed:
+    elif resumed:
+        for line in warnings(run.setup, adapts=True, resumed=True):
+            run.reporter.note(line)
+    else:
         adapts = run.contents["origin"] is not None
-        run.reporter.note(opening_lines(run.setup, adapts))
+        run.reporter.note("\n".join([opening_lines(run.setup, adapts), *more_warnings]))
         if adapts and run.setup.validate is not None:  # step 0 may be the best
             run.state.pending = ["validate", "log"]
     Trainer(run).fit()

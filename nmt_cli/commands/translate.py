@@ -48,7 +48,9 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
     """Load the model, and return the function that translates a window, whose other lines are prefixes."""
     translator = _load(options)
     from nmt_cli.decoding.workers import translation_workers
+    from nmt_cli.layers.embedding import learned_positions
 
+    positions = learned_positions(*translator.engine.models)
     workers = stack.enter_context(translation_workers(translator, options.workers))
     name = options.input or "standard input"
     what = "a sentence is" if options.translation.split_sentences else "the line is"
@@ -75,6 +77,11 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
                 )
             if translation.unknown:
                 warnings.append(f"{name}:{number}: nothing of this line is in the vocabulary; its output is a guess")
+            if positions is not None and translation.longest >= positions:  # the end of the sentence needs one, too
+                warnings.append(
+                    f"{name}:{number}: {what} longer than the {positions} positions that the model has learned, or its "
+                    "output is; translate shorter lines"
+                )
         return ["".join(rows), "".join(links)][: 1 + bool(options.alignments)], totals, warnings
 
     return work

@@ -48,6 +48,14 @@ def encoded_source(task: Task, options: TranslateOptions, line: str) -> Encoded:
     return encoded(line, encode, options.max_source_length)
 
 
+def encoded_target(task: Task, options: TranslateOptions, line: str, place: str) -> Encoded:
+    """As `encoded`, of a target; errors begin with its `place`."""
+    try:
+        return encoded(line, task.encode_target, options.max_source_length)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
+
+
 def tagged(line: str, options: TranslateOptions) -> str:
     """Return a line with the tag of the options before it."""
     return f"{options.tag} {line}" if options.tag else line

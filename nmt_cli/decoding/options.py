@@ -25,7 +25,11 @@ class SearchOptions:
     alpha: float | None = option(
         None, "Exponent of the length penalty. [default: the task's, 0.6 for translation]", minimum=0.0
     )
-    nbest: int = option(1, "Outputs for each line, best first, in --format tsv if no other is given.", minimum=1)
+    nbest: int = option(
+        1,
+        "Outputs for each line, best first (with --sample as drawn), in --format tsv if no other is given.",
+        minimum=1,
+    )
     min_length: int = option(0, "Minimum number of output tokens.", minimum=0)
     unknown: bool = False  # allow the unknown word in outputs
     early_termination: bool = True  # stop a search early; results do not change

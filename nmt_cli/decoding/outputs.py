@@ -21,13 +21,14 @@ class Output:
 
 @dataclass(frozen=True)
 class Translation:
-    """A line and its outputs, best first. An empty line has one empty output with a score of 0."""
+    """A line and its outputs, best first, or samples in the order of the draws. An empty line has one empty output with a score of 0."""
 
     source: str
     outputs: list[Output]
     source_length: int  # tokens, after truncation
     truncated: bool  # the line was longer than `max_source_length`
     unknown: bool = False  # nothing of the line is in the vocabulary
+    longest: int = 0  # tokens of the line or of its longest output; of a sentence, where lines are split
 
     @property
     def text(self) -> str:

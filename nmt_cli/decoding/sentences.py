@@ -112,6 +112,7 @@ def _joined(line: str, sentences: Sequence[str], translations: Sequence[Translat
         source_length=sum(translation.source_length for translation in translations),
         truncated=any(translation.truncated for translation in translations),
         unknown=all(translation.unknown for translation in translations),
+        longest=max(translation.longest for translation in translations),
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from nmt_cli.data.parallel import Workers
 from nmt_cli.data.symbols import check_tag
 from nmt_cli.decoding.alignment import WORD, Aligner, Links, links_of
-from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source, is_unknown, plain, request_of, tagged
+from nmt_cli.decoding.encoding import encoded_source, encoded_target, is_unknown, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
@@ -25,7 +25,7 @@ from nmt_cli.decoding.sampling import AT_A_TIME
 from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import Split, joined, splitter
 from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
-from nmt_cli.errors import DataError, UsageError, check_iterable
+from nmt_cli.errors import UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
 
@@ -197,8 +197,9 @@ class Translator:
         several = workers if len(batches) > 1 else None
         for batch, outputs in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
             for request, found in zip(batch, outputs, strict=True):
-                size, unknown = len(request.ids), is_unknown(self.task, request.ids)
-                results[request.number - first] = Translation(request.line, found, size, request.truncated, unknown)
+                longest = max(map(len, (request.ids, *(output.ids for output in found))))
+                about = len(request.ids), request.truncated, is_unknown(self.task, request.ids), longest
+                results[request.number - first] = Translation(request.line, found, *about)
             advance([request.line for request in batch])
         return results
 
@@ -229,7 +230,9 @@ class Translator:
         check_iterable(sources, "a list of sources")
         check_iterable(targets, "a list of targets")
         inputs = [encoded_source(self.task, self.options, line) for line in sources]
-        outputs = [self._encoded_target(line, place(position)) for position, line in enumerate(targets)]
+        outputs = [
+            encoded_target(self.task, self.options, line, place(position)) for position, line in enumerate(targets)
+        ]
         if len(inputs) != len(outputs):
             raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
         log_probabilities = token_log_probabilities(
@@ -255,12 +258,6 @@ class Translator:
     @property
     def batch_tokens(self) -> int:
         return self.options.batch_tokens or BATCH_TOKENS[self.engine.device.type]
-
-    def _encoded_target(self, line: str, place: str) -> Encoded:
-        try:
-            return encoded(line, self.task.encode_target, self.options.max_source_length)
-        except DataError as error:
-            raise DataError(f"{place}: {error}") from error
 
     def _windows(self, lines: Iterable[str], prefixes: Iterable[str] | None) -> Iterator[Translation]:
         rest, beginnings = iter(lines), None if prefixes is None else iter(prefixes)

@@ -6,6 +6,8 @@ Letters: N rows, V vocabulary, d_model the model's width.
 from __future__ import annotations
 
 import math
+from itertools import chain
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -88,6 +90,12 @@ class LearnedPositions(nn.Module):
         """[length, d_model] for positions `start` to `start + length - 1`."""
         positions = torch.arange(start, start + length, device=self.weight.device)
         return self.weight[positions.clamp(max=len(self.weight) - 1)]
+
+
+def learned_positions(*models: Any) -> int | None:
+    """Return the smallest number of positions that models have learned, or None if they have no limit."""
+    parts = chain.from_iterable(model.modules() for model in models)
+    return min((len(part.weight) for part in parts if isinstance(part, LearnedPositions)), default=None)
 
 
 class NoPositions(nn.Module):

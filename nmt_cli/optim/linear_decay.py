@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nmt_cli.errors import UsageError
+from nmt_cli.optim.inverse_sqrt import InverseSqrtConfig
 from nmt_cli.registry import option, register
 
 
 @dataclass(frozen=True)
-class LinearDecayConfig:
-    warmup_steps: int = option(4000, "Steps of linear warm-up.", minimum=1)
-    learning_rate_scale: float = option(
-        1.0, "Factor of the learning rate: the peak x sqrt(d_model x warmup steps).", minimum=0.0
-    )
+class LinearDecayConfig(InverseSqrtConfig):
     decay_steps: int = option(100_000, "Step at which the learning rate reaches zero, usually --max-steps.", minimum=1)
 
 
@@ -33,7 +30,7 @@ class LinearDecay:
                 f"--decay-steps {config.decay_steps} is not above --warmup-steps {config.warmup_steps}; "
                 "it is usually the value of --max-steps"
             )
-        self.peak: float = config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
+        self.peak = config.peak(d_model)
         self.warmup_steps = config.warmup_steps
         self.decay_steps = config.decay_steps
 

@@ -22,10 +22,6 @@ language="${words[1]}" out="${out:-$checkout/runs/g2p-${words[1]}}" measures=exa
 declare -A error=([eng_us]=41.94 [hbs_latn]=32.10 [jpn_hira]=5.20 [kor]=16.30 [ady]=22 [khm]=34 [slv]=49)
 known="${error[$language]-}"
 train=("${characters[@]}" "${more_dropout[@]}")
-case "$language" in
-  ady | khm | slv) train+=(--norm pre --batch-sentences 32) ;; # few words
-  *) train+=(--d-model 256 --d-ff 1024 --batch-sentences 128) ;;
-esac
 
 # Spaces between the letters of the first column.
 letters() {
@@ -36,5 +32,10 @@ for line in sys.stdin:
 }
 
 for part in train dev test; do table_of "${part/dev/valid}" letters "${language}_$part.tsv"; done
+if (($(wc -l <"$out/train.tsv") < 2000)); then # the task has languages of 800 and of 8,000 words, and more
+  train+=(--norm pre --batch-sentences 32)
+else
+  train+=(--d-model 256 --d-ff 1024 --batch-sentences 128)
+fi
 data --subwords none --separate-vocabularies --normalization nfc
 systems "${STEPS:-4000}" "exact=${known:+$(awk "BEGIN { print 100 - $known }")}"

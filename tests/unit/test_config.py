@@ -124,6 +124,22 @@ def test_a_component_of_a_later_layer_drops_the_settings_that_only_the_former_ha
         resolved(file=written(tmp_path, "c.toml", "learning_rate = 0.5\n"))
 
 
+def test_the_peak_of_a_later_layer_takes_the_place_of_a_scale(tmp_path: Path) -> None:
+    """And a scale of a peak. A file that a run wrote has both: the one that it was not begun with by its default."""
+    assert PRESETS["quickstart"].differs["learning_rate_scale"] == 0.5
+    schedule = resolved({"peak_learning_rate": 0.001}, preset="quickstart")["schedule"]
+    assert (schedule.peak_learning_rate, schedule.learning_rate_scale) == (0.001, 1.0)
+    content = '{"schedule": {"learning_rate_scale": 1.0, "peak_learning_rate": 0.002}}'
+    file = written(tmp_path, "c.json", content)
+    assert resolved(file=file, preset="quickstart")["schedule"].peak_learning_rate == 0.002
+    schedule = resolved({"schedule": "linear_decay", "learning_rate_scale": 0.3}, file=file)["schedule"]
+    assert (schedule.peak_learning_rate, schedule.learning_rate_scale) == (None, 0.3)
+    file = written(tmp_path, "c.json", '{"schedule": {"learning_rate_scale": 0.3, "peak_learning_rate": null}}')
+    assert resolved(file=file, preset="quickstart")["schedule"].learning_rate_scale == 0.3
+    with pytest.raises(UsageError, match=r"^--peak-learning-rate and --learning-rate-scale"):
+        resolved({"peak_learning_rate": 0.001, "learning_rate_scale": 0.5})
+
+
 def test_optional_values_may_be_none_and_whole_numbers_are_numbers() -> None:
     config = resolved({"d_k": None, "dropout": 0, "save_every": 5, "max_steps": 2e3})
     assert (config.training.max_steps, type(config.training.max_steps)) == (2000, int)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
@@ -85,6 +86,28 @@ def test_the_mean_of_equals_is_the_same_bits(average: Run, copy: Callable[..., P
     average(*same, "--out", tmp_path / "averaged")
     ours, theirs = checkpoint.load_weights(tmp_path / "averaged"), checkpoint.load_weights(same[0])
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_copy_of_a_checkpoint_counts_once(average: Run, run: Path, tmp_path: Path, tiny_checkpoint: Path) -> None:
+    """As with a glob of all checkpoints of a run, one of which is the best one."""
+    folder = run / "checkpoints"
+    shutil.copytree(folder / "step-00000020", folder / "best-00000020")
+    code, _, err = average(*sorted(folder.iterdir()), "--out", tmp_path / "averaged")
+    assert code == 0, err
+    assert f"note: {folder / 'best-00000020'} is a copy of {folder / 'step-00000020'}" in err
+    assert "averaged 4 checkpoints (steps 10, 20, 30, 50)" in err
+    assert times(tmp_path / "averaged", tiny_checkpoint) == pytest.approx((10 + 20 + 30 + 50) / 4)
+
+
+def test_a_newer_checkpoint_of_a_signal_is_named(
+    average: Run, run: Path, copy: Callable[..., Path], tmp_path: Path
+) -> None:
+    copy(run / "checkpoints" / "latest-00000040", 40.0, 40)
+    assert "note" not in average(run, "--last", 2, "--out", tmp_path / "older")[2]
+    latest = copy(run / "checkpoints" / "latest-00000060", 60.0, 60)
+    err = average(run, "--last", 2, "--out", tmp_path / "averaged")[2]
+    assert f"note: {latest} is newer, and not in the mean" in err
+    assert "(steps 30, 50)" in err
 
 
 def test_different_runs_are_refused_unless_forced(average: Run, copy: Callable[..., Path], tmp_path: Path) -> None:

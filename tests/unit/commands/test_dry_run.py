@@ -14,15 +14,17 @@ import torch
 from tiny_run import SIZES, words
 
 from nmt_cli import registry
-from nmt_cli.commands.dry_run import opening_lines
+from nmt_cli.commands.dry_run import opening_lines, peak_warnings, warnings
 from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.commands.train_setup import build_setup, configuration, open_data
 from nmt_cli.distributed import World
+from nmt_cli.optim.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.length import Length
 
 Nmt = Callable[..., tuple[int, str, str]]
 TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
+PEAK = {"warmup_steps": 50, "peak_learning_rate": 0.03}
 WORLD = World(0, 1, torch.device("cpu"))
 
 
@@ -67,12 +69,12 @@ def test_presets_by_size_exist() -> None:
 @pytest.mark.parametrize(
     ("flags", "rate", "warned"),
     [
-        ({"warmup_steps": 50}, (16 * 50) ** -0.5, []),
+        (PEAK, 0.03, []),
         ({"warmup_steps": 400}, 100 * 400**-1.5 / 4, ["--warmup-steps 400"]),
-        ({"schedule": "linear_decay", "warmup_steps": 50}, (16 * 50) ** -0.5, ["give --decay-steps 100"]),
-        ({"schedule": "linear_decay", "warmup_steps": 50, "decay_steps": 100}, (16 * 50) ** -0.5, []),
+        ({"schedule": "linear_decay", **PEAK}, 0.03, ["give --decay-steps 100"]),
+        ({"schedule": "linear_decay", **PEAK, "decay_steps": 100}, 0.03, []),
         ({"schedule": "constant", "warmup_steps": 400}, 0.001 / 4, ["--warmup-steps 400"]),
-        ({"criterion": "expected_reward", "warmup_steps": 50}, (16 * 50) ** -0.5, ["--init-from"]),
+        ({"criterion": "expected_reward", **PEAK}, 0.03, ["--init-from"]),
     ],
 )
 def test_settings_that_do_not_suit_the_run(
@@ -139,3 +141,60 @@ def test_what_cannot_be_divided(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> No
         code, _, err = nmt(*arguments)
         assert code == 2
         assert message in err
+
+
+def lines_of(tiny_data: Path, resumed: bool = False, **settings: Any) -> str:
+    """Return the warnings of a run with these settings."""
+    config = configuration(TrainOptions(), TINY | {"device": "cpu"} | settings)
+    task, corpus, valid = open_data([str(tiny_data)])
+    setup = build_setup(config, task, corpus, valid, WORLD)
+    return "\n".join(warnings(setup, False, resumed))
+
+
+def test_a_schedule_that_ends_before_the_run(tiny_data: Path) -> None:
+    """The rate is the last one of the schedule. A resumed run cannot have another schedule."""
+    settings = {"schedule": "linear_decay", "warmup_steps": 10, "decay_steps": 20, "max_epochs": None, "max_steps": 40}
+    rate = LinearDecay(LinearDecayConfig(warmup_steps=10, decay_steps=20), d_model=16)(40)
+    first, resumed = (lines_of(tiny_data, resumed=resumed, **settings) for resumed in (False, True))
+    for line in (first, resumed):
+        assert f"falls until --decay-steps 20 and stays at {rate:.2g}; " in line
+    assert "give --decay-steps 40" in first
+    assert "--init-from" in resumed
+    assert "stays" not in lines_of(tiny_data, **settings | {"max_steps": 15})
+    assert lines_of(tiny_data, **settings | {"max_steps": 21}) == ""
+
+
+def test_sentences_that_are_longer_than_the_learned_positions(tiny_data: Path) -> None:
+    corpus = open_data([str(tiny_data)])[1]
+    pairs = zip(corpus.source_lengths[:], corpus.target_lengths[:], strict=True)
+    longest = sorted(int(max(lengths)) for lengths in pairs)
+    settings = {"warmup_steps": 1, "max_steps": 9}
+    line = lines_of(tiny_data, positions="learned", max_positions=longest[-1] - 1, **settings)
+    assert f"warning: {longest.count(longest[-1])} of 900 sentence pairs are longer than --max-positions" in line
+    assert lines_of(tiny_data, positions="learned", max_positions=longest[-1], **settings) == ""
+    assert lines_of(tiny_data, max_positions=1, **settings) == ""
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "warned"),
+    [
+        ("multi30k", {"warmup_steps": 150}, "2.6 times that of multi30k, .* --peak-learning-rate 0.0028 keeps it"),
+        ("multi30k", {"warmup_steps": 200}, ""),
+        ("multi30k", {"warmup_steps": 150, "max_steps": 100}, ""),  # the peak is not reached
+        ("multi30k", {"warmup_steps": 150, "learning_rate_scale": 0.387}, ""),
+        ("multi30k", {"warmup_steps": 150, "peak_learning_rate": 0.01}, ""),
+        ("multi30k", {"learning_rate_scale": 3.0}, ""),  # wanted
+        ("multi30k", {"warmup_steps": 150, "schedule": "constant"}, ""),
+        (None, {"warmup_steps": 100}, "6.3 times that of the paper, .* --peak-learning-rate 0.0007 keeps it"),
+        (None, PRESETS["multi30k"].differs, ""),
+    ],
+)
+def test_a_short_warmup_with_a_high_peak(preset: str | None, settings: dict[str, Any], warned: str) -> None:
+    registry.discover()
+    config = configuration(TrainOptions(preset=preset), settings)
+    line = "".join(peak_warnings(config, preset))
+    assert re.search(warned, line) if warned else line == ""
+
+
+def test_the_highest_learning_rate_stands_in_the_first_lines(setup: Any) -> None:
+    assert opening_lines(setup, adapts=False).endswith("; highest learning rate: 0.25")

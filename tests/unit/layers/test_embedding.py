@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from nmt_cli.interfaces import PAD
-from nmt_cli.layers.embedding import Embedding, LearnedPositions, SinusoidalPositions, positional_encoding, sinusoids
+from nmt_cli.layers.embedding import (
+    Embedding,
+    LearnedPositions,
+    SinusoidalPositions,
+    learned_positions,
+    positional_encoding,
+    sinusoids,
+)
 
 
 def test_padding_starts_at_zero_and_the_rest_at_unit_variance_once_scaled() -> None:
@@ -53,6 +60,13 @@ def test_learned_positions_past_the_table_use_its_last_row() -> None:
     rows = positions(4, 5)
     assert torch.equal(rows[:2], positions.weight[4:])
     assert torch.equal(rows[2:], positions.weight[5].expand(3, 4))
+
+
+def test_the_limit_of_models_is_the_smallest_of_their_learned_positions() -> None:
+    models = [torch.nn.ModuleList([SinusoidalPositions(4), LearnedPositions(4, count)]) for count in (6, 5)]
+    assert learned_positions(*models) == 5
+    assert learned_positions(models[0], SinusoidalPositions(4)) == 6
+    assert learned_positions(SinusoidalPositions(4)) is learned_positions() is None
 
 
 def test_learned_positions_learn() -> None:
