@@ -87,9 +87,9 @@ def option(
         instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if this one is given.
         names: the flag's names if they are not made of the field's name, such as ("--input", "-i").
     """
-    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum, "metavar": metavar}
-    metadata |= {"names": tuple(names), "suggestions": suggestions, "instead_of": instead_of}
-    return field(default=default, metadata=metadata)
+    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
+    more = {"metavar": metavar, "names": tuple(names), "suggestions": suggestions, "instead_of": instead_of}
+    return field(default=default, metadata={**metadata, **more})
 
 
 def group(title: str, options: type[Any]) -> Any:

@@ -21,7 +21,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Translation:
-    """A line and its outputs, best first, or samples in the order of the draws. An empty line has one empty output with a score of 0."""
+    """A line and its outputs, best first, or samples as they were drawn.
+
+    An empty line has one empty output with a score of 0.
+    """
 
     source: str
     outputs: list[Output]

@@ -93,7 +93,7 @@ def test_phones(recipe: Bash, rows_of: Rows, tmp_path: Path) -> None:
     files = {f"kor_{part}.tsv": ["가곡\tk a̠ ɡ o̞ k̚", "가\tk a̠"] * 20 for part in ("train", "dev", "test")}
     rows = rows_of(recipe("g2p.sh", files, "kor", "--seeds", "1").stdout)
     assert rows["exact"][0] == "83.7"
-    few = json.loads((tmp_path / "out/seed-1/config.json").read_text("utf-8"))
+    few = json.loads((tmp_path / "out/seed-1/run/config.json").read_text("utf-8"))
     assert (few["model"]["norm"], few["training"]["batch_sentences"]) == ("pre", 32)  # by the number of words
     assert lines_of(tmp_path / "out/train.tsv")[0] == " ".join(unicodedata.normalize("NFD", "가곡")) + "\tk a̠ ɡ o̞ k̚"
     letters, phones = ((tmp_path / f"out/data/task/{side}.json").read_text("utf-8") for side in ("source", "target"))

@@ -71,25 +71,6 @@ def test_windows_and_batches_change_neither_order_nor_samples(settings: Translat
     assert len({row.split("\t")[2] for row in whole if row.split("\t")[0] in ("1", "4", "6")}) > 3
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_lines_beyond_the_learned_positions_are_warned_of(
-    split: bool,
-    make_checkpoint: Callable[..., Path],
-    settings: TranslateCommandOptions,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """The first line has five tokens and the end of the sentence. Outputs have no more tokens than their lines."""
-    if split:
-        pytest.importorskip("sentencex")
-    folder = make_checkpoint(tmp_path / "learned", model={"positions": "learned", "max_positions": 6})
-    limited = changed(replace(settings, checkpoints=(folder,)), max_length_offset=0, split_sentences=split or None)
-    run(limited, b"abcd\nabcdefgh\n")
-    name = re.escape(str(settings.input))
-    found = re.findall(rf"warning: {name}:(\d): .* longer than the 6 positions", capfd.readouterr().err)
-    assert found == ["2"]
-
-
 def test_warnings_name_the_line_and_are_counted(
     settings: TranslateCommandOptions, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,3 +52,17 @@ def test_what_does_not_combine_is_refused(translate: Callable[..., Any], flags: 
     code, err = translate("abc. de.", *flags)
     assert code == ["2"]
     assert message in " ".join(err.split())
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_what_is_longer_than_the_learned_positions_is_warned_of(
+    split: bool, nmt: Run, make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Each sentence of the first line fits. Outputs have no more tokens than their lines."""
+    folder = make_checkpoint(tmp_path / "learned", model={"positions": "learned", "max_positions": 7})
+    (tmp_path / "in").write_text("Abc. Abc.\nabc\nabcdefgh\n", encoding="utf-8")
+    flags = ["--input", tmp_path / "in", "--device", "cpu", "--workers", 1, "--max-length-offset", 0]
+    code, _, err = nmt("translate", folder, *flags, *["--split-sentences"] * split)
+    assert code == 0, err
+    found = re.findall(r"in:(\d): .* longer than the 7 positions", err)
+    assert found == (["3"] if split else ["1", "3"])
