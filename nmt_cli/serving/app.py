@@ -147,9 +147,9 @@ class Service:
     async def _answers(self, request: Request, texts: dict[str, str]) -> list[dict[str, Any]]:
         """Return the answers to texts, given by name."""
         request.state.texts = len(texts)  # for the log
+        parts = await self._parts(texts.values())
         if len(self.queue) >= self.limits.max_queue:
             raise HTTPException(429, "too many sentences are waiting; try again later", {"Retry-After": "1"})
-        parts = await self._parts(texts.values())
         timeout = self.limits.timeout
         try:
             async with asyncio.timeout(timeout):
