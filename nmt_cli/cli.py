@@ -7,7 +7,6 @@ import errno
 import gc
 import importlib
 import importlib.metadata
-import importlib.util
 import os
 import re
 import sys
@@ -20,6 +19,7 @@ import typer
 from nmt_cli import __version__
 from nmt_cli.errors import NmtError
 from nmt_cli.flags import Command, CommandWithSections, epilog, function_of
+from nmt_cli.registry import docstring
 from nmt_cli.streams import safe_streams, say
 
 HELP = '"Attention Is All You Need", complete: prepare text, train, average, translate, score.'
@@ -93,9 +93,7 @@ def entry_point(name: str) -> importlib.metadata.EntryPoint:
 
 def line_about(name: str) -> str:
     """Return what `nmt --help` says about a command: the beginning of its module, which is not imported for it."""
-    module: Any = importlib.util.find_spec(entry_point(name).module)
-    source = module.loader.get_source(module.name) or ""
-    beginning = re.match(rf'"""`nmt {name}`: (.+?)\.["\s]', source)
+    beginning = re.match(rf"`nmt {name}`: (.+?)\.(?:\s|$)", docstring(entry_point(name).module))
     about = beginning[1] if beginning else str(load(name).options.__doc__)
     return about[:1].upper() + about[1:]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -125,6 +126,11 @@ def _parts_of_repr(value: object, characters: int) -> Iterator[str]:
         yield from _parts_of_repr(value.args, characters)
     else:
         yield f"<{type(value).__name__}>"
+
+
+def command_line(*words: object) -> str:
+    """Return the call of `nmt` with these words, as one types it."""
+    return shlex.join(["nmt", *map(str, words)])
 
 
 def counted(number: int, noun: str) -> str:

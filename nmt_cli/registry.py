@@ -58,7 +58,7 @@ class Component:
     def about(self) -> str:
         """A line about the component: the beginning of its module's docstring."""
         loaded = sys.modules.get(self.module)
-        text = _docstring(self.module) if loaded is None else loaded.__doc__ or ""
+        text = docstring(self.module) if loaded is None else loaded.__doc__ or ""
         return " ".join(text.partition("\n\n")[0].split())
 
 
@@ -133,12 +133,13 @@ def configures(kind: str, name: str, place: str) -> Callable[[Config], Config]:
     return add
 
 
-def _docstring(module: str) -> str:
-    """Return the docstring of one of our modules, whose source begins with it, without importing the module."""
+def docstring(module: str) -> str:
+    """Return the docstring that the source of a module begins with, without importing the module."""
     spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).read_text(encoding="utf-8").split('"""')[1]
+    if spec is None or spec.origin is None:
+        return ""
+    before, _, following = Path(spec.origin).read_text(encoding="utf-8").partition('"""')
+    return "" if before.strip() else following.partition('"""')[0]
 
 
 def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:

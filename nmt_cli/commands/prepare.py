@@ -25,7 +25,7 @@ from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
-from nmt_cli.errors import CheckpointError, DataError, UsageError
+from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line
 from nmt_cli.files import staging
 from nmt_cli.files.text import check_read_once, fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
@@ -160,22 +160,24 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         raise
     source = options.subwords_from
     adapts = source and not (source / MANIFEST).exists() and saved.source_language == task.source_language
-    start = ""
+    start: Sequence[object] = ()
     if adapts:
-        start = f" --init-from {source} --schedule constant --learning-rate 0.0001"
+        start = ("--init-from", source, "--schedule", "constant", "--learning-rate", "0.0001")
     elif source is None:
         start = _fitting_preset(task, splits["train"]["target"]["tokens"])
-    say(f"{options.out}:\n{_table(splits)}\nnext: nmt train {options.out}{start} --out RUN")
+    imports = [word for module in options.imports for word in ("--import", module)]
+    following = command_line("train", options.out, *start, *imports, "--out", "RUN")
+    say(f"{options.out}:\n{_table(splits)}\nnext: {following}")
 
 
-def _fitting_preset(task: Task, target_tokens: int) -> str:
+def _fitting_preset(task: Task, target_tokens: int) -> Sequence[str]:
     """Return the flag of the task's largest preset that has at most `USUAL_EPOCHS`, or of its smallest one."""
     with suppress(UsageError):  # the data are written; `nmt train` names the module that cannot be imported
         registry.discover()
-    flag = ""
+    flag: Sequence[str] = ()
     for name in task.presets:
         if name in PRESETS:
-            flag = f" --preset {name}"
+            flag = ("--preset", name)
             settings = asdict(TrainingConfig()) | PRESETS[name].differs
             if settings["max_steps"] * settings["batch_tokens"] <= USUAL_EPOCHS * target_tokens:
                 break

@@ -19,7 +19,7 @@ from nmt_cli.config import RunConfig, flag
 from nmt_cli.data.corpus import weighted
 from nmt_cli.device import prepare_cpu
 from nmt_cli.distributed import World, join_world
-from nmt_cli.errors import UsageError, counted, main_rank_reports
+from nmt_cli.errors import UsageError, command_line, counted, main_rank_reports
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.origin import Origin, origin_of
@@ -52,7 +52,8 @@ def with_settings_of_run(options: TrainOptions, run: Path) -> TrainOptions:
     data = options.data or tuple(recorded["data"].get("paths", [recorded["data"]["path"]]))
     missing = [path for path, _ in map(weighted, data) if not Path(path).is_dir()]
     if missing and not options.data:
-        raise UsageError(f"{run}: its data, {missing[0]}, is missing; if it was moved: nmt train DATA --resume {run}")
+        again = command_line("train", "DATA", "--resume", run)
+        raise UsageError(f"{run}: its data, {missing[0]}, is missing; if it was moved: {again}")
     imports = tuple(dict.fromkeys([*recorded["imports"], *options.imports]))
     registry.discover(imports)
     return replace(options, data=data, out=run, config=run / CONFIG, imports=imports)
@@ -203,8 +204,9 @@ def closing_lines(run: Run) -> str:
         lines.append(f"best validation {by} {state.best:.3f}{also} at step {state.best_step:,} ({path / 'best'})")
         if is_far_worse(state.last, state.best):
             lines.append(f"validation {by} has been worse since step {state.best_step:,}: {state.last:.3f} at the end")
-    lines.append(f"report: nmt report {path} --out {path / 'report.html'}")
-    return "\n".join([*lines, f"next: nmt {next_command(run)}"])
+    imports = [word for module in read_config(path)["imports"] for word in ("--import", module)]
+    lines.append(f"report: {command_line('report', path, '--out', path / 'report.html', *imports)}")
+    return "\n".join([*lines, f"next: {command_line(*next_command(run), *imports)}"])
 
 
 def is_far_worse(last: float | None, best: float) -> bool:
@@ -212,7 +214,7 @@ def is_far_worse(last: float | None, best: float) -> bool:
     return last is not None and abs(last - best) > 0.1 * abs(best)
 
 
-def next_command(run: Run) -> str:
+def next_command(run: Run) -> list[object]:
     """Return the command that averages the checkpoints of the last tenth of the run, or translates with the best one.
 
     The mean with earlier ones is worse than the last; after --patience, the last ones are past the best.
@@ -221,5 +223,5 @@ def next_command(run: Run) -> str:
     last = checkpoint.checkpoints_of(path)[-5:]
     settled = [folder for folder in last if 10 * checkpoint.read_contents(folder).step >= 9 * state.step]
     if len(settled) > 1 and not run.out_of_patience:
-        return f"average {path} --last {len(settled)} --out {path / 'averaged'}"
-    return f"translate {path if state.best is None else path / 'best'}"
+        return ["average", path, "--last", len(settled), "--out", path / "averaged"]
+    return ["translate", path if state.best is None else path / "best"]

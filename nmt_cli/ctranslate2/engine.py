@@ -20,7 +20,7 @@ from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.workers import default_workers
-from nmt_cli.errors import NmtError, UsageError, shown
+from nmt_cli.errors import NmtError, UsageError, command_line, shown
 from nmt_cli.export.writing import fingerprint_of, record_of, write_export
 from nmt_cli.files.staging import alone
 from nmt_cli.interfaces import BOS, EOS, FREE, PAD, SPECIAL_SYMBOLS, Hypothesis, Model
@@ -74,7 +74,7 @@ def kept_export(path: Path, say: Callable[[str], None]) -> Path:
         if not os.access(folder.parent, os.W_OK):
             raise UsageError(
                 f"{folder.parent}: cannot be written, and the export of a checkpoint is kept there. Export it to "
-                f"another place: nmt export {folder} --to {FORMAT} --out DIR"
+                f"another place: {command_line('export', folder, '--to', FORMAT, '--out', 'DIR')}"
             )
         say(f"exporting to {place}, which is kept")
         write_export(folder, FORMAT, place, overwrite=True, say=say)

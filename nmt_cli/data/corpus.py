@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt_cli.errors import DataError, UsageError, shown
+from nmt_cli.errors import DataError, UsageError, command_line, shown
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
 
@@ -243,7 +243,8 @@ def read_manifest(data: Path) -> dict[str, Any]:
     path = data / MANIFEST
     if not path.exists():
         what = f"not prepared data: it has no {MANIFEST}" if data.exists() else "no such directory"
-        raise DataError(f"{data}: {what}; create it with nmt prepare --out {'DATA' if data.exists() else data}")
+        create = command_line("prepare", "--out", "DATA" if data.exists() else data)
+        raise DataError(f"{data}: {what}; create it with {create}")
     content = read_object(path, DataError, "Run nmt prepare again.")
     if (schema := content.get("schema")) != SCHEMA:
         raise DataError(f"{path}: its schema is {shown(schema)}, this version reads {SCHEMA}; {_AGAIN}")

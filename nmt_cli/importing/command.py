@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nmt_cli.errors import command_line
 from nmt_cli.flags import Command
 from nmt_cli.importing.options import ImportOptions
 from nmt_cli.streams import say
@@ -27,7 +28,7 @@ def import_model(options: ImportOptions) -> None:
     say(
         f"imported {options.path} into {options.out}: {source} to {target}, {parameters:,} parameters, "
         f"{found.contents.target_vocabulary_size:,} entries in the vocabulary\n"
-        f"next: nmt translate {options.out}"
+        f"next: {command_line('translate', options.out)}"
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nmt_cli import checkpoint
 from nmt_cli.config import RunConfig, flag, flatten
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, UsageError, command_line
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
 from nmt_cli.training.run_directory import recorded_config
@@ -53,8 +53,8 @@ def origin_of(
     if init_from is not None and not (recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())):
         began = f"from {recorded['path']}" if recorded else "without --init-from"
         raise UsageError(
-            f"{run}: this run was started {began}, not from {init_from}. Resume it with `nmt train --resume {run}`, or "
-            "give another --out"
+            f"{run}: this run was started {began}, not from {init_from}. Resume it with "
+            f"`{command_line('train', '--resume', run)}`, or give another --out"
         )
     if not recorded:
         return None
@@ -80,7 +80,8 @@ def read_origin(path: Path, config: RunConfig, task: Task, new_vocabulary: bool 
     if difference is not None and not new_vocabulary:
         raise CheckpointError(
             f"--init-from {folder}: the data have another {difference}. Prepare them with its vocabularies: "
-            f"nmt prepare --subwords-from {folder}. Or give --new-vocabulary: pieces that both have keep their weights"
+            f"{command_line('prepare', '--subwords-from', folder)}. Or give --new-vocabulary: pieces that both have "
+            "keep their weights"
         )
     for kind in KINDS:
         check_settings(config[kind], checkpoint.component_config(contents, kind, str(folder)), kind, folder)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from nmt_cli import checkpoint
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import HostCopies
-from nmt_cli.errors import Interrupted, TrainingError
+from nmt_cli.errors import Interrupted, TrainingError, command_line
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
@@ -215,7 +215,7 @@ class Run:
         received = signal.Signals((*signals, signal.SIGTERM)[0])  # none: another rank received it
         raise Interrupted(
             f"stopped by {received.name} after step {state.step:,}; saved {self.newest}. "
-            f"`nmt train --resume {self.directory.path}` resumes the run.",
+            f"`{command_line('train', '--resume', self.directory.path)}` resumes the run.",
             received,
         )
 

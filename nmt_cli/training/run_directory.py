@@ -20,7 +20,7 @@ from typing import IO, Any
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import ABOUT_RUN, flag, flatten
 from nmt_cli.data.corpus import MANIFEST
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import CheckpointError, UsageError, command_line
 from nmt_cli.files import durable
 from nmt_cli.files.staging import try_lock
 from nmt_cli.files.text import read_object
@@ -204,7 +204,8 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
     ]
     if different:
         what = f"this run was started with other settings: {'; '.join(different)}"
-        raise UsageError(f"{run}: {what}. Resume it with `nmt train --resume {run}`, or give another --out")
+        resume = command_line("train", "--resume", run)
+        raise UsageError(f"{run}: {what}. Resume it with `{resume}`, or give another --out")
 
 
 def default_of(name: str, settings: Mapping[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -46,10 +47,12 @@ def test_a_model_in_one_file_keeps_its_contract_trains_and_translates(nmt: Nmt, 
     imported = ("--import", "bag_of_words")
     flags = "--d-model 16 --batch-tokens 512 --warmup-steps 5 --learning-rate-scale 0.5 --max-steps 20 --log-every 5"
     chosen = (*imported, "--import", "bag_presets", "--preset", "bag_small", *flags.split())
-    nmt("train", data, *chosen, "--out", tmp_path / "run", **place)
-    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    trained = nmt("train", data, *chosen, "--out", tmp_path / "a run", **place)
+    metrics = [json.loads(line) for line in (tmp_path / "a run" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert metrics[-1]["loss"] < metrics[0]["loss"]
-    translated = nmt("translate", tmp_path / "run", *imported, stdin="forty-two\nseven\n", **place)
+    report, following = re.findall(r"^(?:report|next): nmt (.*)$", trained.stderr, re.MULTILINE)  # they run as they are
+    nmt(*shlex.split(report), **place)
+    translated = nmt(*shlex.split(following), stdin="forty-two\nseven\n", **place)
     assert translated.stdout.count("\n") == 2
 
 

@@ -72,10 +72,12 @@ def test_version_and_the_arguments_of_the_process(
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii:surrogateescape"])
-def test_tables_on_a_terminal_that_is_not_utf_8(encoding: str) -> None:
-    """The names of presets are cut with an ellipsis, which Latin-1 does not have."""
-    command = [sys.executable, "-m", "nmt_cli", "train", "--list-presets"]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "60"}
+def test_a_standard_output_that_is_not_utf_8(encoding: str, tmp_path: Path) -> None:
+    """Latin-1 has no ellipsis."""
+    module = "from nmt_cli.presets import preset\npreset('more', 'and so on\u2026')\n"
+    (tmp_path / "more_presets.py").write_text(module, encoding="utf-8")
+    command = [sys.executable, "-m", "nmt_cli", "train", "--import", "more_presets", "--list-presets"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(tmp_path)}
     shown = subprocess.run(command, env=environment, check=True, capture_output=True)
     assert b"\\u2026" in shown.stdout
     assert shown.stderr == b""
