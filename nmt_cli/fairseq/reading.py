@@ -55,7 +55,7 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
 }
 _OTHERS = (
     "_name activation_dropout adaptive_softmax_dropout adaptive_softmax_factor alignment_heads alignment_layer arch "
-    "attention_dropout base_shuffle base_sublayers bpe checkpoint_activations criterion decoder "
+    "attention_dropout base_shuffle base_sublayers bpe checkpoint_activations clip_norm criterion decoder "
     "decoder_attention_heads decoder_embed_dim decoder_embed_path decoder_ffn_embed_dim decoder_input_dim "
     "decoder_layerdrop decoder_layers decoder_learned_pos decoder_normalize_before decoder_output_dim dropout encoder "
     "encoder_attention_heads encoder_embed_dim encoder_embed_path encoder_ffn_embed_dim encoder_layerdrop "
@@ -65,7 +65,6 @@ _OTHERS = (
     "quant_noise_pq_block_size relu_dropout scoring share_all_embeddings share_decoder_input_output_embed task "
     "tie_adaptive_proj tie_adaptive_weights tokenizer"
 ).split()
-_ANY = re.compile("")
 _ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")  # others differ in more than size
 _COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"  # which 0.12 makes of others when it loads
 _UNREAD = re.compile(rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$")
@@ -121,13 +120,18 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
         )
     if not model.get("decoder_normalize_before"):
         model.pop("no_decoder_final_norm", None)  # there is none anyway
-    others = {name for section, options in sections.items() if section != "model" for name in _values(options)}
-    check_settings(model, _SUPPORTED, {*_OTHERS, *others}, path, *([_ANY] if saved.get("cfg") else []))
+    if saved.get("cfg"):  # all other options of the command have sections of their own
+        others = {name for section, values in sections.items() if section != "model" for name in _values(values)}
+        check_settings(model, _SUPPORTED, {*_OTHERS, *others}, path, of_model=re.compile(""))
+    else:
+        check_settings(model, _SUPPORTED, _OTHERS, path)
     return task, model
 
 
 def _values(options: Any) -> dict[str, Any]:
-    return dict(vars(options)) if isinstance(options, Namespace) else dict(options or {})
+    if isinstance(options, Namespace):
+        return dict(vars(options))
+    return dict(options) if isinstance(options, Mapping) else {}
 
 
 def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:

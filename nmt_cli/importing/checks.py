@@ -22,7 +22,7 @@ OFF: tuple[Any, ...] = (False, None, 0, "", [], {}, ())
 LARGEST_TABLE = 1 << 25  # numbers in a table of positions: 65,536 positions of a model of width 512
 _TIED = 16  # how often the same bytes of a file may be used, as those of tied embeddings are
 _OF_MODEL = re.compile(
-    "attention|attn|head|layer|norm|embed|position|activation|ffn|expert|adapter|encoder|decoder|gat"
+    "attention|attn|head|layer|norm|embed|position|activation|ffn|expert|adapter|encoder|decoder|gate"
 )
 
 

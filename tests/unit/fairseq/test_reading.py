@@ -205,6 +205,17 @@ def test_harmless_settings(nmt: Run, changed: Callable[..., Path]) -> None:
     assert err.startswith(f"warning: {path}: settings that nmt does not know, and does not use: ['own_gate']\n")
 
 
+def test_unknown_settings_of_older_files(nmt: Run, saved: dict[str, Any], changed: Callable[..., Path]) -> None:
+    """They have all options of a command in one record."""
+    path = changed(task="translation", source_lang="en", target_lang="de", clip_norm=25.0, own_gate=True, logs="x")
+    args = saved["cfg"]["model"]
+    del args._name
+    torch.save({**saved, "cfg": None, "args": args}, path)
+    code, _, err = nmt("import", path, "--out", path.parent / "imported")
+    assert code == 0
+    assert "does not use: ['own_gate']\n" in err
+
+
 @pytest.mark.parametrize("language", ["x/../../secret", "..", "/etc/x", "a\0\x1b[2J", None])
 def test_a_language_is_no_path(
     nmt: Run, changed: Callable[..., Path], saved: dict[str, Any], tmp_path: Path, language: Any
