@@ -11,6 +11,7 @@
 #   make bench         measure the speed of training and translation: docs/benchmarks.md
 #   make install       make the environment only
 #   make release       build the wheel, the source distribution and an SBOM in dist, and try the wheel: CONTRIBUTING.md
+#   make lock          write requirements-lock.txt, the hashes of what constraints.txt allows: SECURITY.md
 #   make clean         remove the environment, caches and the quickstart's output
 
 PYTHON ?= python3
@@ -23,7 +24,7 @@ TEST := -m pytest -n $(WORKERS) --dist loadfile
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-versions check docs mutants faults bench format release clean
+.PHONY: help install quickstart test test-versions check docs mutants faults bench format release lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -87,7 +88,7 @@ format: $(STAMP)
 # The wheel alone, in an environment of its own, runs the quickstart. The SBOM lists what that environment has.
 release: $(STAMP)
 	rm -rf build/release dist && $(PYTHON) -m venv build/release/tools && $(PYTHON) -m venv build/release/user
-	build/release/tools/bin/pip install --quiet build cyclonedx-bom twine
+	build/release/tools/bin/pip install --quiet build==1.6.1 cyclonedx-bom==7.5.0 twine==7.0.0
 	build/release/tools/bin/python -m build --outdir dist
 	build/release/tools/bin/twine check --strict dist/*
 	build/release/user/bin/pip install --quiet --constraint constraints.txt dist/*.whl
@@ -97,6 +98,9 @@ release: $(STAMP)
 	cd build/release && user/bin/nmt recipes --out recipes && PATH="$$PWD/user/bin:$$PATH" recipes/quickstart.sh
 	build/release/user/bin/pip install --quiet --no-deps --force-reinstall dist/*.tar.gz
 	build/release/user/bin/nmt recipes
+
+lock: $(STAMP)
+	$(BIN)/python .ci/lock.py
 
 clean:
 	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,22 @@ def test_commands_that_fail_are_found() -> None:
         assert problem(["train", "data", "--out", "run", *wrong.split()])
     assert problem(["prepare", "--out", "data", "--train", "x", "--task", "parsign"])
     assert words_of("nmt translate $RUN --beam N < a | nmt score - --ref b") == "nmt translate 1 --beam 1".split()
+
+
+def pinned(name: str) -> dict[str, str]:
+    """The versions of a file of requirements, by name in lower case."""
+    found = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    return {package.lower().replace("_", "-"): version for package, version in found}
+
+
+def test_the_hashes_are_of_the_versions_that_are_tested() -> None:
+    """`make lock` writes them anew."""
+    locked, tested = pinned("requirements-lock.txt"), pinned("constraints.txt")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
+    assert {re.split("[<>=]", requirement)[0] for requirement in needed} <= locked.keys() & tested.keys()
+    assert {name: tested.get(name, version) for name, version in locked.items()} == locked
+    of_pytorch = {name for name in locked if name.startswith(("nvidia-", "cuda-"))} | {"triton"}
+    assert locked.keys() - tested.keys() <= of_pytorch
+    entries = (ROOT / "requirements-lock.txt").read_text(encoding="utf-8").replace("\\\n", "").split("\n")[2:-1]
+    assert all(re.fullmatch(r"\S+==\S+(\s+--hash=sha256:[0-9a-f]{64}){1,3}", entry) for entry in entries)
