@@ -13,11 +13,11 @@ raises CheckpointError if anything is missing, damaged or does not fit.
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from nmt_cli.task import TASK_FILE, Task
 SCHEMA = 1
 CONFIG, WEIGHTS, TASK, CHECKSUMS = "config.json", "model.safetensors", "task", "checksums.json"
 TRAINING_JSON, TRAINING_TENSORS = "training.json", "training.safetensors"
+FILES = frozenset((CONFIG, WEIGHTS, TASK, CHECKSUMS, TRAINING_JSON, TRAINING_TENSORS))
 FOLDER_OF_RUN = "checkpoints"
 EXPORT = "export.json"  # in a directory that another program reads
 VOCABULARY = ("source_vocabulary_size", "target_vocabulary_size", "shared_vocabulary")
@@ -81,8 +82,7 @@ def new(out: Path, overwrite: bool) -> Iterator[Path]:
     place = Path(os.path.realpath(out))
     if any(resumable_of(above.parent) for above in place.parents if above.name == FOLDER_OF_RUN):
         raise UsageError(f"--out {out}: is among a run's checkpoints; choose another name, such as RUN/averaged")
-    files = {CONFIG, WEIGHTS, TASK, CHECKSUMS}
-    with staging.staged(place, overwrite=overwrite, ours=files, marker=CHECKSUMS) as aside:
+    with staging.staged(place, overwrite=overwrite, ours=(CONFIG, WEIGHTS, TASK, CHECKSUMS), marker=CHECKSUMS) as aside:
         yield aside
 
 
@@ -97,14 +97,23 @@ def write(
     if training is not None:
         write_object(aside / TRAINING_JSON, training.values, sort_keys=True)
         _save_tensors(aside / TRAINING_TENSORS, training.tensors)
-    files = sorted(path for path in aside.rglob("*") if path.is_file() and not path.name.startswith("."))
-    write_object(aside / CHECKSUMS, {str(path.relative_to(aside)): fingerprint(path) for path in files}, sort_keys=True)
+    checksums = {str(path.relative_to(aside)): fingerprint(path) for path in _files(aside)}
+    write_object(aside / CHECKSUMS, checksums, sort_keys=True)
 
 
 def link(original: Path, folder: Path) -> None:
     """Copy the checkpoint `original` to `folder`, as hard links where possible."""
     with durable.new_directory(folder) as aside:
-        shutil.copytree(original, aside, copy_function=_link_or_copy, dirs_exist_ok=True)
+        durable.copy_files(_files(original), original, aside, link=True)
+
+
+def delete(folder: Path) -> None:
+    """Delete a checkpoint, and its exports that are kept beside it."""
+    name = glob.escape(folder.name)
+    exports = [record.parent for record in folder.parent.glob(f".{name}.*/{EXPORT}")]
+    unfinished = folder.parent.glob(f"..{name}.*.{durable.MARK}*")
+    for path in [*exports, *unfinished, folder]:
+        durable.delete(path)
 
 
 def read_contents(folder: Path) -> Contents:
@@ -305,15 +314,13 @@ def _find(kind: str, name: str, module: str, place: str) -> registry.Component:
         raise CheckpointError(f"{place}: {advice}") from error
 
 
-def _link_or_copy(original: str, copy: str) -> None:
-    try:
-        os.link(original, copy)
-    except OSError:
-        shutil.copy2(original, copy)
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint, without hidden ones."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    path.touch()
+    durable.write_bytes(path, b"")
     mode = path.stat().st_mode  # the user's umask; safetensors ignores it
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
@@ -321,7 +328,8 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise OSError(f"{path}: cannot write: {error}") from error
-    path.chmod(mode)
+    with suppress(OSError):  # some file systems have no permissions
+        path.chmod(mode)
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ import importlib
 import importlib.metadata
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:  # where another program has a core, a thread must soon sleep, not spin
         os.environ.setdefault("GOMP_SPINCOUNT", "50000")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with safe_streams(), exit_codes():
+    with safe_streams(), exit_codes(), ending_signals():
         app = application(completed_words() if "_NMT_COMPLETE" in os.environ else words)
         sys.exit(app(words, prog_name="nmt", standalone_mode=False) or 0)
 
@@ -105,6 +106,24 @@ def completed_words() -> list[str]:
 
 
 @contextmanager
+def ending_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does, so that it deletes its unfinished files."""
+
+    def end(number: int, _frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        sys.exit(128 + number)
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
 def exit_codes() -> Iterator[None]:
     """Turn user errors into a message on stderr and an exit code."""
     try:
@@ -123,7 +142,7 @@ def exit_codes() -> Iterator[None]:
         discard_output()
         sys.exit(141)
     except OSError as error:
-        if error.errno == errno.EBADF:
+        if error.errno == errno.EBADF and error.filename in (None, "standard output"):
             discard_output()
             leave("standard input or output is closed", 1)
         place = f"{error.filename}: " if error.filename else ""

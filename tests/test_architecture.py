@@ -169,6 +169,47 @@ def test_help_needs_no_torch() -> None:
     assert "torch" not in loaded("\n".join(lines))
 
 
+CHANGING = {"rmtree", "unlink", "rename", "renames", "rmdir", "symlink_to", "hardlink_to", "touch", "chmod", "move"}
+CHANGING |= {"write_text", "write_bytes", "copytree", "copy", "copy2", "copyfile", "symlink", "link", "truncate"}
+
+MAY_CHANGE = {
+    ("nmt_cli/checkpoint.py", "path.chmod"),  # safetensors writes the file by its name
+    ("nmt_cli/recipes/command.py", "script.chmod"),
+    ("nmt_cli/cli.py", "os.open"),  # of /dev/null, as the next one
+    ("nmt_cli/streams.py", "os.open"),
+    ("nmt_cli/files/staging.py", "os.open"),  # of a directory, for reading
+    ("nmt_cli/files/opening.py", "path.open"),  # of pipes and devices
+    ("nmt_cli/commands/prepare.py", "file.truncate"),  # after its lock
+}
+"""Calls outside files/durable.py that open a file to write or change what is on the disk."""
+
+
+def changes_files(call: ast.Call) -> bool:
+    """Whether the call writes, renames or deletes; a new file, opened with "xb", harms nothing."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    text = ast.unparse(call.func)
+    if name == "open" and text != "os.open":
+        modes = [value.value for value in call.args if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+        opened_by_us = call.args and "durable.open_ours" in ast.unparse(call.args[0])
+        return not opened_by_us and any(re.fullmatch(r"[rwabt+]*[wa+][rwabt+]*", mode) for mode in modes)
+    if name == "replace":  # Path.replace has one argument, str.replace two
+        return text == "os.replace" or (len(call.args) == 1 and not call.keywords)
+    others = ("durable.", "checkpoint.", "dict")
+    changing = name in CHANGING and isinstance(call.func, ast.Attribute) and not text.startswith(others)
+    return changing or text in ("os.open", "os.remove")
+
+
+def test_one_file_writes_renames_and_deletes() -> None:
+    calls = {
+        (path.relative_to(ROOT).as_posix(), ast.unparse(node.func))
+        for path in MODULES
+        if path != PACKAGE / "files" / "durable.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and changes_files(node)
+    }
+    assert calls == MAY_CHANGE
+
+
 def test_files_stay_readable() -> None:
     large = []
     for path in [*MODULES, *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:

@@ -26,7 +26,7 @@ from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
 from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line
-from nmt_cli.files import staging
+from nmt_cli.files import durable, staging
 from nmt_cli.files.text import check_read_once, fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
 from nmt_cli.presets import PRESETS
@@ -114,15 +114,20 @@ def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
         yield options
         return
     check_read_once([each[0] for each in given if each])
-    path = options.out.with_name(f".{options.out.name}.stdin.tsv")
+    path = durable.beside(options.out, "stdin.tsv")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
-        named = (f"{path}{text[1:]}" if each else text for each, text in zip(given, options.train, strict=True))
-        yield replace(options, train=tuple(named))
-    finally:
-        path.unlink(missing_ok=True)
+    with open(durable.open_ours(path), "wb") as file:
+        if not staging.try_lock(file.fileno()):
+            raise UsageError(f"--out {options.out}: another process is writing this directory")
+        try:
+            with durable.named(path):
+                file.truncate()
+                shutil.copyfileobj(sys.stdin.buffer, file)
+                file.flush()
+            named = (f"{path}{text[1:]}" if each else text for each, text in zip(given, options.train, strict=True))
+            yield replace(options, train=tuple(named))
+        finally:
+            durable.discard(path)
 
 
 def prepare(options: PrepareOptions, flags: Mapping[str, Any]) -> None:

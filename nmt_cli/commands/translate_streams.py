@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 import sys
 import time
 from collections import Counter
@@ -161,7 +160,7 @@ def write_results(
                 for warning in warnings:
                     warn(warning)
         if parts and world.is_main:
-            shutil.rmtree(parts, ignore_errors=True)
+            durable.discard(parts)
     own.note(totals.summary(verb))
     return totals
 
@@ -178,7 +177,7 @@ def _results(
     for count, (lines, others) in enumerate(windows, start=1):
         if parts is None:
             yield work(advance, first, lines, others)
-        elif count % world.size == world.rank and not (part := parts / str(count)).exists():
+        elif count % world.size == world.rank and not os.path.lexists(part := parts / str(count)):
             parts.mkdir(exist_ok=True)
             durable.write_text(part, json.dumps(work(advance, first, lines, others), default=vars, ensure_ascii=False))
         else:
@@ -190,6 +189,7 @@ def _results(
 
 
 def _read_part(path: Path, ranks: int) -> Results:
+    durable.check_ours(path)
     try:
         texts, totals, warnings = json.loads(path.read_bytes())
     except FileNotFoundError as error:
@@ -207,4 +207,6 @@ def _parts_folder(options: Any) -> Path:
     files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
     states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]
-    return Path(options.output).with_name(f".{options.output.name[:200]}.{identity}.parts")
+    parts: Path = options.output.with_name(f".{options.output.name[:50]}.{identity}.parts")
+    durable.check_ours(parts, directory=True)
+    return parts

@@ -204,7 +204,7 @@ class CorpusWriter:
         self._written = {side: {"sentences": 0, "tokens": 0, "unknown": 0} for side in SIDES}
         self._stack = ExitStack()
         self._files = {
-            side: {name: self._stack.enter_context(path.open("wb")) for name, path in paths.items()}
+            side: {name: self._stack.enter_context(path.open("xb")) for name, path in paths.items()}
             for side, paths in self._paths.items()
         }
         for files in self._files.values():

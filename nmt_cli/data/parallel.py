@@ -25,6 +25,8 @@ MOST = 1024  # processes that a user may ask for
 
 _AHEAD = 4  # items in flight for each process
 
+_HELD = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
 _state: Any = None  # in a worker process: the first argument of the function
 
 
@@ -132,13 +134,12 @@ def apart(work: Callable[[], Result]) -> Result:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Explain why no process can start, and hold Ctrl-C back until the end.
+    """Explain why no process can start, and hold Ctrl-C and other signals back until the end.
 
-    One that comes at a fork would be lost, with a traceback, or lose a process.
+    One that comes at a fork would be lost, with a traceback, or lose a process. A new process holds them back until it
+    has handlers of its own.
     """
-    main = threading.current_thread() is threading.main_thread()
-    held: list[int] = []
-    former = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if main else None
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
     except OSError as error:
@@ -147,10 +148,7 @@ def _starting() -> Iterator[None]:
             f"cannot start worker processes: {reason}; try again with fewer --workers, or when fewer programs run"
         ) from error
     finally:
-        if main:
-            signal.signal(signal.SIGINT, former)
-        for number in held[:1]:
-            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _start(state: Any) -> None:
@@ -160,6 +158,7 @@ def _start(state: Any) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler: `Workers` ends it so
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -24,6 +24,7 @@ from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
 from nmt_cli.data.word_ids import WordIds
 from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files import durable
 from nmt_cli.files.text import check_regular
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
 
@@ -212,7 +213,7 @@ def save(vocabulary: Vocabulary, folder: Path, stem: str) -> dict[str, Any]:
     """Write the vocabulary to `folder`; return its file, kind, size and SHA-256, which `load` needs, as JSON."""
     content = vocabulary.serialise()
     name = f"{stem}.{'model' if isinstance(vocabulary, SentencePieces) else 'json'}"
-    (folder / name).write_bytes(content)
+    durable.write_bytes(folder / name, content)
     sha256 = hashlib.sha256(content).hexdigest()
     return {"file": name, "kind": vocabulary.kind, "size": len(vocabulary), "sha256": sha256}
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import statistics
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -41,17 +39,6 @@ GRADIENTS = 25_000_000  # numbers that the ranks exchange if there is no DATA
 FEWEST, MOST, SECONDS = 4, 60, 15.0  # updates that are timed, and seconds after which no more are made
 
 
-@contextlib.contextmanager
-def exiting_at_sigterm() -> Iterator[None]:
-    """Exit at SIGTERM, so that temporary files are deleted."""
-    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
-@exiting_at_sigterm()
 def examine(options: RunOptions, flags: Mapping[str, Any], price: float | None, as_json: bool) -> None:
     """Print the checks. Raise a TrainingError if the run would stop, and for wrong settings what `nmt train` raises."""
     with main_rank_reports():

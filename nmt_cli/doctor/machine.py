@@ -115,7 +115,7 @@ def locks(world: World, path: Path) -> Check:
     """Check that all ranks see a file of rank 0, and that no other process can take a lock that rank 0 has."""
     with contextlib.ExitStack() as stack:
         if world.is_main:
-            try_lock(stack.enter_context(path.open("w")).fileno())
+            try_lock(stack.enter_context(path.open("xb")).fileno())
         world.barrier()
         tried = subprocess.run([sys.executable, "-c", TRY_LOCK, str(path)], capture_output=True)
         found = world.gather((path.exists(), b"BlockingIOError" in tried.stderr, HERE))

@@ -23,6 +23,7 @@ from nmt_cli.commands.train_options import RunOptions
 from nmt_cli.config import RunConfig
 from nmt_cli.doctor.machine import Check
 from nmt_cli.errors import TrainingError
+from nmt_cli.files import durable
 from nmt_cli.files.text import fingerprint
 from nmt_cli.streams import say
 from nmt_cli.training.run_directory import METRICS
@@ -73,7 +74,7 @@ def differences(options: RunOptions, config: RunConfig, folder: Path) -> list[st
     sections["training"] |= {**short, "max_epochs": None, "patience": None, "tensorboard": False, "show": 0}
     sections["training"]["batch_tokens"] = min(TOKENS, sections["training"]["batch_tokens"])
     settings, whole, resumed = (folder / name for name in ("config.json", "whole", "resumed"))
-    settings.write_text(json.dumps(sections), encoding="utf-8")
+    durable.write_bytes(settings, json.dumps(sections).encode())
     command = ["train", *options.data, "--config", str(settings)]
     command += [f"--import={module}" for module in options.imports]
     command += [f"--init-from={options.init_from}"] if options.init_from else []

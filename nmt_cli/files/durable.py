@@ -1,25 +1,35 @@
-"""Atomic writes: after a crash, a file or directory is whole or absent.
+"""Writing and deleting: after a crash, a file or directory is whole or absent, and nothing of the user's is touched.
 
-NAME is written beside it, flushed to disk and renamed: a file as `.NAME.PID.part`, a directory as `.NAME.part`. While a
-directory is replaced, its old content is `.NAME.old`; while it is deleted, it is `.NAME.gone`. `recover` cleans up
-after a crash.
+NAME is written beside it, flushed to disk and renamed: a file as `.NAME.RANDOM.nmt-part`, a directory as
+`.NAME.nmt-part`. While a directory is replaced, its old content is `.NAME.nmt-old`; while it is deleted, it is
+`.NAME.nmt-gone`. No user makes such names. `recover` cleans up after a crash.
+
+The rest of the package opens files for writing, renames and deletes by these functions only. They write, lock and
+delete no file through a link, except a user's own output in `new_file`.
 """
 
 from __future__ import annotations
 
-import glob
+import errno
 import io
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nmt_cli.errors import UsageError
 
-def beside(place: Path, ending: str) -> Path:
-    """Return the hidden path `.NAME.ENDING`; the endings are `part`, `old` and `gone`."""
-    return place.with_name(f".{place.name}.{ending}")
+MARK = "nmt-"
+
+_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EBADF}
+"""Errors of file systems that cannot flush a file or a directory, such as some of networks."""
+
+
+def beside(place: Path, ending: str, mark: str = MARK) -> Path:
+    """Return the hidden path `.NAME.nmt-ENDING`; the endings are `part`, `old`, `gone` and `lock`."""
+    return place.with_name(f".{place.name}.{mark}{ending}")
 
 
 @contextmanager
@@ -31,11 +41,12 @@ def new_directory(place: Path) -> Iterator[Path]:
     recover(place)
     aside = beside(place, "part")
     try:
-        aside.mkdir(parents=True)
-        yield aside
-        put_in_place(aside, place)
+        with named(place):
+            aside.mkdir(parents=True)
+            yield aside
+            put_in_place(aside, place)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        discard(aside)
         raise
 
 
@@ -57,99 +68,187 @@ def put_in_place(aside: Path, place: Path) -> None:
         recover(place)
         raise
     _flush(place.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    discard(old)
 
 
-def recover(place: Path) -> None:
-    """Restore `place` if its replacement was interrupted, and delete the remains of writing and deleting it."""
-    old = beside(place, "old")
-    if os.path.lexists(old) and not os.path.lexists(place):
+def restore(place: Path, mark: str = MARK) -> None:
+    """Rename the old directory back to `place` if its replacement was interrupted."""
+    old = beside(place, "old", mark)
+    if old.is_dir() and not os.path.lexists(place):
         old.rename(place)
+
+
+def recover(place: Path, mark: str = MARK) -> None:
+    """Do `restore`, and delete the remains of writing and deleting `place`."""
+    restore(place, mark)
     for ending in ("old", "part", "gone"):
-        # NFS keeps files that are open: the next call tries again.
-        shutil.rmtree(beside(place, ending), ignore_errors=True)
-
-
-def recover_all(directory: Path) -> None:
-    """Call `recover` for everything in `directory` that has remains of an interrupted operation."""
-    for remains in sorted(directory.glob(".*")):
-        name, _, ending = remains.name.removeprefix(".").rpartition(".")
-        if name and ending in ("part", "old", "gone"):
-            recover(directory / name)
+        discard(beside(place, ending, mark))
 
 
 def delete(directory: Path) -> None:
-    """Delete a directory atomically, by renaming it first, and what is kept beside it as `.NAME.*`."""
-    name = glob.escape(directory.name)
-    for pattern in (f".{name}.*", f"..{name}.*"):  # an export that is kept, and one that was being written
-        for remains in directory.parent.glob(pattern):
-            shutil.rmtree(remains, ignore_errors=True)
+    """Delete a directory atomically, by renaming it first."""
     gone = beside(directory, "gone")
+    discard(gone)
     directory.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    discard(gone)
+
+
+def set_aside(directory: Path, word: str) -> None:
+    """Rename a directory to `WORD-NAME`, and where that is in use, to a longer name."""
+    name = f"{word}-{directory.name}"
+    while os.path.lexists(directory.with_name(name)):
+        name += "x"
+    directory.rename(directory.with_name(name))
+
+
+def discard(path: Path) -> None:
+    """Delete a file, a directory or a link, but not what the link leads to.
+
+    NFS keeps files that are open, and their directory.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
+def new_link(place: Path, target: Path) -> None:
+    """Make `place` a link to `target`, in place of a link or a directory of ours; raise OSError if it cannot be."""
+    aside = beside(place, "part")
+    discard(aside)
+    aside.symlink_to(target)
+    if place.is_dir() and not place.is_symlink():
+        place.rename(beside(place, "old"))
+    aside.replace(place)
+    recover(place)
+
+
+def copy_files(files: Iterable[Path], original: Path, copy: Path, link: bool = False) -> None:
+    """Copy files of the directory `original` to `copy`, as hard links if `link` and where possible."""
+    for path in files:
+        target = copy / path.relative_to(original)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if link:
+            with suppress(OSError):
+                os.link(path, target)
+                continue
+        shutil.copyfile(path, target)
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[io.FileIO]:
+def new_file(path: Path, ours: bool = False) -> Iterator[io.FileIO]:
     """Yield a file that replaces the one at `path`, with its permissions, at the end of the block.
 
-    An error of the block, or of the disk, deletes it and leaves the old file.
+    An error of the block, or of the disk, deletes it and leaves the old file. A link at `path` stays, and the file that
+    it leads to is replaced; a file of `ours` must not be a link.
 
     Raises:
         OSError: the file cannot be opened or flushed; `filename` names it.
     """
-    place = Path(os.path.realpath(path))  # replace the target of a link, not the link
-    aside = place.with_name(f".{place.name[:200]}.{os.getpid()}.part")  # another process may write the same file
+    if ours:
+        check_ours(path)
+    place = path if ours else Path(os.path.realpath(path))
+    aside = place.with_name(f".{place.name[:50]}.{os.urandom(6).hex()}.{MARK}part")
     try:
-        with _named(path):
-            file = aside.open("wb", buffering=0)
+        try:
+            file = aside.open("xb", buffering=0)
+        except OSError as error:
+            error.filename = str(path)
+            raise
         with file:
             if place.exists():
-                os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+                with suppress(OSError):  # some file systems have no permissions
+                    os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
             yield file
-            with _named(path):
+            with named(path), _where_supported():
                 os.fsync(file.fileno())
         aside.replace(place)
         _flush(place.parent)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        discard(aside)
         raise
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file atomically."""
-    with new_file(path) as file:
+    """Replace a file of ours atomically."""
+    with new_file(path, ours=True) as file:
         write_all(file.fileno(), text.encode(), path)
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file and flush it to disk."""
-    with path.open("ab", buffering=0) as file, _named(path):
+    """Append a line to a file of ours and flush it to disk."""
+    with open(open_ours(path, os.O_APPEND), "ab", buffering=0) as file, named(path):
         write_all(file.fileno(), f"{line}\n".encode(), path)
-        os.fsync(file.fileno())
+        with _where_supported():
+            os.fsync(file.fileno())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file of ours in a directory that gets its name later."""
+    with open(open_ours(path, os.O_TRUNC), "wb", buffering=0) as file:
+        write_all(file.fileno(), content, path)
+
+
+def open_ours(path: Path, flags: int = 0) -> int:
+    """Return the descriptor of a file of ours, not emptied, and made if there is none.
+
+    Raises:
+        UsageError: as `check_ours`.
+    """
+    check_ours(path)
+    return os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def check_ours(path: Path, directory: bool = False) -> None:
+    """Raise UsageError if a link, a pipe or anything else is in the place of a file, or a `directory`, of ours."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISDIR if directory else stat.S_ISREG)(mode):
+        ours = "directory" if directory else "file"
+        raise UsageError(f"{path}: this is {kind_of(mode)}; nmt makes a {ours} of this name itself. Move it away")
+
+
+def kind_of(mode: int) -> str:
+    """Return the word for what has this mode, such as "a directory"."""
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFREG: "a file", stat.S_IFLNK: "a link"}
+    return kinds.get(stat.S_IFMT(mode), "a pipe or a device")
 
 
 def write_all(descriptor: int, content: bytes, name: Path | str) -> None:
     """Write bytes to an open file; an OSError has the `name`."""
-    with _named(name):
+    with named(name):
         while content:
             content = content[os.write(descriptor, content) :]
 
 
 @contextmanager
-def _named(name: Path | str) -> Iterator[None]:
-    """Give the name of the file to an OSError: it has none when a write fails."""
+def named(name: Path | str) -> Iterator[None]:
+    """Give the name of the file to an OSError that has none, as when a write fails."""
     try:
         yield
     except OSError as error:
-        error.filename = str(name)
+        if error.filename is None and error.errno is not None:
+            error.filename = str(name)
         raise
 
 
 def _flush(path: Path) -> None:
     """Flush a file, or the names in a directory, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    with _where_supported():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _where_supported() -> Iterator[None]:
+    """A context for flushing: a file system that cannot do it costs durability only."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        yield
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise

@@ -12,7 +12,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
     """Open a file, or standard output where `path` is None; yield the function that writes bytes to it.
 
     The name's ending says whether it is compressed. A file appears, or replaces the one there, when the block ends
-    without an error. What is no regular file, such as a pipe, is written as it is.
+    without an error. What is no regular file, such as a pipe or /dev/stdout, is written as it is.
 
     Raises:
         OSError: the file cannot be opened or written; `filename` names it.
@@ -161,12 +161,32 @@ def open_output(path: Path | None) -> Iterator[Callable[[bytes], None]]:
         yield lambda content: durable.write_all(sys.stdout.fileno(), content, "standard output")
         return
     packer = _packer(path.suffix)
-    regular = path.is_file() or not path.exists()  # no pipe and no device
-    with durable.new_file(path) if regular else path.open("wb", buffering=0) as file:
+    with _opened(path) as file:
         write = partial(durable.write_all, file.fileno(), name=path)
         yield lambda content: write(packer.compress(content) if packer else content)
         if packer:
             write(packer.flush())
+
+
+def _opened(path: Path) -> AbstractContextManager[io.FileIO]:
+    entry = _descriptor(path)
+    if entry and path.exists() and str(entry.parent) in ("/dev/fd", f"/proc/{os.getpid()}/fd"):
+        return io.FileIO(int(entry.name), "w", closefd=False)  # opened anew, it would have a position of its own
+    if entry or (path.exists() and not path.is_file()):
+        return path.open("ab", buffering=0)
+    return durable.new_file(path)
+
+
+def _descriptor(path: Path) -> Path | None:
+    """Return the name of an open descriptor that `path` is or links to, as /dev/stdout does; None for others."""
+    for _ in range(40):  # links
+        folder = os.path.realpath(path.parent)
+        if re.fullmatch(r"/dev/fd|/proc/\d+(/task/\d+)?/fd", folder):
+            return Path(folder, path.name)
+        if not path.is_symlink():
+            break
+        path = path.parent / path.readlink()
+    return None
 
 
 def _packer(ending: str) -> Any:

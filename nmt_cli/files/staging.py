@@ -26,10 +26,11 @@ def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) ->
     """
     out = Path(os.path.realpath(out))  # replace the target of a link, not the link
     with _locked(out):
-        durable.recover(out)
+        durable.restore(out)
         _check_free(out, overwrite, ours, marker)
         with durable.new_directory(out) as aside:
             yield aside
+            _check_free(out, overwrite, ours, marker)  # the user may have written there since
 
 
 def try_lock(file: int) -> bool:
@@ -60,13 +61,13 @@ def alone(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Hold the lock `.NAME.lock` beside `out`, and delete it at the end."""
+    """Hold the lock `.NAME.nmt-lock` beside `out`, and delete it at the end."""
     if not out.name:
         raise UsageError(f"--out {out}: the root directory cannot be replaced; choose another name")
     lock = durable.beside(out, "lock")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        handle = durable.open_ours(lock)
     except OSError as error:
         raise UsageError(f"--out {out}: cannot create this directory: {error.filename}: {error.strerror}") from error
     try:
@@ -76,7 +77,7 @@ def _locked(out: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            lock.unlink(missing_ok=True)
+            durable.discard(lock)
     finally:
         os.close(handle)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import DataError, NmtError, UsageError
+from nmt_cli.files import durable
 from nmt_cli.files.opening import COMPRESSED, Input, open_input
 
 STANDARD_INPUT = "-"  # in the place of a file's name
@@ -205,8 +206,7 @@ def check_regular(path: Path, largest: int = sys.maxsize) -> None:
     except OSError as error:
         raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
-        raise DataError(f"{path}: this is {kind}; expected a regular file")
+        raise DataError(f"{path}: this is {durable.kind_of(status.st_mode)}; expected a regular file")
     if status.st_size > largest:
         raise DataError(f"{path}: {status.st_size:,} bytes; expected at most {largest:,}: is this the right file?")
 
@@ -239,6 +239,12 @@ def read_object(path: Path, error: type[NmtError], advice: str) -> dict[str, Any
 
 
 def write_object(path: Path, content: Mapping[str, Any], sort_keys: bool = False) -> None:
-    """Write a JSON object."""
-    text = json.dumps(content, indent=2, sort_keys=sort_keys, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    """Write a JSON object, in a directory that gets its name later."""
+    text = json_text(content, indent=2, sort_keys=sort_keys, ensure_ascii=False)
+    durable.write_bytes(path, f"{text}\n".encode())
+
+
+def json_text(content: Any, **layout: Any) -> str:
+    """Return JSON with null for a number that is not finite: Python's NaN and Infinity are not JSON."""
+    strict = json.loads(json.dumps(content), parse_constant=lambda name: None)
+    return json.dumps(strict, **layout)

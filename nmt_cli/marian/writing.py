@@ -22,6 +22,7 @@ from nmt_cli.data.subwords import SentencePieces
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, UsageError, shown
 from nmt_cli.export.comparison import Comparison, expressible, refuse
+from nmt_cli.files import durable
 from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import MarianPieces
@@ -42,7 +43,7 @@ def export(
     transformer = check(model, task)
     for side, vocabulary in zip(("source", "target"), task.vocabularies(), strict=True):
         content = _with_rule(sentencepiece_model(vocabulary), task.config)
-        (folder / f"{side}.spm").write_bytes(content)
+        durable.write_bytes(folder / f"{side}.spm", content)
         if side == "source" or not task.shared_vocabulary:
             name = "vocab.json" if side == "source" else "target_vocab.json"
             pieces = vocabulary.pieces(range(len(vocabulary)))
@@ -50,7 +51,7 @@ def export(
     write_object(folder / "tokenizer_config.json", tokenizer_config(task))
     write_object(folder / "config.json", model_config(transformer, task))
     write_object(folder / "generation_config.json", generation_config())
-    (folder / "model.safetensors").write_bytes(serialised(marian_weights(transformer), {"format": "pt"}))
+    durable.write_bytes(folder / "model.safetensors", serialised(marian_weights(transformer), {"format": "pt"}))
     return compare(transformer, task, samples, folder)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.errors import UsageError
+from nmt_cli.files import durable
 from nmt_cli.files.staging import staged
 from nmt_cli.flags import Command
 from nmt_cli.registry import option
@@ -41,9 +42,11 @@ def recipes(options: RecipesOptions) -> None:
         print("".join(f"{name:<{width}}  {about}\n" for name, about in names.items()), end="")
         return
     with staged(options.out, overwrite=False, ours=(), marker=SHARED) as aside:
-        shutil.copytree(folder, aside, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-        for script in aside.rglob("*.sh"):
-            script.chmod(script.stat().st_mode | 0o111)  # an installer may drop this
+        files = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+        durable.copy_files(files, folder, aside)
+        with suppress(OSError):  # some file systems have no permissions
+            for script in aside.rglob("*.sh"):
+                script.chmod(script.stat().st_mode | 0o111)
     say(f"copied the recipes to {options.out}; begin with {options.out / 'quickstart.sh'}")
 
 

@@ -6,16 +6,21 @@ RUN/tensorboard/                       the same for TensorBoard, with --tensorbo
 RUN/summary.json                       the run's figures, written at its end
 RUN/checkpoints/step-00001500          the last N checkpoints of --save-every
 RUN/checkpoints/latest-00001234        saved when a signal stopped the run, until a later checkpoint is saved
-RUN/checkpoints/best-00001500          the best checkpoint by --best-by; RUN/best is a link to it
+RUN/checkpoints/best-00001500          the best checkpoint by --best-by; RUN/best is a link to it, or a copy
+
+RUN/checkpoints and RUN/tensorboard may be links to directories, which other files may be in. The files of a run must
+not be links.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.config import ABOUT_RUN, flag, flatten
@@ -23,11 +28,20 @@ from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError, command_line
 from nmt_cli.files import durable
 from nmt_cli.files.staging import try_lock
-from nmt_cli.files.text import read_object
+from nmt_cli.files.text import json_text, read_object
+from nmt_cli.streams import warn
 from nmt_cli.training.reporter import readable
 from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
 
 CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
+TENSORBOARD = ".tensorboard"  # what the names of the run's files for TensorBoard end with
+
+_FILES = (LOCK, CONFIG, METRICS, SUMMARY, TENSORBOARD)
+# What killed processes leave. Version 1.0 made the names without the mark.
+_UNFINISHED_FILE = re.compile(
+    rf"\.(?:{'|'.join(map(re.escape, _FILES))})\.(?:[0-9]+\.|[0-9a-f]{{12}}\.{durable.MARK})part"
+)
+_REMAINS = re.compile(rf"\.((?:step|best|latest)-[0-9]{{8,}})\.({durable.MARK}|)(?:part|old|gone)")
 
 
 class RunDirectory:
@@ -36,7 +50,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / checkpoint.FOLDER_OF_RUN
-        self._lock: IO[str] | None = None
+        self._lock: int | None = None
         self._writer = ThreadPoolExecutor(max_workers=1)
         self._writing: Future[None] | None = None
 
@@ -50,24 +64,36 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is not a directory; --out takes a new directory or an earlier run")
         self.path.mkdir(parents=True, exist_ok=True)
-        if not config.exists() and any(not entry.name.startswith(".") for entry in self.path.iterdir()):
-            raise UsageError(f"{self.path} is in use: it has files but no {CONFIG}; give another --out")
-        self._lock = (self.path / LOCK).open("w")
-        if not try_lock(self._lock.fileno()):
-            raise UsageError(f"{self.path}: another `nmt train` is writing to this directory")
+        for name in _FILES:
+            durable.check_ours(self.path / name)
         if config.exists():
             check_agreement(self.path, description)
-        for name in (CONFIG, METRICS, SUMMARY):
-            for unfinished in self.path.glob(f".{name}.*.part"):  # of a killed process: the lock is ours
-                unfinished.unlink()
+        else:
+            names = [name for name in (METRICS, SUMMARY, BEST, MANIFEST) if os.path.lexists(self.path / name)]
+            names += [folder.name for folder in checkpoint.resumable_of(self.path)]
+            if names:  # a log of the user's is no reason
+                raise UsageError(f"{self.path} is in use: it has {names[0]} but no {CONFIG}; give another --out")
+        self._lock = durable.open_ours(self.path / LOCK)
+        if not try_lock(self._lock):
+            raise UsageError(f"{self.path}: another `nmt train` is writing to this directory")
+        self._recover()
         durable.write_text(config, json.dumps(description, indent=2, sort_keys=True) + "\n")
         self.checkpoints.mkdir(exist_ok=True)
-        durable.recover_all(self.checkpoints)
+
+    def _recover(self) -> None:
+        """Clean up after a killed process."""
+        for path in self.path.glob(".*"):
+            if _UNFINISHED_FILE.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+                durable.discard(path)
+        durable.recover(self.path / BEST)
+        for path in sorted(self.checkpoints.glob(".*")):
+            if remains := _REMAINS.fullmatch(path.name):
+                durable.recover(self.checkpoints / remains[1], remains[2])
 
     def release(self) -> None:
         self._writer.shutdown()
         if self._lock is not None:
-            self._lock.close()
+            os.close(self._lock)
             self._lock = None
 
     def write(self, job: Callable[[], None]) -> None:
@@ -111,10 +137,7 @@ class RunDirectory:
         """Rename the (damaged) checkpoints newer than `to`, and drop the metrics after `step`; without `to`, all."""
         found = checkpoint.resumable_of(self.path)
         for folder in found[found.index(to) + 1 :] if to else ():
-            name = f"damaged-{folder.name}"
-            while (folder.parent / name).exists():
-                name += "x"
-            folder.rename(folder.parent / name)
+            durable.set_aside(folder, "damaged")
         path = self.path / METRICS
         if path.exists():
             lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if to else []
@@ -125,13 +148,21 @@ class RunDirectory:
         best = self.place("best", step)
         if not best.exists():
             checkpoint.link(self.place("step", step), best)
-        aside = self.path / f".{BEST}.part"
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(best.relative_to(self.path))
-        aside.replace(self.path / BEST)
-        for older in self.checkpoints.glob("best-*"):
-            if older != best:
-                durable.delete(older)
+        self._point_to(best)
+        for older in checkpoint.resumable_of(self.path):
+            if older.name.startswith("best-") and older != best:
+                checkpoint.delete(older)
+
+    def _point_to(self, best: Path) -> None:
+        """Make RUN/best a link to the checkpoint, or a copy of it where the file system has no links."""
+        place = self.path / BEST
+        if place.exists() and not place.is_symlink() and not _same_run(place, best):
+            warn(f"{place} is not a checkpoint of this run, so it stays. The best checkpoint is {best}")
+            return
+        try:
+            durable.new_link(place, best.relative_to(self.path))
+        except OSError:
+            checkpoint.link(best, place)
 
     def repair_best(self, step: int, note: Callable[[str], None]) -> None:
         """Do `keep_best` again, in case a kill interrupted it or the copy is damaged."""
@@ -142,7 +173,7 @@ class RunDirectory:
             return
         if damage and best.exists():
             note(f"warning: {damage} It is copied again from {original}.")
-            durable.delete(best)
+            checkpoint.delete(best)
         self.keep_best(step)
 
     def delete_old(self, keep: int) -> None:
@@ -150,13 +181,13 @@ class RunDirectory:
         earlier = checkpoint.resumable_of(self.path)[:-1]
         latest = [folder for folder in earlier if folder.name.startswith("latest-")]
         for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *latest]:
-            durable.delete(folder)
+            checkpoint.delete(folder)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        durable.append_line(self.path / METRICS, json.dumps(record))
+        durable.append_line(self.path / METRICS, json_text(record))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        durable.write_text(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        durable.write_text(self.path / SUMMARY, json_text(summary, indent=2) + "\n")
 
 
 def read_config(run: Path) -> dict[str, Any]:
@@ -220,9 +251,18 @@ def default_of(name: str, settings: Mapping[str, Any]) -> Any:
 
 def _step_of(line: str) -> int:
     try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return -1  # an incomplete line
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return -1  # an incomplete or damaged line
+    return step if isinstance(step, int) else -1
+
+
+def _same_run(folder: Path, other: Path) -> bool:
+    try:
+        runs = {checkpoint.read_contents(path).run for path in (folder, other)}
+    except CheckpointError:
+        return False
+    return len(runs) == 1 and checkpoint.FILES.issuperset(path.name for path in folder.iterdir())
 
 
 def _damage(folder: Path) -> str:

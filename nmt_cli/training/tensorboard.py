@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import missing_package
-from nmt_cli.training.run_directory import METRICS
+from nmt_cli.files import durable
+from nmt_cli.training.run_directory import METRICS, TENSORBOARD
 
 
 class TensorBoard:
-    """Writes to RUN/tensorboard, at first all lines of metrics.jsonl anew, because a resumed run repeats steps."""
+    """Writes to RUN/tensorboard, at first all lines of metrics.jsonl anew, because a resumed run repeats steps.
+
+    Files of other runs may be there: RUN/.tensorboard has the ending of the run's own, which are deleted.
+    """
 
     def __init__(self, run: Path) -> None:
-        for old in (run / "tensorboard").glob("events.out.tfevents.*"):
-            old.unlink()
-        self.writer = summary_writer()(str(run / "tensorboard"))
+        folder, ending = run / "tensorboard", _ending(run / TENSORBOARD)
+        for old in folder.glob(f"events.out.tfevents.*{ending}"):
+            durable.discard(old)
+        self.writer = summary_writer()(str(folder), filename_suffix=ending)
         if (metrics := run / METRICS).exists():
             for line in metrics.read_text(encoding="utf-8").splitlines():
                 self.add(json.loads(line))
@@ -29,6 +36,16 @@ class TensorBoard:
                 short = name.removeprefix("validation_")
                 self.writer.add_scalar(f"{'train' if short == name else 'validation'}/{short}", value, record["step"])
         self.writer.flush()
+
+
+def _ending(record: Path) -> str:
+    """Return what the file `record` has, or for the first time a random ending, which it gets."""
+    known = record.read_text(encoding="utf-8", errors="replace") if record.exists() else ""
+    if re.fullmatch(r"\.nmt-[0-9a-f]{16}", known):
+        return known
+    ending = f".{durable.MARK}{os.urandom(8).hex()}"
+    durable.write_text(record, ending)
+    return ending
 
 
 def summary_writer() -> Any:

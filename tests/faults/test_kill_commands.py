@@ -20,7 +20,7 @@ KILLS = {"prepare": 100, "average": 50, "translate": 60, "score-targets": 50, "a
 KILLS |= {"export": 20, "import": 40, "rerank": 80, "recipes": 80}
 """How often each command is killed by make faults."""
 
-LEFT = re.compile(r"\.out\.\d+\.part")
+LEFT = re.compile(r"\.out\.[0-9a-f]{12}\.nmt-part")
 
 
 @pytest.fixture

@@ -117,3 +117,17 @@ def test_repeated_signals_then_the_end(forks: Any, tiny_data: Path, tmp_path: Pa
     forks.train(tiny_data, run, "--save-every", 4, "--max-steps", 2).code(0)
     assert [folder.name for folder in checkpoint.resumable_of(run)] == ["step-00000002"]
     assert (run / "summary.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_stopped_translation_leaves_no_file(forks: Any, model: Path, tmp_path: Path, number: int) -> None:
+    """The signal comes when the hidden file has been made."""
+    (tmp_path / "in").write_text("one\n" * 50)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    order = {"watched": str(folder), "signals": {"2": int(number)}}
+    command = ("translate", model, "--input", tmp_path / "in", "--workers", 1, "--device", "cpu")
+    started = forks.start(*command, "--output", folder / "out", **order)
+    started.code(128 + number)
+    assert list(folder.iterdir()) == []
+    assert "Traceback" not in started.err

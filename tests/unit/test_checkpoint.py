@@ -200,7 +200,7 @@ class Fails(RuntimeError):
 
 
 def rename_all_but_new_folders(self: Path, target: Path) -> None:
-    if self.name.endswith(".part"):
+    if self.name.endswith("-part"):
         raise Fails
     os.rename(self, target)
 

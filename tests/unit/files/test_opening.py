@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -186,3 +187,43 @@ def test_a_full_disk_names_the_output() -> None:
     with pytest.raises(OSError, match="No space") as error, open_output(Path("/dev/full")) as write:
         write(b"x")
     assert error.value.filename == "/dev/full"
+
+
+@pytest.mark.parametrize("flags", [os.O_APPEND, os.O_TRUNC])
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_descriptor_is_written_where_it_stands(tmp_path: Path, flags: int, linked: bool) -> None:
+    """As with `nmt translate -o /dev/stdout >> all`, or between other commands in `{ ...; } > all`."""
+    (tmp_path / "all").write_text("earlier\n")
+    descriptor = os.open(tmp_path / "all", os.O_WRONLY | flags)
+    try:
+        os.write(descriptor, b"header\n")
+        place = Path(f"/dev/fd/{descriptor}")
+        if linked:
+            (tmp_path / "link").symlink_to(place)
+            place = tmp_path / "link"
+        with open_output(place) as write:
+            write(b"ours\n")
+        os.write(descriptor, b"footer\n")
+    finally:
+        os.close(descriptor)
+    earlier = "earlier\n" if flags == os.O_APPEND else ""
+    assert (tmp_path / "all").read_text() == f"{earlier}header\nours\nfooter\n"
+
+
+def test_a_descriptor_of_another_process_is_appended_to(tmp_path: Path) -> None:
+    """As /proc/1/fd/1 in a container."""
+    (tmp_path / "log").write_text("earlier\n")
+    with (
+        (tmp_path / "log").open("a") as log,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log) as other,
+        open_output(Path(f"/proc/{other.pid}/fd/1")) as write,
+    ):
+        write(b"ours\n")
+        other.communicate()
+    assert (tmp_path / "log").read_text() == "earlier\nours\n"
+
+
+def test_a_descriptor_that_is_not_open_is_named() -> None:
+    with pytest.raises(OSError, match="No such file") as error, open_output(Path("/dev/fd/987")):
+        pytest.fail("must not be entered")
+    assert error.value.filename == "/dev/fd/987"

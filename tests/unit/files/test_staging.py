@@ -152,3 +152,61 @@ def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
     assert out.is_symlink()
     assert (disk / "manifest").read_text() == "new"
     assert names(tmp_path) == {"disk", "out"}
+
+
+USERS = (".out.old", ".out.part", ".out.gone", ".out.lock", ".out.bak")
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_hidden_folders_of_the_user_stay(tmp_path: Path, refused: bool) -> None:
+    out = tmp_path / "out"
+    for name in USERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").touch()
+    if refused:
+        out.mkdir()
+        (out / "mine").touch()
+        with pytest.raises(UsageError, match="in use"), stage(out, overwrite=True):
+            pytest.fail("must not be entered")
+    else:
+        with stage(out) as folder:
+            fill(folder, "new")
+    assert names(tmp_path) == {"out", *USERS}
+    assert all((tmp_path / name / "mine").exists() for name in USERS)
+
+
+def test_a_killed_replacement_is_undone_before_anything_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".out.nmt-old").mkdir()
+    fill(tmp_path / ".out.nmt-old", "old")
+    with pytest.raises(UsageError, match="--overwrite"), stage(tmp_path / "out"):
+        pytest.fail("must not be entered")
+    assert (tmp_path / "out" / "manifest").read_text() == "old"
+    assert names(tmp_path) == {"out"}
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_what_a_user_writes_there_meanwhile_stays(tmp_path: Path, overwrite: bool) -> None:
+    out = tmp_path / "out"
+    if overwrite:
+        with stage(out) as folder:
+            fill(folder, "old")
+
+    def write() -> None:
+        with stage(out, overwrite) as folder:
+            fill(folder, "new")
+            out.mkdir(exist_ok=True)
+            (out / "notes").touch()
+
+    with pytest.raises(UsageError, match="in use: it contains notes"):
+        write()
+    assert (out / "notes").exists()
+    assert names(tmp_path) == {"out"}
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis").write_text("mine")
+    (tmp_path / ".out.nmt-lock").symlink_to(tmp_path / "thesis")
+    with pytest.raises(UsageError, match=r"nmt-lock: this is a link"), stage(tmp_path / "out"):
+        pytest.fail("must not be entered")
+    assert (tmp_path / "thesis").read_text() == "mine"
+    assert (tmp_path / ".out.nmt-lock").is_symlink()

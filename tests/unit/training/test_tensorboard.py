@@ -67,3 +67,26 @@ def test_without_the_package_nothing_is_made(tiny_data: Path, tmp_path: Path, mo
     with pytest.raises(UsageError, match=r"--tensorboard needs the package tensorboard: pip install 'nmt-cli\[tensor"):
         run(tiny_data, tmp_path / "run", tensorboard=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_files_of_other_runs_stay(tiny_data: Path, tmp_path: Path) -> None:
+    """RUN/tensorboard may be a link to a folder that runs share."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "events.out.tfevents.1.other").write_text("x")
+    for name in ("first", "second", "first"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        if not (tmp_path / name / "tensorboard").exists():
+            (tmp_path / name / "tensorboard").symlink_to(shared)
+        steps = 6 if (tmp_path / name / "metrics.jsonl").exists() else 4
+        run(tiny_data, tmp_path / name, tensorboard=True, max_steps=steps)
+    assert len(list(shared.iterdir())) == 3
+    assert (shared / "events.out.tfevents.1.other").read_text() == "x"
+    (ending,) = {(tmp_path / "first" / ".tensorboard").read_text()}
+    (own,) = shared.glob(f"*{ending}")
+    own.rename(shared / "events.out.tfevents.1")
+    (tmp_path / "alone").mkdir()
+    (shared / "events.out.tfevents.1").rename(tmp_path / "alone" / "events.out.tfevents.1")
+    (tmp_path / "first" / "tensorboard").unlink()
+    (tmp_path / "alone").rename(tmp_path / "first" / "tensorboard")
+    assert points(tmp_path / "first") == pytest.approx(expected(tmp_path / "first"), rel=1e-6)

@@ -119,10 +119,12 @@ def test_a_resumed_run_keeps_its_fingerprint(tiny_data: Path, tmp_path: Path, mo
 
 
 def test_a_directory_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="in use"):
+    (tmp_path / "summary.json").write_text("mine")
+    with pytest.raises(UsageError, match=r"in use: it has summary\.json"):
         run(tiny_data, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(UsageError, match=r"in use: it has manifest\.json"):
+        run(tiny_data, tiny_data)
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
 def test_a_signal_stops_and_saves_the_run(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
