@@ -122,7 +122,7 @@ def test_help(nmt: Nmt, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
         ("train --label_smoothing 0.1", "use --label-smoothing"),
         ("train --d-model x", "--d-model must be an integer, not 'x'"),
         ("train --dropout=x", "--dropout must be a number, not 'x'"),
-        ("train --lr=0.1", "--learning-rate-scale"),
+        ("train --lr=0.1", "use --peak-learning-rate"),
         ("train --learning-rate 1 --dry-run --vocab-size 50", "peak x sqrt(d_model x warmup steps)"),
         (
             "train --max_tokens 4096",

@@ -83,9 +83,9 @@ def test_all_unknown_flags_of_a_line_are_answered_at_once(nmt: Nmt) -> None:
     [
         ("train -learning_rate 2", "OpenNMT-py and eole: use --learning-rate-scale (the factor of noam)"),
         ("train --learning_rate 2", "OpenNMT-py and eole: use --learning-rate-scale (the factor of noam)"),
-        ("train --learning_rate 2", "JoeyNMT, Hugging Face: use "),
+        ("train --learning_rate 2", "JoeyNMT, Hugging Face: use --peak-learning-rate"),
         ("train -valid_steps 3", "-valid_steps: use --validate-every"),
-        ("train --lr=1", "--lr: use --learning-rate-scale: the peak x"),
+        ("train --lr=1", "--lr: use --peak-learning-rate"),
         ("train --fp16", "use --precision float16"),
         ("translate run -output text", "-output: use --output"),
         ("translate run --sample -b 3", "-b: use --beam"),
