@@ -1,4 +1,4 @@
-"""Marks that other programs leave in text: subwords, tokens of Moses, quotation marks and headers of spreadsheets."""
+"""Marks of other programs in text: subwords, tokens of Moses, quotation marks and headers of tables, and line ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from nmt_cli.files.parallel_text import ParallelLines, TableLines
 from nmt_cli.streams import warn
 
 SUBWORDS = re.compile(r"@@(?= |$)|\u2581")
+CARRIAGE_RETURN = re.compile(r"\r(?!$)")  # old Mac line ends
 MOSES = re.compile(r"&apos;|&quot;|@-@|##AT##")
 
 _CSV_CELL = re.compile(r'"(?:[^"]|"")*"')
@@ -18,6 +19,7 @@ _KINDS = {
     "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords first": SUBWORDS,
     "Moses' tokens (&apos;, &quot;, @-@), which outputs will have too; detokenize the text first, for example: "
     "sacremoses -l LANG detokenize": MOSES,
+    "carriage returns inside, which do not end a line here; make line feeds of them: tr '\\r' '\\n'": CARRIAGE_RETURN,
 }
 
 

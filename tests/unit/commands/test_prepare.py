@@ -141,7 +141,7 @@ def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
     assert task.decode_target(corpus.target(100), "") == target[100]
 
 
-@pytest.mark.parametrize(("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize")])
+@pytest.mark.parametrize(("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize"), ("a\rb", "line feeds")])
 def test_marks_of_other_programs_are_warned_about_once_a_file(
     text: Path, capfd: pytest.CaptureFixture[str], mark: str, advice: str
 ) -> None:
