@@ -92,6 +92,8 @@ class RunState:
             state: Self = restored(cls, {**values, **totals}, place)
         except UsageError as error:
             raise CheckpointError(str(error)) from error
+        figures = state.best_figures.items()
+        state.best_figures = {name: value for name, value in figures if isinstance(value, float)}  # null: not finite
         if not all(action in ACTIONS for action in state.pending):
             raise CheckpointError(f"{place}: the run's pending actions are {shown(state.pending)}; known are {ACTIONS}")
         return state

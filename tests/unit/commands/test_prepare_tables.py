@@ -75,8 +75,12 @@ def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(sys, "stdin", stream)
         assert run("--train", "-@<bt>*2", *columns, "--out", "new/d2") == 0
         assert run("--train", "-", "--train", "-", "--out", "d3") == 2
+        Path("new/.d4.stdin.tsv").write_text("mine")
+        Path("new/.d4.nmt-stdin.tsv").symlink_to(".d4.stdin.tsv")
+        assert run("--train", "-", *columns, "--out", "new/d4") == 2
+    assert Path("new/.d4.stdin.tsv").read_text() == "mine"
     assert Path("new/d2/train.source.ids").read_bytes() == Path("new/d1/train.source.ids").read_bytes()
-    assert sorted(path.name for path in Path("new").iterdir()) == ["d1", "d2"]
+    assert sorted(path.name for path in Path("new").iterdir()) == [".d4.nmt-stdin.tsv", ".d4.stdin.tsv", "d1", "d2"]
 
 
 def test_columns_of_tags_become_symbols(text: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.commands import translate_streams
-from nmt_cli.errors import NmtError
+from nmt_cli.commands.translate_options import TranslateCommandOptions
+from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.files.opening import open_input
 from nmt_cli.streams import warn
 
@@ -45,3 +46,16 @@ def test_the_ranks_compute_their_parts_at_the_same_time(tmp_path: Path) -> None:
 def test_messages_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     warn("careful")
     assert capsys.readouterr() == ("", "warning: careful\n")
+
+
+def test_a_part_is_not_read_through_a_link(tmp_path: Path) -> None:
+    """Nor is the directory of the parts, whose name can be foreseen."""
+    (tmp_path / "forged").write_text('[["x\\n"], {"seconds": 1, "repairs": {}}, []]')
+    (tmp_path / "7").symlink_to(tmp_path / "forged")
+    with pytest.raises(UsageError, match="7: this is a link"):
+        translate_streams._read_part(tmp_path / "7", ranks=2)
+    options = TranslateCommandOptions(checkpoints=(tmp_path,), input=tmp_path / "in", output=tmp_path / "out")
+    parts = translate_streams._parts_folder(options)
+    parts.symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="parts: this is a link"):
+        translate_streams._parts_folder(options)

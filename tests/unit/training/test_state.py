@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.errors import CheckpointError
+from nmt_cli.files.text import json_text
 from nmt_cli.training.state import RunState, Totals
 
 
@@ -71,3 +72,14 @@ def test_the_figures_of_the_best_validation_stay() -> None:
     state.judge({"loss": math.inf, "bleu": 12.0}, "loss")
     assert (state.best_figures, state.last) == ({"loss": 3.0, "bleu": 9.0}, None)
     assert RunState.from_json(json.loads(json.dumps(asdict(state))), "origin") == state
+
+
+def test_figures_that_are_not_finite_are_null_in_files() -> None:
+    state = RunState(step=3)
+    state.judge({"bleu": 1.0, "loss": math.nan}, "bleu")
+    saved = json.loads(json_text(asdict(state)), parse_constant=pytest.fail)
+    restored = RunState.from_json(saved, "place")
+    assert restored.best_figures == {"bleu": 1.0}
+    restored.best = 0.0
+    restored.judge({"bleu": 0.0, "loss": 5.0}, "bleu")
+    assert restored.best_figures == {"bleu": 0.0, "loss": 5.0}
