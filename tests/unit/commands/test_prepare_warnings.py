@@ -98,13 +98,13 @@ def test_a_name_that_ends_as_a_weight(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("tokens", "flag"),
+    ("tokens", "preset"),
     [
-        (4_000, " --preset quickstart"),
-        (400_000, " --preset multi30k"),  # Multi30k has 417,557
-        (2_500_000, " --preset pairs_100k"),
-        (130_000_000, " --preset transformer_base"),  # about WMT 2014's
+        (4_000, "quickstart"),
+        (400_000, "multi30k"),  # Multi30k has 417,557
+        (2_500_000, "pairs_100k"),
+        (130_000_000, "transformer_base"),  # about WMT 2014's
     ],
 )
-def test_the_preset_of_the_hint_fits_the_text(tokens: int, flag: str) -> None:
-    assert _fitting_preset(TranslationTask(TranslationConfig()), tokens) == flag
+def test_the_preset_of_the_hint_fits_the_text(tokens: int, preset: str) -> None:
+    assert _fitting_preset(TranslationTask(TranslationConfig()), tokens) == ("--preset", preset)

@@ -123,7 +123,7 @@ def test_gzip_in_and_out(settings: TranslateCommandOptions, tmp_path: Path) -> N
         (["--beam", "0"], "--beam"),
         (["--format", "xml"], "--format"),
         (["--greedy"], "use --beam 1"),
-        (["--attention"], "use `nmt attention"),
+        (["-attn_debug"], "`nmt attention`"),
         (["--replace-unknown"], "whole words"),
         (["--dictionary", "words"], "--replace-unknown"),
         (["--output", "/absent/x"], "no directory /absent"),
