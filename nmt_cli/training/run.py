@@ -101,15 +101,19 @@ class Run:
         state, setup = self.state, self.setup
         if state.best is None or self.at_last_step:
             return
-        anew = "the best checkpoint and --patience begin anew"
         if not setup.validation_set:
             self.reporter.note("warning: the data have no validation set now: the best checkpoint stays as it is")
-        elif state.validation_set not in ("", setup.validation_set):
-            self.reporter.note(f"warning: the validation set is another one: {anew}")
-            state.forget_best()
-        elif self.config.best_by == "bleu" and state.tokenization != setup.task.tokenization:
-            self.reporter.note(f"warning: validation BLEU has the tokenization {setup.task.tokenization} now: {anew}")
-            state.forget_best()
+            return
+        other = ""
+        if self.config.best_by == "bleu" and state.tokenization != setup.task.tokenization:
+            other = f"tokenization of BLEU ({setup.task.tokenization})"
+        if state.validation_set not in ("", setup.validation_set):
+            other = "validation set"
+        if other:
+            self.reporter.note(f"warning: the {other} is another one: the best checkpoint and --patience begin anew")
+            state.best = None
+            state.best_figures = {}
+            state.stale_validations = 0
 
     @property
     def out_of_patience(self) -> bool:

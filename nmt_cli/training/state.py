@@ -80,10 +80,6 @@ class RunState:
         else:
             self.stale_validations += 1
 
-    def forget_best(self) -> None:
-        """Begin the best validation and the patience anew."""
-        self.best, self.best_step, self.stale_validations = None, 0, 0
-
     @classmethod
     def from_json(cls, values: dict[str, Any], place: str) -> Self:
         """Return the state of which `values` are the `asdict`; raise a CheckpointError with `place` for others."""

@@ -208,13 +208,13 @@ def test_another_tokenization_of_bleu_begins_the_best_anew(
     run(tiny_data, tmp_path / "run", max_steps=4, best_by="bleu")
     monkeypatch.setattr(translation, "tokenization_of", lambda _: "zh")
     run(tiny_data, tmp_path / "run", max_steps=6, best_by="bleu")
-    assert "warning: validation BLEU has the tokenization zh now" in capfd.readouterr().err
+    assert "warning: the tokenization of BLEU (zh) is another one" in capfd.readouterr().err
     assert best_of(tmp_path / "run") == 6  # 20 BLEU, after 30 at step 4
     monkeypatch.undo()
     run(tiny_data, tmp_path / "by-loss", max_steps=2)
     monkeypatch.setattr(translation, "tokenization_of", lambda _: "zh")
     run(tiny_data, tmp_path / "by-loss", max_steps=4)
-    assert "validation BLEU has" not in capfd.readouterr().err
+    assert "another one" not in capfd.readouterr().err
 
 
 def test_the_best_checkpoint_stays_without_a_validation_set(
