@@ -17,8 +17,8 @@ from torch import Tensor
 
 from nmt_cli.errors import CheckpointError, UsageError, shown
 from nmt_cli.files.text import read_lines
-from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
-from nmt_cli.importing.checks import LARGEST_TABLE, OFF, check_settings, float_weights, is_language
+from nmt_cli.importing.assembly import Found, assembled, half_sinusoids, names_of, read_stacks
+from nmt_cli.importing.checks import LARGEST_TABLE, check_settings, float_weights, is_language
 from nmt_cli.importing.importers import Imported
 from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
@@ -28,43 +28,8 @@ takes = "a checkpoint of a Transformer of fairseq (checkpoint_best.pt), beside i
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first ids
 _FIRST_POSITION = _SPECIAL.index("<pad>") + 1
 _POSITIONS = 1024  # of a side, unless the options say otherwise
-_ENCODER = {
-    **{f"self_attention.w_{letter}": f"self_attn.{letter}_proj" for letter in "qkv"},
-    "self_attention.w_o": "self_attn.out_proj",
-    "around_self_attention.norm": "self_attn_layer_norm",
-    "feed_forward.inner": "fc1",
-    "feed_forward.outer": "fc2",
-    "around_feed_forward.norm": "final_layer_norm",
-}
-_DECODER = {
-    **_ENCODER,
-    **{f"cross_attention.w_{letter}": f"encoder_attn.{letter}_proj" for letter in "qkv"},
-    "cross_attention.w_o": "encoder_attn.out_proj",
-    "around_cross_attention.norm": "encoder_attn_layer_norm",
-}
-_STACKS = (Stack("encoder", "encoder.layers", _ENCODER), Stack("decoder", "decoder.layers", _DECODER))
-_SUPPORTED: dict[str, tuple[Any, ...]] = {
-    "activation_fn": ("relu", "gelu", "swish", None),
-    **dict.fromkeys(
-        "adaptive_input adaptive_softmax_cutoff base_layers char_inputs cross_self_attention decoder_layers_to_keep "
-        "decoder_xformers_att_config encoder_layers_to_keep encoder_xformers_att_config layernorm_embedding "
-        "no_cross_attention no_decoder_final_norm quant_noise_scalar scale_attn scale_fc scale_heads "
-        "scale_resids".split(),
-        OFF,
-    ),
-}
-_OTHERS = (
-    "_name activation_dropout adaptive_softmax_dropout adaptive_softmax_factor alignment_heads alignment_layer arch "
-    "attention_dropout base_shuffle base_sublayers bpe checkpoint_activations clip_norm criterion decoder "
-    "decoder_attention_heads decoder_embed_dim decoder_embed_path decoder_ffn_embed_dim decoder_input_dim "
-    "decoder_layerdrop decoder_layers decoder_learned_pos decoder_normalize_before decoder_output_dim dropout encoder "
-    "encoder_attention_heads encoder_embed_dim encoder_embed_path encoder_ffn_embed_dim encoder_layerdrop "
-    "encoder_layers encoder_learned_pos encoder_normalize_before export full_context_alignment lr_scheduler "
-    "max_source_positions max_target_positions min_params_to_wrap no_scale_embedding no_seed_provided "
-    "no_token_positional_embeddings offload_activations optimizer quant_noise quant_noise_pq "
-    "quant_noise_pq_block_size relu_dropout scoring share_all_embeddings share_decoder_input_output_embed task "
-    "tie_adaptive_proj tie_adaptive_weights tokenizer"
-).split()
+_STACKS = read_stacks(__file__)
+_SETTINGS = Path(__file__).with_name("settings.json")
 _ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")  # others differ in more than size
 _COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"  # which 0.12 makes of others when it loads
 _UNREAD = re.compile(rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$")
@@ -84,16 +49,17 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     # Older versions have no output matrix if it is the embedding.
     output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", embeddings[1]))
     languages = [options.source_lang or task.get("source_lang"), options.target_lang or task.get("target_lang")]
+    vocabularies = [dictionary(path.parent, language) for language in languages]
     found = Found(
         settings=settings_of(model, path),
-        names={ours: theirs for stack in _STACKS for ours, theirs in stack.names(weights).items()},
+        names=names_of(_STACKS, weights),
         positions=positions_of(model, weights, output.size(1), path),
         weights=weights,
         embeddings=embeddings,
         output=output,
         output_bias=torch.zeros(len(output)),
-        vocabularies=[dictionary(path.parent, language) for language in languages],
-        start=SPECIAL_SYMBOLS[EOS],
+        vocabularies=vocabularies,
+        starts=[vocabulary[SPECIAL_SYMBOLS[EOS]] for vocabulary in vocabularies],
         languages=languages,
         scaled=not model.get("no_scale_embedding"),
     )
@@ -122,9 +88,9 @@ def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], di
         model.pop("no_decoder_final_norm", None)  # there is none anyway
     if saved.get("cfg"):  # all other options of the command have sections of their own
         others = {name for section, values in sections.items() if section != "model" for name in _values(values)}
-        check_settings(model, _SUPPORTED, {*_OTHERS, *others}, path, of_model=re.compile(""))
+        check_settings(model, _SETTINGS, path, others, of_model=re.compile(""))
     else:
-        check_settings(model, _SUPPORTED, _OTHERS, path)
+        check_settings(model, _SETTINGS, path)
     return task, model
 
 

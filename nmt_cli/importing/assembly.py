@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,14 +40,14 @@ _DEFAULTS = dataclasses.asdict(ImportedTransformerConfig())
 class Found:
     """A Transformer as another program has it. Source comes before target."""
 
-    settings: dict[str, Any]  # of `ImportedTransformerConfig`, beside `separate_output` and sizes
+    settings: dict[str, Any]  # of `ImportedTransformerConfig`, with the sizes that the program's settings name
     names: Mapping[str, str]  # by our name of a weight of a layer or a norm: the name there
     weights: Mapping[str, Tensor]  # by the name there, without the following ones
     embeddings: Sequence[Tensor]  # [V, d_model] of each side
     output: Tensor  # [V, d_model]
     output_bias: Tensor  # [V]
     vocabularies: Sequence[Mapping[str, int]]  # the ids there, with our names for special symbols
-    start: str  # the symbol with which the decoder starts
+    starts: Sequence[Any]  # the id there with which the decoder starts, in each vocabulary
     languages: Sequence[str | None] = (None, None)
     scaled: bool = True  # embeddings are multiplied by sqrt(d_model)
     positions: Sequence[Tensor] | None = None  # [positions, d_model] of each side, if they are not sinusoids of ours
@@ -59,16 +60,29 @@ class Stack(NamedTuple):
     layers: str
     parts: Mapping[str, str]
 
-    def names(self, weights: Mapping[str, Tensor]) -> dict[str, str]:
-        """Return the names there of all weights and biases of the layers and of the last norm, by our names."""
-        start = f"{self.layers}."
-        numbers = {name[len(start) :].partition(".")[0] for name in weights if name.startswith(start)}
-        found = {f"{self.side}_norm": f"{self.side}.layer_norm"} | {
-            f"{self.side}.{number}.{ours}": f"{start}{number}.{theirs}"
+    def names(self, numbers: Iterable[Any]) -> dict[str, str]:
+        """Return the names there of all weights and biases of the layers with these numbers, by our names."""
+        return {
+            f"{self.side}.{number}.{ours}.{kind}": f"{self.layers}.{number}.{theirs}.{kind}"
             for number in numbers
             for ours, theirs in self.parts.items()
+            for kind in ("weight", "bias")
         }
-        return {f"{ours}.{kind}": f"{theirs}.{kind}" for ours, theirs in found.items() for kind in ("weight", "bias")}
+
+
+def read_stacks(module: str) -> list[Stack]:
+    """Return the encoder and the decoder in layers.json, beside the file `module`."""
+    return [Stack(**stack) for stack in json.loads(Path(module).with_name("layers.json").read_text(encoding="utf-8"))]
+
+
+def names_of(stacks: Iterable[Stack], weights: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the names there of all weights and biases of the layers in `weights` and of the last norms, by ours."""
+    names: dict[str, str] = {}
+    for stack in stacks:
+        start = f"{stack.layers}."
+        names |= stack.names({name[len(start) :].partition(".")[0] for name in weights if name.startswith(start)})
+        names |= {f"{stack.side}_norm.{kind}": f"{stack.side}.layer_norm.{kind}" for kind in ("weight", "bias")}
+    return names
 
 
 def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
@@ -82,21 +96,50 @@ def half_sinusoids(first: int, count: int, d_model: int) -> Tensor:
     return torch.nn.functional.pad(torch.cat([angles.sin(), angles.cos()], 1), (0, d_model % 2))
 
 
-def assembled(path: Path, found: Found, options: ImportOptions) -> Imported:
+def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
+    """Return the vocabulary of text that `file` splits into `pieces`, or that is split already.
+
+    Raises:
+        UsageError: it is neither a SentencePiece model nor codes of subword-nmt, or it splits into other pieces.
+    """
+    if file is None:
+        return WholeTokens(pieces)
+    try:
+        check_regular(file, LARGEST_FILE)
+        content = file.read_bytes()
+        if content.removeprefix(codecs.BOM_UTF8).startswith(b"#version"):
+            return MergedPieces(pieces, content.decode("utf-8-sig").replace("\r\n", "\n"))
+        return ListedPieces(pieces, content)
+    except (DataError, RuntimeError, UnicodeDecodeError) as error:
+        problem = (
+            str(error) if isinstance(error, DataError) else "expected a SentencePiece model or subword-nmt's codes"
+        )
+        raise UsageError(f"--subwords {file}: {problem}") from error
+
+
+def assembled(
+    path: Path,
+    found: Found,
+    options: ImportOptions,
+    make_vocabulary: Callable[[Sequence[str], Any], Vocabulary] = vocabulary_of,
+) -> Imported:
     """Return the checkpoint of what was found in `path`.
+
+    Args:
+        make_vocabulary: returns the vocabulary of a side with these pieces and with this `subwords` of `options`.
 
     Raises:
         UsageError: a language is neither given nor known, or a file of subwords does not fit.
         CheckpointError: the weights do not fit a Transformer of ours.
     """
     sides = [
-        entries(vocab, len(embedding), vocab.get(found.start), path)
-        for vocab, embedding in zip(found.vocabularies, found.embeddings, strict=True)
+        entries(vocab, len(embedding), start, path)
+        for vocab, embedding, start in zip(found.vocabularies, found.embeddings, found.starts, strict=True)
     ]
     shared = sides[0].pieces == sides[1].pieces and found.embeddings[0].equal(found.embeddings[1])
     files = (options.subwords, options.target_subwords or options.subwords)
-    vocabularies = [vocabulary_of(side.pieces, file) for side, file in zip(sides, files, strict=True)]
-    task = task_of(vocabularies, shared and files[0] == files[1], found.languages, options)
+    vocabularies = [make_vocabulary(side.pieces, file) for side, file in zip(sides, files, strict=True)]
+    task = task_of(vocabularies, shared, found.languages, options)
     weights = our_weights(found, sides, task.shared_vocabulary, path)
     sections = {"model": _model_section(found, weights, path), "attention": {"name": "full"}}
     sizes = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
@@ -132,17 +175,20 @@ def our_weights(found: Found, sides: Sequence[Entries], shared: bool, path: Path
 
 
 def _model_section(found: Found, weights: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
-    """Return the settings of the model, which is the paper's Transformer if that can express it."""
+    """Return the settings of the model, which is the paper's Transformer if that can express it.
+
+    Raises:
+        CheckpointError: a size in the settings there is not that of the weights, or there is no such Transformer.
+    """
     layers = {side: len({name.split(".")[1] for name in weights if name.startswith(f"{side}.")}) for side in _SIDES}
     inner = (weight.size(0) for name, weight in weights.items() if name.endswith("feed_forward.inner.weight"))
-    settings = found.settings | {
+    sizes = {
         "d_model": found.output.size(1),
         "d_ff": next(inner, 0),
         "num_layers": layers["encoder"],
         "num_decoder_layers": layers["decoder"],
-        "output_bias": True,
-        "separate_output": "separate_output" in weights,
     }
+    settings = {**sizes, **found.settings, "output_bias": True, "separate_output": "separate_output" in weights}
     if found.positions:
         settings |= {"positions": "learned", "max_positions": len(weights["source_positions.weight"])}
     try:
@@ -150,6 +196,10 @@ def _model_section(found: Found, weights: Mapping[str, Tensor], path: Path) -> d
     except UsageError as error:
         raise CheckpointError(str(error)) from error
     values = dataclasses.asdict(config)
+    for name, size in sizes.items():
+        if values[name] != size:
+            sizes_of_it = f"{name} is {size} in the weights, and {values[name]} there"
+            raise CheckpointError(f"{path}: its weights do not fit its settings: {sizes_of_it}")
     if all(values[name] == _DEFAULTS[name] for name in _ADDED):
         return {"name": "transformer"} | {name: value for name, value in values.items() if name not in _ADDED}
     return {"name": "imported_transformer", **values}
@@ -196,24 +246,3 @@ def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequenc
         if changed:
             warn(f"of these, --moses or --lowercase changes {shown(changed, 200)}: prepare text yourself, without them")
     return task
-
-
-def vocabulary_of(pieces: Sequence[str], file: Path | None) -> Vocabulary:
-    """Return the vocabulary of text that `file` splits into `pieces`, or that is split already.
-
-    Raises:
-        UsageError: it is neither a SentencePiece model nor codes of subword-nmt, or it splits into other pieces.
-    """
-    if file is None:
-        return WholeTokens(pieces)
-    try:
-        check_regular(file, LARGEST_FILE)
-        content = file.read_bytes()
-        if content.removeprefix(codecs.BOM_UTF8).startswith(b"#version"):
-            return MergedPieces(pieces, content.decode("utf-8-sig").replace("\r\n", "\n"))
-        return ListedPieces(pieces, content)
-    except (DataError, RuntimeError, UnicodeDecodeError) as error:
-        problem = (
-            str(error) if isinstance(error, DataError) else "expected a SentencePiece model or subword-nmt's codes"
-        )
-        raise UsageError(f"--subwords {file}: {problem}") from error

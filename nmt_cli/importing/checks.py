@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import mmap
 import re
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,29 +90,32 @@ def float_weights(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor
 
 def check_settings(
     settings: Mapping[str, Any],
-    supported: Mapping[str, Sequence[Any]],
-    others: Collection[str],
+    known: Path,
     path: Path,
+    others: Collection[str] = (),
     of_model: re.Pattern[str] = _OF_MODEL,
 ) -> None:
     """Check the settings that the other program's Transformer reads, and warn of unknown ones.
 
     Args:
-        supported: settings, and the values that our Transformer can express; None where there may be no such setting.
-        others: settings of any value, which are read elsewhere or have no effect on outputs.
+        known: a JSON file with three entries. `values`: settings, and the values that our Transformer can express, with
+            null where there may be no such setting. `off`: settings that must do nothing. `any`: settings of any value,
+            which are read elsewhere or have no effect on outputs.
+        others: more settings of any value.
         of_model: what is in the names of settings of models, where `settings` has those of training, too.
 
     Raises:
         CheckpointError: a setting has another value than the supported ones.
     """
-    for name, values in supported.items():
+    lists = json.loads(known.read_text(encoding="utf-8"))
+    for name, values in (lists["values"] | dict.fromkeys(lists["off"], OFF)).items():
         if (value := settings.get(name)) not in values:
             names = values[:1] if values is OFF else values
             expected = " or ".join(repr(each) for each in names if each is not None)
             raise CheckpointError(f"{path}: cannot be imported: its {name} is {shown(value)}, expected {expected}")
-    known = {*supported, *others}
+    names = {*lists["values"], *lists["off"], *lists["any"], *others}
     unknown = [
-        name for name, value in settings.items() if name not in known and of_model.search(name) and value not in OFF
+        name for name, value in settings.items() if name not in names and of_model.search(name) and value not in OFF
     ]
     if unknown:
         warn(f"{path}: settings that nmt does not know, and does not use: {shown(unknown, 200)}")

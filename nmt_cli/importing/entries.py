@@ -50,7 +50,8 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
     ids = list(vocab.values())
     if not all(type(i) is int and 0 <= i < size for i in [*ids, start]) or len({*ids}) < len(ids):
         raise CheckpointError(
-            f"{path}: damaged: expected different ids below {size} for all pieces and for the first symbol of outputs"
+            f"{path}: damaged: expected different ids below {size} for all entries of its vocabulary and for the first "
+            "symbol of outputs"
         )
     named = {i: piece for piece, i in vocab.items() if piece not in SPECIAL_SYMBOLS}
     special = [vocab.get(symbol) for symbol in SPECIAL_SYMBOLS]
@@ -58,7 +59,7 @@ def entries(vocab: Mapping[str, int], size: int, start: Any, path: Path) -> Entr
     special[BOS] = start
     for i in (PAD, UNK, EOS):
         if special[i] is None:
-            raise CheckpointError(f"{path}: has no {SPECIAL_SYMBOLS[i]}")
+            raise CheckpointError(f"{path}: its vocabulary has no {SPECIAL_SYMBOLS[i]}")
     taken = {row for i, row in enumerate(special) if i != BOS or not copied}
     rest = [i for i in range(size) if i not in taken]
     pieces = [*SPECIAL_SYMBOLS, *(named.get(i, f"<unnamed {i}>") for i in rest)]

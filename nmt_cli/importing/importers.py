@@ -15,11 +15,10 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from nmt_cli.checkpoint import Contents
-from nmt_cli.errors import CheckpointError, shown
+from nmt_cli.errors import CheckpointError, NmtError, shown
 from nmt_cli.importing.checks import saved_objects
 from nmt_cli.importing.options import ImportOptions
 
@@ -48,14 +47,8 @@ def read_model(path: Path, options: ImportOptions) -> Imported:
     try:
         with warnings.catch_warnings(action="ignore"):  # of torch, about tensors that are refused
             imported: Imported = importer.read(path, saved, options)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        SafetensorError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (NmtError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file may have anything
         raise CheckpointError(f"{path}: cannot be imported: {shown(error, 200)}") from error
     return imported

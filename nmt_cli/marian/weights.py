@@ -6,62 +6,32 @@ them in turn (section 3.5). So the features of the model's width are in another 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import json
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-SETTINGS = {
-    "d_model": ("d_model",),
-    "num_layers": ("encoder_layers",),
-    "num_decoder_layers": ("decoder_layers",),
-    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
-    "num_heads": ("encoder_attention_heads", "decoder_attention_heads"),
-    "activation": ("activation_function",),
-    "dropout": ("dropout",),
-    "attention_dropout": ("attention_dropout",),
-    "feed_forward_dropout": ("activation_dropout",),
-}
+from nmt_cli.importing.assembly import read_stacks
+
+_SETTINGS = Path(__file__).with_name("settings.json")
+SETTINGS: dict[str, list[str]] = json.loads(_SETTINGS.read_text(encoding="utf-8"))["ours"]
 """Our settings, and Marian's. Dropout has the same defaults."""
 SHARED = "model.shared.weight"
 SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 """The embeddings of a shared vocabulary, and of source and target."""
 OUTPUT = "lm_head.weight"  # tied to the embedding
 OUTPUT_BIAS = "final_logits_bias"  # [1, V]
-_READING, _WRITING = 1, 0  # the axis of a weight that has the model's width: a layer reads it, or writes it
-_ENCODER = {
-    **{f"self_attention.w_{letter}": (f"self_attn.{letter}_proj", _READING) for letter in "qkv"},
-    "self_attention.w_o": ("self_attn.out_proj", _WRITING),
-    "around_self_attention.norm": ("self_attn_layer_norm", _WRITING),
-    "feed_forward.inner": ("fc1", _READING),
-    "feed_forward.outer": ("fc2", _WRITING),
-    "around_feed_forward.norm": ("final_layer_norm", _WRITING),
-}
-_DECODER = {
-    **_ENCODER,
-    **{f"cross_attention.w_{letter}": (f"encoder_attn.{letter}_proj", _READING) for letter in "qkv"},
-    "cross_attention.w_o": ("encoder_attn.out_proj", _WRITING),
-    "around_cross_attention.norm": ("encoder_attn_layer_norm", _WRITING),
-}
+STACKS = read_stacks(__file__)
+_READING = ("w_q.weight", "w_k.weight", "w_v.weight", "inner.weight")  # columns are the features of the model
+_WRITING = ("w_o", "outer", "norm")  # rows are
 
 
-class Pair(NamedTuple):
-    """A weight or a bias of a layer."""
-
-    ours: str
-    theirs: str
-    axis: int | None  # the one that has the model's width
-
-
-def layer_weights(encoder_layers: int, decoder_layers: int) -> Iterator[Pair]:
-    """Yield the weights and biases of so many layers of encoder and decoder."""
-    for side, modules, layers in (("encoder", _ENCODER, encoder_layers), ("decoder", _DECODER, decoder_layers)):
-        for number in range(layers):
-            for module, (theirs, axis) in modules.items():
-                ours, theirs = f"{side}.{number}.{module}", f"model.{side}.layers.{number}.{theirs}"
-                yield Pair(f"{ours}.weight", f"{theirs}.weight", axis)
-                yield Pair(f"{ours}.bias", f"{theirs}.bias", axis if axis == _WRITING else None)
+def feature_axis(name: str) -> int | None:
+    """Return the axis of our weight `name` that has the features of the model's width, or None without one."""
+    if name.endswith(_READING) or name.endswith("embedding.weight"):
+        return 1
+    return 0 if name.split(".")[-2] in _WRITING else None
 
 
 def marian_order(d_model: int) -> Tensor:
@@ -69,6 +39,13 @@ def marian_order(d_model: int) -> Tensor:
     return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
 
-def reordered(tensor: Tensor, axis: int | None, order: Tensor) -> Tensor:
-    """Return `tensor` with the features of `axis`, if it has such an axis, in this order."""
-    return tensor if axis is None else tensor.index_select(axis, order)
+def ours_to_marian(name: str, tensor: Tensor) -> Tensor:
+    """Return our weight `name` with its features in Marian's order."""
+    axis = feature_axis(name)
+    return tensor if axis is None else tensor.index_select(axis, marian_order(tensor.size(axis)))
+
+
+def marian_to_ours(name: str, tensor: Tensor) -> Tensor:
+    """Return Marian's weight that is our `name`, with its features in our order."""
+    axis = feature_axis(name)
+    return tensor if axis is None else tensor.index_select(axis, marian_order(tensor.size(axis)).argsort())

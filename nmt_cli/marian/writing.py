@@ -26,7 +26,7 @@ from nmt_cli.files import durable
 from nmt_cli.files.text import write_object
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
 from nmt_cli.marian.pieces import MarianPieces
-from nmt_cli.marian.weights import OUTPUT_BIAS, SETTINGS, SHARED, SIDES, layer_weights, marian_order, reordered
+from nmt_cli.marian.weights import OUTPUT_BIAS, SETTINGS, SHARED, SIDES, STACKS, ours_to_marian
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.task import Task
 
@@ -113,17 +113,18 @@ def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
 
 def marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights by Marian's names. Biases that the model does not have are zeros."""
-    ours, order = weights_of(model), marian_order(model.config.d_model)
+    weights = weights_of(model)
     theirs: dict[str, Tensor] = {}
-    for pair in layer_weights(model.config.num_layers, model.config.decoder_layers):
-        weight = ours.get(pair.ours)
-        if weight is None:
-            weight = torch.zeros(len(theirs[pair.theirs.removesuffix("bias") + "weight"]))
-        theirs[pair.theirs] = reordered(weight, pair.axis, order)
+    for stack, layers in zip(STACKS, (model.config.num_layers, model.config.decoder_layers), strict=True):
+        for ours, name in stack.names(range(layers)).items():
+            weight = weights.get(ours)
+            if weight is None:
+                weight = torch.zeros(len(theirs[name.removesuffix("bias") + "weight"]))
+            theirs[name] = ours_to_marian(ours, weight)
     embeddings = model.source_embedding.weight, model.target_embedding.weight
     shared = embeddings[0] is embeddings[1]
     for name, embedding in [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True):
-        theirs[name] = reordered(embedding.detach(), 1, order)
+        theirs[name] = ours_to_marian("embedding.weight", embedding.detach())
     bias = model.output_bias
     theirs[OUTPUT_BIAS] = torch.zeros(1, model.vocabulary_size) if bias is None else bias.detach()[None]
     return {name: tensor.contiguous() for name, tensor in theirs.items()}

@@ -6,10 +6,12 @@ lines prepared as users of that script prepare them (`nmt_cli.metrics.preparatio
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points, version
+from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__
@@ -53,88 +55,35 @@ class Score:
     groups: Mapping[str | int, float] = field(default_factory=dict)  # by label, the score of these lines
 
 
-_MULTI_BLEU = {"tokenize": "none", "smooth_method": "none"}
+def read_measures(module: str) -> Iterator[Measure]:
+    """Yield the measures in measures.toml, beside the file `module`, cased and lower-cased."""
+    content = Path(module).with_name("measures.toml").read_text(encoding="utf-8")
+    for metric, fields in tomllib.loads(content).items():
+        lower_cased = fields.pop("lower_cased", None)
+        hypothesis = tuple(fields.pop("hypothesis", ()))
+        reference = tuple(fields.pop("reference", ()))
+        cased = Measure(metric, hypothesis=hypothesis, reference=reference, **fields)
+        yield cased
+        if lower_cased == "sacrebleu":
+            settings = {**cased.settings, "lowercase": True}
+            yield replace(cased, metric=f"{metric}-lc", name=f"{cased.name}; lower-cased", settings=settings)
+        elif lower_cased == "perl":
+            yield replace(
+                cased,
+                metric=f"{metric}-lc",
+                name=f"{cased.name}; lower-cased as by -lc: A to Z only",
+                hypothesis=_with_lower_case(cased.hypothesis),
+                reference=_with_lower_case(cased.reference),
+                signature={**cased.signature, "case": "lc-ascii"},
+            )
 
 
-def _multi_bleu(metric: str, name: str, hypothesis: str, reference: str, **signature: str) -> Iterator[Measure]:
-    """Two metrics that count as multi-bleu.perl does, cased and lower-cased (`-lc`)."""
-    for suffix, more_name, case, steps in (
-        ("", "", {}, ("ascii-spaces",)),
-        ("-lc", "; lower-cased as by -lc: A to Z only", {"case": "lc-ascii"}, ("ascii-lower", "ascii-spaces")),
-    ):
-        both_sides = (*hypothesis.split(), *steps), (*reference.split(), *steps)
-        yield Measure(metric + suffix, name + more_name, "BLEU", _MULTI_BLEU, *both_sides, {**signature, **case})
+def _with_lower_case(steps: tuple[str, ...]) -> tuple[str, ...]:
+    """Return steps, the last of which is `ascii-spaces`, with lower-casing before it."""
+    return (*steps[:-1], "ascii-lower", steps[-1])
 
 
-def _sacrebleu(metric: str, name: str, **settings: Any) -> Iterator[Measure]:
-    """Two metrics of sacreBLEU, cased and lower-cased."""
-    cased = Measure(metric, name, settings=settings)
-    yield cased
-    yield replace(cased, metric=f"{metric}-lc", name=f"{name}; lower-cased", settings={**settings, "lowercase": True})
-
-
-_MOSES = {"tok": "moses-{language}"}
-_SPLIT = {**_MOSES, "compounds": "split"}
-_TOKENIZED = "tokenized BLEU: multi-bleu.perl, Moses tokenizer -l {language}"
-_PUNCTUATION = f"{_TOKENIZED}, compounds split, Unicode punctuation of the hypothesis"
-_MULTI30K = ("lower", "moses", "ascii-spaces")
-
-_ALL_MEASURES = (
-    *_sacrebleu("bleu", "sacreBLEU BLEU, tokenization 13a (mteval-v13a)", tokenize="13a"),
-    *_sacrebleu("sacrebleu-char", "sacreBLEU BLEU, every character a token", tokenize="char"),
-    *_sacrebleu("sacrebleu-zh", "sacreBLEU BLEU, tokenization zh (Chinese)", tokenize="zh"),
-    *_sacrebleu("sacrebleu-intl", "sacreBLEU BLEU, tokenization intl (mteval-v14)", tokenize="intl"),
-    *_sacrebleu(
-        "intl-unsmoothed", "sacreBLEU BLEU, tokenization intl, no smoothing", tokenize="intl", smooth_method="none"
-    ),
-    *_multi_bleu("multi-bleu", _TOKENIZED, "moses", "moses", **_MOSES),
-    *_multi_bleu("compound-split", f"{_TOKENIZED}, compounds split", "moses compounds", "moses compounds", **_SPLIT),
-    *_multi_bleu(
-        "get-ende-bleu",
-        f"{_PUNCTUATION} replaced (get_ende_bleu.sh)",
-        "punctuation moses compounds",
-        "moses compounds",
-        **_SPLIT,
-        hyp="ascii-punctuation",
-    ),
-    *_multi_bleu(
-        "get-ende-bleu-quotes",
-        f"{_PUNCTUATION} and quotes of the reference replaced (the paper's EN-DE)",
-        "punctuation moses compounds",
-        "quotes moses compounds",
-        **_SPLIT,
-        hyp="ascii-punctuation",
-        ref="ascii-quotes",
-    ),
-    *_multi_bleu(
-        "get-ende-bleu-all-quotes",
-        f"{_PUNCTUATION} and quotes of both sides replaced",
-        "punctuation quotes moses compounds",
-        "quotes moses compounds",
-        **_SPLIT,
-        hyp="ascii-punctuation-quotes",
-        ref="ascii-quotes",
-    ),
-    *_multi_bleu("multi-bleu-untokenised", "multi-bleu.perl on the lines as they are", "", ""),
-    Measure(
-        "multi30k",
-        "Multi30k's BLEU: lower-cased (every letter), Moses tokenizer -l {language}, multi-bleu.perl",
-        settings=_MULTI_BLEU,
-        hypothesis=_MULTI30K,
-        reference=_MULTI30K,
-        signature={"case": "lc", **_MOSES},
-    ),
-    Measure(
-        "codexglue",
-        "CodeXGLUE's BLEU: white space separates tokens, add-one smoothing of every order",
-        settings={"tokenize": "none", "smooth_method": "add-k"},
-        signature={"smooth": "add-one"},
-    ),
-    Measure("chrf", "chrF2 (sacreBLEU)", "CHRF"),
-    Measure("chrf++", "chrF2++ (sacreBLEU)", "CHRF", {"word_order": 2}),
-    Measure("ter", "TER (sacreBLEU)", "TER"),
-)
-MEASURES: Mapping[str, Measure] = {measure.metric: measure for measure in _ALL_MEASURES}
+MEASURES: Mapping[str, Measure] = {measure.metric: measure for measure in read_measures(__file__)}
 """Every metric of sacreBLEU by its short name."""
 
 CHAIN = (

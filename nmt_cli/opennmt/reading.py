@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt_cli.errors import CheckpointError
-from nmt_cli.importing.assembly import Found, Stack, assembled, half_sinusoids
-from nmt_cli.importing.checks import OFF, check_settings, float_weights
+from nmt_cli.importing.assembly import Found, assembled, half_sinusoids, names_of, read_stacks
+from nmt_cli.importing.checks import check_settings, float_weights
 from nmt_cli.importing.importers import Imported
 from nmt_cli.importing.options import ImportOptions
 from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
@@ -25,53 +25,10 @@ takes = "a checkpoint of a Transformer of OpenNMT-py 3 (model_step_100000.pt)"
 
 _PAD = "<blank>"  # the name there of our PAD
 _POSITIONS = 5000  # that its encodings have
-_ATTENTION = {
-    **{f"w_{word[0]}": f"linear_{word}" for word in ("query", "keys", "values")},
-    "w_o": "final_linear",
-}
-_SELF = {f"self_attention.{ours}": f"self_attn.{theirs}" for ours, theirs in _ATTENTION.items()}
-_CROSS = {f"cross_attention.{ours}": f"context_attn.{theirs}" for ours, theirs in _ATTENTION.items()}
-_FEED_FORWARD = {
-    "feed_forward.inner": "feed_forward.w_1",
-    "feed_forward.outer": "feed_forward.w_2",
-    "around_feed_forward.norm": "feed_forward.layer_norm",
-}
-_ENCODER = {**_SELF, **_FEED_FORWARD, "around_self_attention.norm": "layer_norm"}
-_DECODER = {
-    **_SELF,
-    **_CROSS,
-    **_FEED_FORWARD,
-    "around_self_attention.norm": "layer_norm_1",
-    "around_cross_attention.norm": "layer_norm_2",
-}
-_STACKS = (
-    Stack("encoder", "encoder.transformer", _ENCODER),
-    Stack("decoder", "decoder.transformer_layers", _DECODER),
-)
+_STACKS = read_stacks(__file__)
 _EMBEDDINGS = "{}.embeddings.make_embedding.emb_luts.0.weight"
 _NO_WEIGHTS = re.compile(r"\.pe\.pe$")
-_SUPPORTED: dict[str, tuple[Any, ...]] = {
-    "model_task": ("seq2seq", None),
-    "model_type": ("text", None),
-    "encoder_type": ("transformer", None),
-    "decoder_type": ("transformer", None),
-    "self_attn_type": ("scaled-dot", "scaled-dot-flash", None),
-    "position_encoding_type": ("SinusoidalInterleaved", "SinusoidalConcat", None),
-    "layer_norm": ("standard", None),
-    "pos_ffn_activation_fn": ("relu", "gelu", None),
-    **dict.fromkeys(
-        "copy_attn lora_embedding lora_layers max_relative_positions multiquery n_src_feats num_experts num_kv "
-        "parallel_residual quant_layers quant_type relative_positions_buckets sliding_window".split(),
-        OFF,
-    ),
-}
-_OTHERS = (
-    "attention_dropout add_ffnbias add_qkvbias alignment_heads alignment_layer both_embeddings copy_attn_type "
-    "dec_layers decoder_start_token embeddings_type enc_layers freeze_decoder freeze_encoder full_context_alignment "
-    "global_attention global_attention_function heads layers max_grad_norm norm_eps norm_numbers norm_quote_commas "
-    "normalization num_experts_per_tok position_encoding share_decoder_embeddings share_embeddings src_embeddings "
-    "tgt_embeddings"
-).split()
+_SETTINGS = Path(__file__).with_name("settings.json")
 
 
 def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
@@ -82,11 +39,13 @@ def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
 def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
     """See `importers.py`."""
     model, vocab = vars(saved["opt"]), saved["vocab"]
-    check_settings(model, _SUPPORTED, _OTHERS, path)
+    vocabularies = [ids_of(vocab[side]) for side in ("src", "tgt")]
+    start = vocab.get("decoder_start_token") or SPECIAL_SYMBOLS[BOS]
+    check_settings(model, _SETTINGS, path)
     weights = weights_of(saved, path)
     embeddings = [weights.pop(_EMBEDDINGS.format(side)) for side in ("encoder", "decoder")]
     output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
-    names = {ours: theirs for stack in _STACKS for ours, theirs in stack.names(weights).items()}
+    names = names_of(_STACKS, weights)
     biases = any("linear_query.bias" in name for name in weights)
     for theirs in names.values():
         if theirs.endswith((".w_1.bias", ".w_2.bias")) and theirs not in weights:  # without add_ffnbias
@@ -98,8 +57,8 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
         embeddings=embeddings,
         output=output,
         output_bias=bias,
-        vocabularies=[ids_of(vocab[side]) for side in ("src", "tgt")],
-        start=vocab.get("decoder_start_token") or SPECIAL_SYMBOLS[BOS],
+        vocabularies=vocabularies,
+        starts=[vocabulary.get(start) for vocabulary in vocabularies],
         scaled=bool(model.get("position_encoding")),
         positions=positions_of(model, output.size(1)),
     )

@@ -51,14 +51,6 @@ class Parameters:
         return any(self.same_label(label, deleted) for deleted in self.deleted_labels)
 
 
-COLLINS = Parameters(
-    deleted_labels=frozenset(("TOP", "-NONE-", ",", ":", "``", "''", ".")),
-    deleted_for_length=frozenset(("-NONE-",)),
-    equal_labels=frozenset((("ADVP", "PRT"),)),
-)
-"""The settings of `COLLINS.prm`, the parameter file of published scores."""
-
-
 def read_parameters(path: Path) -> Parameters:
     """Read a parameter file.
 
@@ -91,3 +83,7 @@ def _with_setting(parameters: Parameters, name: str, *values: str, place: str) -
     else:
         raise DataError(f"{place}: {name} takes a whole number, not {shown(values[0])}")
     return replace(parameters, **{attribute: value})
+
+
+COLLINS = read_parameters(Path(__file__).with_name("COLLINS.prm"))
+"""The settings of the parameter file of published scores."""

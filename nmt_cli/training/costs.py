@@ -10,34 +10,20 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from nmt_cli.training.state import Totals
 
-PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
-"""Sustained single-precision TFLOP/s in the paper (footnote to section 6.1)."""
+PAPERS_GPUS = ("K80", "K40", "M40", "P100")
+"""Their rates are sustained ones in single precision, from the paper (footnote to section 6.1)."""
 
+_TABLE = Path(__file__).with_name("rates.tsv").read_text(encoding="utf-8")
 PUBLISHED_RATES = {
-    **{model: (rate, rate) for model, rate in PAPERS_RATES.items()},
-    "B200": (75.0, 2250.0),
-    "H200": (67.0, 989.0),
-    "H200 NVL": (60.0, 835.0),
-    "H100": (67.0, 989.0),
-    "H100 PCIe": (51.0, 756.0),
-    "H100 NVL": (60.0, 835.0),
-    "A100": (19.5, 312.0),
-    "A40": (37.4, 150.0),
-    "A10": (31.2, 125.0),
-    "L40": (90.5, 181.0),
-    "L40S": (91.6, 362.0),
-    "L4": (30.3, 121.0),
-    "V100": (15.7, 125.0),
-    "V100 PCIe": (14.0, 112.0),
-    "T4": (8.1, 65.0),
-    "RTX 4090": (82.6, 165.0),
-    "RTX 3090": (35.6, 71.0),
+    model: (float(single), float(half))
+    for model, single, half in (line.split("\t") for line in _TABLE.splitlines()[1:])
 }
 """TFLOP/s: the paper's rates; peaks from data sheets in float32 without tensor cores, and in bfloat16 or float16."""
 
@@ -114,7 +100,7 @@ def published_rates(name: str, products: torch.dtype) -> Rates | None:
         own = set(model.lower().split())
         if own <= words and all(_IGNORED_WORDS.fullmatch(word) for word in words - own):
             single, low = PUBLISHED_RATES[model]
-            source = f"the paper's rate of a {model}" if model in PAPERS_RATES else f"published peaks of {model}"
+            source = f"the paper's rate of a {model}" if model in PAPERS_GPUS else f"published peaks of {model}"
             return Rates(single, single if products == torch.float32 else low, source)
     return None
 

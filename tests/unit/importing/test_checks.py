@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from nmt_cli.errors import CheckpointError
-from nmt_cli.importing.checks import OFF, check_settings, float_weights, is_language, saved_objects
+from nmt_cli.importing.checks import check_settings, float_weights, is_language, saved_objects
 
 
 @pytest.fixture
@@ -77,23 +78,30 @@ def test_weights_become_float32(model: Path) -> None:
     assert (weights["a"].dtype, weights["a"].tolist()) == (torch.float32, [1.0] * 4)
 
 
+@pytest.fixture
+def known(tmp_path: Path) -> Path:
+    settings = {"values": {"act": ["relu", "gelu", None], "scale": [True]}, "off": ["gate"], "any": ["heads"]}
+    (tmp_path / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    return tmp_path / "settings.json"
+
+
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", []])
-def test_a_setting_that_is_off_is_supported(value: Any) -> None:
-    check_settings({"gate": value}, {"gate": OFF}, [], Path("model.pt"))
+def test_a_setting_that_is_off_is_supported(known: Path, value: Any) -> None:
+    check_settings({"scale": True, "gate": value}, known, Path("model.pt"))
 
 
-def test_other_settings_are_refused_by_name() -> None:
+def test_other_settings_are_refused_by_name(known: Path) -> None:
     with pytest.raises(CheckpointError, match=r"^model.pt: .* its gate is True, expected False$"):
-        check_settings({"gate": True}, {"gate": OFF}, [], Path("model.pt"))
+        check_settings({"scale": True, "gate": True}, known, Path("model.pt"))
     with pytest.raises(CheckpointError, match=r"its act is 'silu', expected 'relu' or 'gelu'$"):
-        check_settings({"act": "silu"}, {"act": ("relu", "gelu", None)}, [], Path("model.pt"))
+        check_settings({"scale": True, "act": "silu"}, known, Path("model.pt"))
     with pytest.raises(CheckpointError, match="its scale is None, expected True"):
-        check_settings({}, {"scale": (True,)}, [], Path("model.pt"))
+        check_settings({}, known, Path("model.pt"))
 
 
-def test_unknown_settings_of_a_model_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2}
-    check_settings(settings, {"gate": OFF}, ["heads"], Path("model.pt"))
+def test_unknown_settings_of_a_model_are_named(known: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"gate": False, "new_attention": True, "new_norm": 0, "learning_rate": 1, "heads": 2, "layer": 3}
+    check_settings({"scale": True, **settings}, known, Path("model.pt"), others=["layer"])
     assert capsys.readouterr().err.endswith("does not use: ['new_attention']\n")
 
 

@@ -266,7 +266,7 @@ def test_settings_that_are_missing_are_named(copied: Path, name: str) -> None:
     ("name", "content", "message"),
     [
         ("config.json", None, "config.json: cannot read this file: No such file"),
-        ("vocab.json", b'{"a": 1}', "vocab.json: has no <pad>"),
+        ("vocab.json", b'{"a": 1}', "its vocabulary has no <pad>"),
         ("source.spm", None, "source.spm: cannot read this file"),
         ("source.spm", b"", "is no SentencePiece model"),
         ("model.safetensors", None, "has no weights for PyTorch"),
@@ -284,30 +284,26 @@ def test_missing_and_damaged_files_are_named(copied: Path, name: str, content: b
 
 def test_weights_that_do_not_fit_are_an_error(copied: Path) -> None:
     change(copied / "config.json", encoder_layers=3, decoder_layers=3)
-    with pytest.raises(CheckpointError, match=r"do not fit its config.json.*layers\.2.*missing"):
+    with pytest.raises(CheckpointError, match=r"do not fit its settings: num_layers is 2 in the weights, and 3 there"):
         read(copied)
     change(copied / "config.json", encoder_layers=2, decoder_layers=1)
-    with pytest.raises(
-        CheckpointError, match=r"do not fit its config.json: model\.decoder\.layers\.1\..* expected missing"
-    ):
+    with pytest.raises(CheckpointError, match="num_decoder_layers is 2 in the weights, and 1 there"):
         read(copied)
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "message"),
+    ("name", "times", "message"),
     [
-        ("model.encoder.layers.1.self_attn.q_proj.weight", lambda weight: weight.repeat(1, 2), "expected [16, 16]"),
-        ("model.decoder.layers.0.fc2.bias", lambda weight: weight.repeat(2), "expected [16]"),
-        ("model.shared.weight", lambda weight: weight.repeat(1, 2), "lack embeddings of the width"),
+        ("model.encoder.layers.1.self_attn.q_proj.weight", (1, 2), "w_q.weight is [16, 32], expected [16, 16]"),
+        ("model.decoder.layers.0.fc2.bias", (2,), "feed_forward.outer.bias is [32], expected [16]"),
+        ("model.shared.weight", (1, 2), "d_model is 32 in the weights, and 16 there"),
     ],
 )
-def test_weights_of_another_shape_are_named(
-    copied: Path, name: str, changed: Callable[[Tensor], Tensor], message: str
-) -> None:
+def test_weights_of_another_shape_are_named(copied: Path, name: str, times: tuple[int, ...], message: str) -> None:
     weights = load_file(copied / "model.safetensors")
-    weights[name] = changed(weights[name])
+    weights[name] = weights[name].repeat(times)
     save_file(weights, copied / "model.safetensors")
-    with pytest.raises(CheckpointError, match=rf"({re.escape(name)}|its weights) .*{re.escape(message)}"):
+    with pytest.raises(CheckpointError, match=re.escape(message)):
         read(copied)
 
 

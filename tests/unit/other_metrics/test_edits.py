@@ -52,7 +52,7 @@ def test_edits_are_those_of_the_recurrence(hypothesis: str, reference: str) -> N
         diagonal, row[0] = row[0], i
         for j, b in enumerate(other, 1):
             diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (a != b))
-    assert edits([hypothesis], [reference], [], units=str) == [(100 * row[-1], len(other))]
+    assert edits([hypothesis], [reference], [], units="characters") == [(100 * row[-1], len(other))]
 
 
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4))
