@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -61,7 +62,7 @@ class Packing:
         if torch.compiler.is_compiling():  # PyTorch 2.11 loses the gradient of a compiled `_Move`
             rows = F.pad(values[self.places], (0, 0, 0, N - len(self.places)))
         else:
-            rows = _Move.apply(values, self.places, N, _packed, _unpacked)  # type: ignore[no-untyped-call]
+            rows = moved(values, partial(_packed, self.places, N), partial(_unpacked, self.places, len(values)))
         return rows.view(N, *shape)
 
     def unpack(self, rows: Tensor) -> Tensor:
@@ -74,7 +75,7 @@ class Packing:
             zeros = values.new_zeros(B * T, values.size(1))
             padded = zeros.index_copy(0, self.places, values[: len(self.places)])
         else:
-            padded = _Move.apply(values, self.places, B * T, _unpacked, _packed)  # type: ignore[no-untyped-call]
+            padded = moved(values, partial(_unpacked, self.places, B * T), partial(_packed, self.places, len(values)))
         return padded.view(B, T, *rows.shape[1:])
 
 
@@ -107,28 +108,32 @@ def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structur
 
 
 class _Move(torch.autograd.Function):
-    """Packing or unpacking, whichever `move` does; the gradient of each is moved by the other, `back`."""
+    """Rows in other places. Unlike that of indexing, the gradient is the same to the last bit on a GPU."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, places: Tensor, count: int, move: Any, back: Any) -> Tensor:
-        ctx.save_for_backward(places)
-        ctx.count, ctx.back = len(values), back
-        moved: Tensor = move(values, places, count)
-        return moved
+    def forward(ctx: Any, rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.back = back
+        return move(rows)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return ctx.back(gradients[0], ctx.saved_tensors[0], ctx.count), None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.back(gradients[0]), None, None
 
 
-def _packed(padded: Tensor, places: Tensor, count: int) -> Tensor:
+def moved(rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return `move(rows)`, whose gradient `back` moves."""
+    result: Tensor = _Move.apply(rows, move, back)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _packed(places: Tensor, count: int, padded: Tensor) -> Tensor:
     rows = padded.new_empty(count, padded.size(1))
     torch.index_select(padded, 0, places, out=rows[: len(places)])
     rows[len(places) :] = 0
     return rows
 
 
-def _unpacked(rows: Tensor, places: Tensor, count: int) -> Tensor:
+def _unpacked(places: Tensor, count: int, rows: Tensor) -> Tensor:
     return rows.new_zeros(count, rows.size(1)).index_copy_(0, places, rows[: len(places)])
 
 

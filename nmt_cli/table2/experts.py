@@ -24,6 +24,7 @@ from nmt_cli.device import autocast, product_dtype
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.sublayer import ACTIVATIONS
+from nmt_cli.packing import moved
 from nmt_cli.table2.settings import ExpertsConfig
 
 LEAST_DEVIATION = 1e-6
@@ -171,30 +172,14 @@ def expected_load(clean: Tensor, noisy: Tensor, deviation: Tensor, k: int) -> Te
     return torch.special.ndtr((clean - kth_of_the_others) / deviation).sum(0)
 
 
-class _Move(torch.autograd.Function):
-    """Rows in other places. Unlike that of indexing, the gradient is the same to the last bit on a GPU."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.back = back
-        return move(rows)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.back(gradients[0]), None, None
-
-
-_moved: Callable[..., Tensor] = _Move.apply
-
-
 def permuted(rows: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-    return _moved(rows, lambda rows: rows[order], lambda rows: rows[inverse])
+    return moved(rows, lambda rows: rows[order], lambda rows: rows[inverse])
 
 
 def exchange(rows: Tensor, here: list[int], there: list[int]) -> Tensor:
     """Send `there` rows to each rank, and return those received, `here` from each."""
     # Torch's own function with a gradient imports the compiler, which takes seconds.
-    return _moved(rows, partial(_sent, here=here, there=there), partial(_sent, here=there, there=here))
+    return moved(rows, partial(_sent, here=here, there=there), partial(_sent, here=there, there=here))
 
 
 def _sent(rows: Tensor, here: list[int], there: list[int]) -> Tensor:
