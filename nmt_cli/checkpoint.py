@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__, registry
-from nmt_cli.config import restored, saved_settings
+from nmt_cli.config import restored
 from nmt_cli.distributed import own_part, whole
 from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.files import durable, staging
@@ -302,7 +302,7 @@ def component_config(contents: Contents, kind: str, place: str) -> Any:
     if not isinstance(section, Mapping) or "name" not in section:
         raise CheckpointError(f"{place}: its configuration has no section {shown(kind)}")
     component = _find(kind, str(section["name"]), contents.modules.get(kind, ""), place)
-    settings = {name: value for name, value in saved_settings(section).items() if name != "name"}
+    settings = {name: value for name, value in section.items() if name != "name"}
     return restored(component.config, settings, place)
 
 

@@ -209,19 +209,12 @@ def flatten(content: Any, origin: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
-        for field, inner in saved_settings(value).items() if isinstance(value, Mapping) else [("name", value)]:
+        for field, inner in value.items() if isinstance(value, Mapping) else [("name", value)]:
             full = name if field == "name" else f"{name}.{field}".replace("-", "_")
             if full in flat:
                 raise UsageError(f"{origin}: {full} is there twice")
             flat[full] = inner
     return flat
-
-
-def saved_settings(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved section without settings that it once had, where they had no effect."""
-    gone = ["experts", "experts_per_token", "importance_loss", "load_loss"] if section.get("experts") == 0 else []
-    gone += ["reduce_in"] if section.get("reduce_in") == "float32" else []
-    return {name: value for name, value in section.items() if name not in gone}
 
 
 def construct(cls: type[Any], values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
