@@ -13,7 +13,6 @@ raises CheckpointError if anything is missing, damaged or does not fit.
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,15 +104,6 @@ def link(original: Path, folder: Path) -> None:
     """Copy the checkpoint `original` to `folder`, as hard links where possible."""
     with durable.new_directory(folder) as aside:
         durable.copy_files(_files(original), original, aside, link=True)
-
-
-def delete(folder: Path) -> None:
-    """Delete a checkpoint, and its exports that are kept beside it."""
-    name = glob.escape(folder.name)
-    exports = [record.parent for record in folder.parent.glob(f".{name}.*/{EXPORT}")]
-    unfinished = folder.parent.glob(f"..{name}.*.{durable.MARK}*")
-    for path in [*exports, *unfinished, folder]:
-        durable.delete(path)
 
 
 def read_contents(folder: Path) -> Contents:

@@ -7,6 +7,7 @@ the vocabulary from a sample of it, and to encode it. Memory holds a byte and a 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 import sys
@@ -114,7 +115,9 @@ def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
         yield options
         return
     check_read_once([each[0] for each in given if each])
-    path = durable.beside(options.out, "stdin.tsv")
+    out = Path(os.path.realpath(options.out))
+    staging.check_name(out)
+    path = durable.beside(out, "stdin.tsv")
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(durable.open_ours(path), "wb") as file:
         if not staging.try_lock(file.fileno()):

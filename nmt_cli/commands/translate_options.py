@@ -162,7 +162,8 @@ def check(options: TranslateCommandOptions) -> None:
     if options.alignments:
         check_output(options.alignments, options.input, options.prefix)
         written = _identity(options.output or sys.stdout.fileno())
-        if options.alignments == options.output or (written and written == _identity(options.alignments)):
+        same = options.output and os.path.realpath(options.output) == os.path.realpath(options.alignments)
+        if same or (written and written == _identity(options.alignments)):
             raise UsageError(f"{options.alignments} is also the output: choose another name")
 
 

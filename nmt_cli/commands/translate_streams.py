@@ -203,6 +203,8 @@ def _parts_folder(options: Any) -> Path:
     from nmt_cli.checkpoint import resumable_of
 
     values = [each for value in vars(options).values() for each in (value if isinstance(value, tuple) else [value])]
+    if glossary := getattr(getattr(options, "translation", None), "glossary", None):
+        values.append(Path(glossary))
     paths = [(resumable_of(path) or [path])[-1] for path in values if isinstance(path, Path) and path != options.output]
     files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
     states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

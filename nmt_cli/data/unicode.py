@@ -34,15 +34,16 @@ _windows_1252 = re.compile(f"[{WINDOWS_1252}]")
 _spaces = re.compile(f"[{SPACES}]")
 # Joiners without a letter that they shape. ZWNJ and ZWJ stay between letters of which the first joins the second (RFC
 # 5892, appendix A.1), beside a virama (combining class 9), and between emoji. Of several in a row, the first counts.
+# Nothing looks back over a run of characters from each of them: a line may be a megabyte of marks.
 _idle_joiners = regex.compile(
     r"""(?<=[\u200c\u200d])[\u200c\u200d]
-    |(?!
+    |(?=[\u200c\u200d])(?!
         (?<=[\p{jt=D}\p{jt=L}]\p{jt=T}*)[\u200c\u200d]+\p{jt=T}*[\p{jt=D}\p{jt=R}]
         |(?<=\p{ccc=9})
         |[\u200c\u200d]+\p{ccc=9}
         |(?<=\p{Extended_Pictographic}\p{Emoji_Modifier}?)[\u200c\u200d]+\p{Extended_Pictographic}
     )[\u200c\u200d]
-    |(?<![\u1820-\u18aa][\u180b-\u180f]*)[\u180b-\u180f]""",
+    |(?<![\u180b-\u180f\u1820-\u18aa])[\u180b-\u180f]+""",
     regex.VERBOSE,
 )
 

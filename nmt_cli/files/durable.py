@@ -93,12 +93,13 @@ def delete(directory: Path) -> None:
     discard(gone)
 
 
-def set_aside(directory: Path, word: str) -> None:
-    """Rename a directory to `WORD-NAME`, and where that is in use, to a longer name."""
+def set_aside(directory: Path, word: str) -> str:
+    """Rename a directory to `WORD-NAME`, and where that is in use, to a longer name; return the name."""
     name = f"{word}-{directory.name}"
     while os.path.lexists(directory.with_name(name)):
         name += "x"
     directory.rename(directory.with_name(name))
+    return name
 
 
 def discard(path: Path) -> None:

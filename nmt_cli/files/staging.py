@@ -33,6 +33,12 @@ def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) ->
             _check_free(out, overwrite, ours, marker)  # the user may have written there since
 
 
+def check_name(out: Path) -> None:
+    """Raise UsageError for the root directory, which has no name."""
+    if not out.name:
+        raise UsageError(f"--out {out}: the root directory cannot be replaced; choose another name")
+
+
 def try_lock(file: int) -> bool:
     """Lock an open file; return False if another process has. Where the file system has no locks, it does nothing."""
     try:
@@ -62,8 +68,7 @@ def alone(directory: Path) -> Iterator[None]:
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
     """Hold the lock `.NAME.nmt-lock` beside `out`, and delete it at the end."""
-    if not out.name:
-        raise UsageError(f"--out {out}: the root directory cannot be replaced; choose another name")
+    check_name(out)
     lock = durable.beside(out, "lock")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

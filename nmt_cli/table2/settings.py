@@ -10,13 +10,15 @@ from nmt_cli.errors import UsageError, shown
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.registry import configures, option
 
+_MOST_LAYERS = 1000
+
 
 @configures("model", "bytenet", "nmt_cli.table2.bytenet:ByteNet")
 @dataclass(frozen=True)
 class ByteNetConfig:
     """Size and regularisation of a ByteNet; the defaults are from section 6, for characters."""
 
-    num_layers: int = option(30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=1000)
+    num_layers: int = option(30, "N: layers of the encoder, and of the decoder.", minimum=1, maximum=_MOST_LAYERS)
     d_model: int = option(1600, "Width of the model.", minimum=2)
     kernel: int = option(3, "k: inputs of a convolution, an odd number.", minimum=1)
     max_dilation: int = option(16, "r: dilation doubles from block to block, from 1 to r, and again.", minimum=1)
@@ -87,6 +89,8 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
                 f"{flag} takes CHANNELSxKERNEL or CHANNELSxKERNEL*LAYERS, such as 512x3*10,2048x1*2, not {shown(text)}"
             )
         layers += [(int(match[1]), int(match[2]))] * int(match[3] or 1)
+        if len(layers) > _MOST_LAYERS:
+            raise UsageError(f"{flag} has more than {_MOST_LAYERS:,} layers")
     return layers
 
 
@@ -95,8 +99,8 @@ def _parsed(text: str, flag: str) -> list[tuple[int, int]]:
 class DeepAttConfig:
     """Size and regularisation of Deep-Att; the defaults are the model of 37.7 BLEU (section 4.2)."""
 
-    num_layers: int = option(9, "n_e: layers of each of the encoder's two columns.", minimum=1, maximum=1000)
-    num_decoder_layers: int = option(7, "n_d: layers of the decoder.", minimum=1, maximum=1000)
+    num_layers: int = option(9, "n_e: layers of each of the encoder's two columns.", minimum=1, maximum=_MOST_LAYERS)
+    num_decoder_layers: int = option(7, "n_d: layers of the decoder.", minimum=1, maximum=_MOST_LAYERS)
     d_model: int = option(512, "Width of the LSTM layers.", minimum=2)
     d_embedding: int = option(256, "Width of the embeddings.", minimum=1)
     dropout: float = option(0.1, "p_d, on the outputs of the LSTM layers.", minimum=0.0, maximum=0.99)
@@ -129,7 +133,7 @@ class ExpectedRewardConfig:
 class GNMTConfig:
     """Size and regularisation; the defaults are the paper's model for English to German (sections 3 and 8.3)."""
 
-    num_layers: int = option(8, "Layers of the encoder, and of the decoder.", minimum=2, maximum=1000)
+    num_layers: int = option(8, "Layers of the encoder, and of the decoder.", minimum=2, maximum=_MOST_LAYERS)
     d_model: int = option(1024, "Width of embeddings, layers and attention.", minimum=1)
     dropout: float = option(0.3, "Dropout on the inputs of layers and on the output.", minimum=0.0, maximum=0.99)
     init_range: float = option(0.04, "Weights start uniform between -X and X.", minimum=0.0)

@@ -14,6 +14,7 @@ not be links.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -151,7 +152,7 @@ class RunDirectory:
         self._point_to(best)
         for older in checkpoint.resumable_of(self.path):
             if older.name.startswith("best-") and older != best:
-                checkpoint.delete(older)
+                delete_checkpoint(older)
 
     def _point_to(self, best: Path) -> None:
         """Make RUN/best a link to the checkpoint, or a copy of it where the file system has no links."""
@@ -173,7 +174,7 @@ class RunDirectory:
             return
         if damage and best.exists():
             note(f"warning: {damage} It is copied again from {original}.")
-            checkpoint.delete(best)
+            delete_checkpoint(best)
         self.keep_best(step)
 
     def delete_old(self, keep: int) -> None:
@@ -181,13 +182,27 @@ class RunDirectory:
         earlier = checkpoint.resumable_of(self.path)[:-1]
         latest = [folder for folder in earlier if folder.name.startswith("latest-")]
         for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *latest]:
-            checkpoint.delete(folder)
+            delete_checkpoint(folder)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         durable.append_line(self.path / METRICS, json_text(record))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         durable.write_text(self.path / SUMMARY, json_text(summary, indent=2) + "\n")
+
+
+def delete_checkpoint(folder: Path) -> None:
+    """Delete a checkpoint, and its exports that are kept beside it. If files of the user's are in it, rename it."""
+    name = glob.escape(folder.name)
+    exports = [record.parent for record in folder.parent.glob(f".{name}.*/{checkpoint.EXPORT}")]
+    unfinished = folder.parent.glob(f"..{name}.*.{durable.MARK}*")
+    for path in [*exports, *unfinished]:
+        durable.delete(path)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in checkpoint.FILES and path.name[0] != ".")
+    if others:
+        warn(f"{folder}: is not deleted but renamed to {durable.set_aside(folder, 'kept')}: {others[0]} is in it")
+    else:
+        durable.delete(folder)
 
 
 def read_config(run: Path) -> dict[str, Any]:

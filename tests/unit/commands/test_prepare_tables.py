@@ -75,6 +75,8 @@ def test_a_table_on_standard_input(text: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(sys, "stdin", stream)
         assert run("--train", "-@<bt>*2", *columns, "--out", "new/d2") == 0
         assert run("--train", "-", "--train", "-", "--out", "d3") == 2
+        for place in (".", "new/..", "/"):  # names that are not the directory's
+            assert run("--train", "-", *columns, "--out", place) == 2
         Path("new/.d4.stdin.tsv").write_text("mine")
         Path("new/.d4.nmt-stdin.tsv").symlink_to(".d4.stdin.tsv")
         assert run("--train", "-", *columns, "--out", "new/d4") == 2

@@ -68,3 +68,12 @@ def test_alignments_that_cannot_be(
     with pytest.raises(UsageError, match=message):
         written(tiny_checkpoint, tmp_path, b"abc\n", options, **flags)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_the_links_are_not_the_output_under_another_name(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Neither is there yet, and the later one would replace the other."""
+    (tmp_path / "link").symlink_to("out")
+    for other in (tmp_path / "link", tmp_path / ".." / tmp_path.name / "out"):
+        with pytest.raises(UsageError, match="is also the output"):
+            written(tiny_checkpoint, tmp_path, b"abc\n", {}, alignments=other)
+    assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ import pytest
 
 from nmt_cli.commands import translate_streams
 from nmt_cli.commands.translate_options import TranslateCommandOptions
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.files.opening import open_input
 from nmt_cli.streams import warn
@@ -46,6 +47,26 @@ def test_the_ranks_compute_their_parts_at_the_same_time(tmp_path: Path) -> None:
 def test_messages_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     warn("careful")
     assert capsys.readouterr() == ("", "warning: careful\n")
+
+
+def test_parts_are_of_the_files_as_they_are_now(tmp_path: Path) -> None:
+    """The parts of a killed command are not joined with those of another text or another glossary."""
+    names = "in", "prefixes", "words", "terms"
+    source, prefixes, words, terms = (tmp_path / name for name in names)
+    options = TranslateCommandOptions(
+        checkpoints=(tmp_path / "model",),
+        input=source,
+        output=tmp_path / "out",
+        prefix=prefixes,
+        dictionary=words,
+        translation=TranslateOptions(glossary=str(terms)),
+    )
+    folders = {translate_streams._parts_folder(options)}
+    for number, name in enumerate(names, start=2):
+        (tmp_path / name).write_text("cat\tKatze\n")
+        folders.add(translate_streams._parts_folder(options))
+        assert len(folders) == number
+    assert translate_streams._parts_folder(options) in folders
 
 
 def test_a_part_is_not_read_through_a_link(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import nmt_cli
-from nmt_cli import checkpoint
 from nmt_cli.ctranslate2 import engine as ctranslate2_engine
 from nmt_cli.ctranslate2.engine import kept_export
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.export.writing import record_of
+from nmt_cli.training.run_directory import delete_checkpoint
 
 LINES = ["abc", "hgfedcba", "", "a"]
 GREEDY = TranslateOptions(search=SearchOptions(beam=1))
@@ -60,7 +60,7 @@ def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted
     (checkpoints / ".other.ctranslate2").mkdir()  # not ours
     kept_export(old, lambda message: None)
     (checkpoints / f"..{old.name}.ctranslate2.nmt-part").mkdir()  # a second process was killed
-    checkpoint.delete(old)  # as training does
+    delete_checkpoint(old)  # as training does
     said: list[str] = []
     kept = kept_export(tmp_path, said.append)
     assert said[0] == f"{tmp_path}: using {new}"

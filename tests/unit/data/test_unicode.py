@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 
 import pytest
@@ -98,6 +99,15 @@ def test_other_joiners_go(line: str) -> None:
 
 def test_of_several_joiners_the_first_stays() -> None:
     assert unicode.normalised(["\u0628\u200c\u200d\u200c\u0646"], "nmt_nfkc") == ["\u0628\u200c\u0646"]
+
+
+@pytest.mark.parametrize("repeated", ["\u0301", "\u180b", "\u200d", "\u0651\u200d"])
+def test_a_long_line_of_marks_takes_no_longer_than_its_length(repeated: str) -> None:
+    """The time of 100,000 marks was four minutes; it is 0.1 s."""
+    line = "e" + repeated * 100_000
+    start = time.process_time()
+    unicode.normalised([line], "nmt_nfkc")
+    assert time.process_time() - start < 20
 
 
 TWICE = "aé„~ \t\u00a0\u200b\u3000\u2581\u00ad\ufe0f\u200c\u200d\u180b\u182d\u0645\u0627\u064e\u0915\u094d😀Ａ…"

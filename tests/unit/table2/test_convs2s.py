@@ -144,6 +144,13 @@ def test_layers_in_another_form_are_refused(text: str) -> None:
             ConvS2SConfig(**{flag: text})
 
 
+def test_the_number_of_layers_is_bounded() -> None:
+    """A stranger's checkpoint of a megabyte must not ask for a hundred million."""
+    assert len(ConvS2SConfig(convolutions="8x3*999,8x3").widths()[0]) == 1000
+    with pytest.raises(UsageError, match="--convolutions has more than 1,000 layers"):
+        ConvS2SConfig(convolutions=",".join(["8x3*999"] * 1000))
+
+
 def test_layers_by_their_channels_and_kernels() -> None:
     assert ConvS2SConfig(convolutions="8x3*2, 16x1").widths()[0] == [(8, 3), (8, 3), (16, 1)]
     assert ConvS2SConfig(convolutions="8x3", decoder_convolutions="4x5").widths() == ([(8, 3)], [(4, 5)])

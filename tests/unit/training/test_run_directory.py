@@ -76,6 +76,21 @@ def test_a_log_in_its_directory_does_not_stop_a_run(tiny_data: Path, tmp_path: P
     assert (tmp_path / "train.log").read_text() == "mine"
 
 
+def test_a_checkpoint_with_files_of_the_users_is_not_deleted(
+    tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`nmt translate RUN/best --output RUN/best/test.de` writes into a checkpoint."""
+    out = tmp_path / "run"
+    run(tiny_data, out)
+    first = checkpoint.checkpoints_of(out)[0]
+    (first / "test.de").write_text("mine")
+    (first / ".DS_Store").write_text("nobody's")
+    run(tiny_data, out, max_steps=3, keep_last=1)
+    assert [path.name for path in checkpoint.checkpoints_of(out)] == ["step-00000003"]
+    assert (out / "checkpoints" / f"kept-{first.name}" / "test.de").read_text() == "mine"
+    assert f"renamed to kept-{first.name}: test.de is in it" in capfd.readouterr().err
+
+
 def test_what_others_keep_beside_checkpoints_stays(tiny_data: Path, tmp_path: Path) -> None:
     """RUN/checkpoints is often a link to a directory on another disk."""
     scratch, out = tmp_path / "scratch", tmp_path / "run"
