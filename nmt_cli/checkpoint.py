@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -310,8 +311,6 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    durable.write_bytes(path, b"")
-    mode = path.stat().st_mode  # the user's umask; safetensors ignores it
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
@@ -319,7 +318,7 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise OSError(f"{path}: cannot write: {error}") from error
     with suppress(OSError):  # some file systems have no permissions
-        path.chmod(mode)
+        shutil.copymode(path.with_name(CONFIG), path)  # the user's umask; safetensors ignores it
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:

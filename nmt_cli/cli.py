@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "OMP_WAIT_POLICY" not in os.environ:  # where another program has a core, a thread must soon sleep, not spin
         os.environ.setdefault("GOMP_SPINCOUNT", "50000")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with safe_streams(), exit_codes(), ending_signals():
+    with safe_streams(), exit_codes():
+        end_at_signals()
         app = application(completed_words() if "_NMT_COMPLETE" in os.environ else words)
         sys.exit(app(words, prog_name="nmt", standalone_mode=False) or 0)
 
@@ -105,22 +106,16 @@ def completed_words() -> list[str]:
     return line.split()[1:-1]
 
 
-@contextmanager
-def ending_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a command as Ctrl-C does, so that it deletes its unfinished files."""
+def end_at_signals() -> None:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, so that it deletes its unfinished files."""
 
     def end(number: int, _frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
         sys.exit(128 + number)
 
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, end)
 
 
 @contextmanager

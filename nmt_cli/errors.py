@@ -108,7 +108,7 @@ def shown(value: object, characters: int = 60) -> str:
 def _parts_of_repr(value: object, characters: int) -> Iterator[str]:
     if isinstance(value, str | bytes):
         yield repr(value[:characters])
-    elif type(value) is int and value.bit_length() > 4 * characters:  # Python refuses to print very large ones
+    elif isinstance(value, int) and value.bit_length() > 4 * characters:  # Python refuses to print very large ones
         yield f"an integer of {value.bit_length():,} bits"
     elif value is None or isinstance(value, int | float | complex):
         yield repr(value)

@@ -8,7 +8,7 @@ import itertools
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -114,7 +114,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         lists = {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
         chosen = [word for name, value in lists.items() for each in value for word in (flag(name), str(each))]
         more = command.more_flags([*chosen, *words]) if command.more_flags else MoreFlags()
-        own = list(_own_parameters(command.options, file))
+        own = _own_parameters(command.options, file)
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
         known = {parameter.name.replace("__", ".") for parameter in parameters} - names
@@ -178,14 +178,10 @@ def _groups(options: type[Any]) -> list[tuple[str, str, type[Any]]]:
     ]
 
 
-def _own_parameters(options: type[Any], file: Path | None, panel: str | None = None) -> Iterator[inspect.Parameter]:
-    """Yield the arguments and flags of the dataclass and of its groups, which come first within another group."""
+def _own_parameters(options: type[Any], file: Path | None, panel: str | None = None) -> list[inspect.Parameter]:
+    """Return the arguments and flags of the dataclass and of its groups, which come first within another group."""
     inner = [parameter for _, title, cls in _groups(options) for parameter in _own_parameters(cls, file, title)]
-    own = _fields_parameters(options, file, panel)
-    yield from [*inner, *own] if panel else [*own, *inner]
-
-
-def _fields_parameters(options: type[Any], file: Path | None, panel: str | None) -> Iterator[inspect.Parameter]:
+    own = []
     for field, hint in sorted(fields(options), key=lambda each: not each[0].metadata.get("positional")):
         required = field.default is dataclasses.MISSING
         if field.metadata.get("positional"):
@@ -197,7 +193,8 @@ def _fields_parameters(options: type[Any], file: Path | None, panel: str | None)
             switch = hint == (bool | None) or (hint is bool and file is not None)
             names = [_switch(first, bool) if switch else first, *others]
             info = _option(field, hint, names, field.default, rich_help_panel=panel)
-        yield _parameter(field.name, hint, info, required and file is None)
+        own.append(_parameter(field.name, hint, info, required and file is None))
+    return [*inner, *own] if panel else [*own, *inner]
 
 
 def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Parameter]:

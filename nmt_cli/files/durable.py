@@ -44,31 +44,15 @@ def new_directory(place: Path) -> Iterator[Path]:
         with named(place):
             aside.mkdir(parents=True)
             yield aside
-            put_in_place(aside, place)
-    except BaseException:
-        discard(aside)
-        raise
-
-
-def put_in_place(aside: Path, place: Path) -> None:
-    """Flush the directory `aside` to disk and rename it to `place`, replacing a directory there.
-
-    Raises:
-        OSError: it failed; the old directory is back at `place`.
-    """
-    for path in [*aside.rglob("*"), aside]:
-        if path.is_dir() or path.is_file():
-            _flush(path)
-    old = beside(place, "old")
-    try:
-        if os.path.lexists(place):
-            place.rename(old)
-        aside.rename(place)
-    except BaseException:
+            for path in [*aside.rglob("*"), aside]:
+                if path.is_dir() or path.is_file():
+                    _flush(path)
+            if os.path.lexists(place):
+                place.rename(beside(place, "old"))
+            aside.rename(place)
+            _flush(place.parent)
+    finally:
         recover(place)
-        raise
-    _flush(place.parent)
-    discard(old)
 
 
 def restore(place: Path, mark: str = MARK) -> None:
@@ -165,9 +149,8 @@ def new_file(path: Path, ours: bool = False) -> Iterator[io.FileIO]:
                 os.fsync(file.fileno())
         aside.replace(place)
         _flush(place.parent)
-    except BaseException:
+    finally:
         discard(aside)
-        raise
 
 
 def write_text(path: Path, text: str) -> None:

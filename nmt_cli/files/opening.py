@@ -130,6 +130,15 @@ class Input:
 
 
 @contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Raise DataError where a file cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
+
+
+@contextmanager
 def open_input(path: Path | None, consumed: Callable[[int], None] | None = None) -> Iterator[Input]:
     """Open a file, or standard input where `path` is None.
 
@@ -139,10 +148,8 @@ def open_input(path: Path | None, consumed: Callable[[int], None] | None = None)
     if path is None:
         yield Input(io.FileIO(sys.stdin.fileno(), closefd=False), "standard input", consumed)
         return
-    try:
+    with explained(path):
         raw = io.FileIO(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
     with raw:
         yield Input(raw, str(path), consumed)
 

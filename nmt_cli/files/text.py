@@ -19,7 +19,7 @@ from typing import Any
 
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.files import durable
-from nmt_cli.files.opening import COMPRESSED, Input, open_input
+from nmt_cli.files.opening import COMPRESSED, Input, explained, open_input
 
 STANDARD_INPUT = "-"  # in the place of a file's name
 LONGEST_LINE = 1 << 26  # bytes; a longer line is an error: the file is not text
@@ -201,10 +201,8 @@ def without_compression(name: str) -> str:
 
 def check_regular(path: Path, largest: int = sys.maxsize) -> None:
     """Raise DataError if `path` is missing, a directory, a pipe, a device, or has more than `largest` bytes."""
-    try:
+    with explained(path):
         status = os.stat(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
         raise DataError(f"{path}: this is {durable.kind_of(status.st_mode)}; expected a regular file")
     if status.st_size > largest:
@@ -214,23 +212,20 @@ def check_regular(path: Path, largest: int = sys.maxsize) -> None:
 def fingerprint(path: Path) -> str:
     """Return the SHA-256 of a regular file's bytes, in hexadecimal; raise DataError if it cannot be read."""
     check_regular(path)
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read this file: {error.strerror}") from error
+    with explained(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_object(path: Path, error: type[NmtError], advice: str) -> dict[str, Any]:
     """Return the JSON object in a file; where it has none, raise `error` with the file, the reason and `advice`."""
     try:
         check_regular(path, LARGEST_JSON)
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with explained(path):
+            text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
         json.dumps(content, ensure_ascii=False).encode()  # raises ValueError for half of a surrogate pair
     except DataError as problem:
         raise error(f"{problem}. {advice}") from problem
-    except OSError as problem:
-        raise error(f"{path}: cannot read this file: {problem.strerror}. {advice}") from problem
     except (ValueError, RecursionError) as problem:
         raise error(f"{path}: damaged: not a JSON file: {problem}. {advice}") from problem
     if not isinstance(content, dict):

@@ -61,9 +61,7 @@ def report(options: ReportOptions) -> None:
             write(f"{json.dumps([run.as_object() for run in runs], indent=2)}\n".encode())
         return
     registry.discover(options.imports)  # not those of the runs: a page about a stranger's run executes nothing of it
-    validation = Validation(
-        options.checkpoint, options.sentences, options.examples, options.search, options.device, say, warn
-    )
+    validation = Validation(options.checkpoint, options.sentences, options.examples, options.search, options.device)
     with open_output(options.out) as write:
         found = outputs(runs, validation) if options.sentences else []
         write(page("Training report", ", ".join(run.name for run in runs), ["report", "attention"], data(runs, found)))

@@ -24,6 +24,7 @@ from nmt_cli.interfaces import ShowsAttention
 from nmt_cli.metrics.significance import paired_test
 from nmt_cli.report.attention import sentence_of
 from nmt_cli.report.runs import RESUME, RunFiles
+from nmt_cli.streams import say, warn
 from nmt_cli.task import Task
 from nmt_cli.training.run_directory import METRICS
 
@@ -62,22 +63,20 @@ class Validation:
     examples: int
     search: OneOutputOptions
     device: str
-    say: Callable[[str], None]
-    warn: Callable[[str], None]
 
     def of(self, run: RunFiles) -> Validated | None:
         """Return a run's outputs, and the examples with their attention; None if its data have no validation set."""
         data = run.config["data"]
         task, corpus, valid = open_data(data.get("paths", [data["path"]]), verify=False)
         if valid is None:
-            self.warn(f"{run.name}: its data have no validation set, so the report has no outputs of it")
+            warn(f"{run.name}: its data have no validation set, so the report has no outputs of it")
             return None
         valid.verify()  # the page shows its lines: a link in a stranger's data may lead to any file
         sources, references = valid.raw_lines("source"), valid.raw_lines("target")
         if len(sources) != len(references):
             raise DataError(f"{data['path']}: the validation set is damaged; run nmt prepare again")
         translator = self.translator(run.path / self.checkpoint if self.checkpoint else run.path)
-        self.say(f"translating {min(len(sources), self.sentences):,} sentences of the validation set with {run.name}")
+        say(f"translating {min(len(sources), self.sentences):,} sentences of the validation set with {run.name}")
         outputs = translator.translate(sources[: self.sentences])
         examples = recorded(run)[: self.examples]
         pairs = [pair for pair in zip(sources, references, strict=True) if pair[0].strip()]
@@ -98,7 +97,7 @@ class Validation:
                 step = checkpoint.read_contents(folder).step
                 outputs = self.translator(folder).translate([source for source, _ in pairs])
             except CheckpointError as error:  # damaged, or deleted by the run, which goes on
-                self.warn(f"{run.name}: its examples are without {folder.name}: {error}")
+                warn(f"{run.name}: its examples are without {folder.name}: {error}")
                 continue
             for each, output in zip(examples, outputs, strict=True):
                 each["stages"].append((step, output))
@@ -112,7 +111,7 @@ class Validation:
             each["stages"] = evenly(changes(each["stages"]), 2 * STAGES)
             each["output"] = translation.text
             if isinstance(model, ShowsAttention):
-                found = sentence_of(translator, model, translation, f"{run.name}: an example", self.warn)
+                found = sentence_of(translator, model, translation, f"{run.name}: an example", warn)
                 each["attention"] = found and {**found, "model": run.name}
 
 

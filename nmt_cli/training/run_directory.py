@@ -38,10 +38,7 @@ CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", 
 TENSORBOARD = ".tensorboard"  # what the names of the run's files for TensorBoard end with
 
 _FILES = (LOCK, CONFIG, METRICS, SUMMARY, TENSORBOARD)
-# What killed processes leave. Version 1.0 made the names without the mark.
-_UNFINISHED_FILE = re.compile(
-    rf"\.(?:{'|'.join(map(re.escape, _FILES))})\.(?:[0-9]+\.|[0-9a-f]{{12}}\.{durable.MARK})part"
-)
+# What killed processes leave of checkpoints. Version 1.0 made the names without the mark.
 _REMAINS = re.compile(rf"\.((?:step|best|latest)-[0-9]{{8,}})\.({durable.MARK}|)(?:part|old|gone)")
 
 
@@ -83,9 +80,10 @@ class RunDirectory:
 
     def _recover(self) -> None:
         """Clean up after a killed process."""
-        for path in self.path.glob(".*"):
-            if _UNFINISHED_FILE.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-                durable.discard(path)
+        for name in _FILES:
+            for path in self.path.glob(f".{name}.[0-9a-f]*part"):  # of version 1.0, too, whose names have no mark
+                if path.is_file() and not path.is_symlink():
+                    durable.discard(path)
         durable.recover(self.path / BEST)
         for path in sorted(self.checkpoints.glob(".*")):
             if remains := _REMAINS.fullmatch(path.name):

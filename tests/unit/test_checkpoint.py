@@ -205,7 +205,7 @@ def rename_all_but_new_folders(self: Path, target: Path) -> None:
     os.rename(self, target)
 
 
-@pytest.mark.parametrize("at", ["_save_tensors", "_flush", "put_in_place", "rename"])
+@pytest.mark.parametrize("at", ["_save_tensors", "_flush", "rename"])
 def test_a_failed_save_keeps_the_older_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """Also if the old directory was already renamed."""
     before, weights = everything(folder), checkpoint.load_weights(folder)

@@ -27,7 +27,8 @@ def test_a_folder_is_put_in_place(tmp_path: Path, there: bool) -> None:
     place = tmp_path / "place"
     if there:
         make(place, "old")
-    durable.put_in_place(make(durable.beside(place, "part"), "new"), place)
+    with durable.new_directory(place) as aside:
+        (aside / "file").write_text("new")
     assert (place / "file").read_text() == "new"
     assert names(tmp_path) == ["place"]
 
@@ -39,7 +40,6 @@ def test_a_failure_leaves_the_former_folder(
 ) -> None:
     """At the first rename or at the second."""
     place = make(tmp_path / "place", "old")
-    part = make(durable.beside(place, "part"), "new")
     rename, calls = Path.rename, iter(range(1, 9))
 
     def breaks(self: Path, target: Path) -> Path:
@@ -48,8 +48,8 @@ def test_a_failure_leaves_the_former_folder(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", breaks)
-    with pytest.raises(type(error)):
-        durable.put_in_place(part, place)
+    with pytest.raises(type(error)), durable.new_directory(place) as aside:
+        (aside / "file").write_text("new")
     assert (place / "file").read_text() == "old"
     assert names(tmp_path) == ["place"]
 
