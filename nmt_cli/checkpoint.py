@@ -141,7 +141,7 @@ def verify(folder: Path, training: bool = True) -> None:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise CheckpointError(f"{folder / CHECKSUMS}: names {shown(name)}, which is outside the checkpoint")
         try:
-            found = fingerprint(_existing(path))
+            found = fingerprint(path)
         except DataError as error:
             raise CheckpointError(f"{error}. {_ANOTHER}") from error
         if found != recorded[name]:
@@ -323,17 +323,11 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        tensors: dict[str, Tensor] = load_file(_existing(path))
+        tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file: {error}") from error
     return tensors
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    return read_object(_existing(path), CheckpointError, _ANOTHER)
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise CheckpointError(f"{path}: missing. {_ANOTHER}")
-    return path
+    return read_object(path, CheckpointError, _ANOTHER)

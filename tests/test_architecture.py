@@ -169,11 +169,23 @@ def test_help_needs_no_torch() -> None:
     assert "torch" not in loaded("\n".join(lines))
 
 
-CHANGING = {"rmtree", "unlink", "rename", "renames", "rmdir", "symlink_to", "hardlink_to", "touch", "chmod", "move"}
+CHANGING = {
+    "rmtree",
+    "unlink",
+    "rename",
+    "renames",
+    "rmdir",
+    "symlink_to",
+    "hardlink_to",
+    "touch",
+    "chmod",
+    "copymode",
+    "move",
+}
 CHANGING |= {"write_text", "write_bytes", "copytree", "copy", "copy2", "copyfile", "symlink", "link", "truncate"}
 
 MAY_CHANGE = {
-    ("nmt_cli/checkpoint.py", "path.chmod"),  # safetensors writes the file by its name
+    ("nmt_cli/checkpoint.py", "shutil.copymode"),  # safetensors writes the file by its name
     ("nmt_cli/recipes/command.py", "script.chmod"),
     ("nmt_cli/cli.py", "os.open"),  # of /dev/null, as the next one
     ("nmt_cli/streams.py", "os.open"),

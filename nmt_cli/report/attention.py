@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError, counted
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, ShowsAttention
 from nmt_cli.report.page import page
+from nmt_cli.streams import warn
 
 MAX_SENTENCES = 20
 """Sentences on a page. Browsers are slow with more."""
@@ -39,12 +40,12 @@ class Token(NamedTuple):
     kind: str  # "word", "part" of the word that the previous token belongs to, or "mark" for a special symbol
 
 
-def sentences_of(translator: Translator, lines: Mapping[str, str], warn: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return the data of lines and their best outputs.
+def sentences_of(translator: Translator, lines: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the data of lines and their best outputs; warn about each line that is left out.
 
     Args:
         translator: of one model, in nmt's own engine.
-        lines: by their names for `warn`, which is called with a message about each line that is left out.
+        lines: by their names for warnings.
 
     Raises:
         UsageError: the model has no attention weights.
@@ -53,12 +54,12 @@ def sentences_of(translator: Translator, lines: Mapping[str, str], warn: Callabl
     if not isinstance(model, ShowsAttention):
         raise UsageError(f"the model, a {type(model).__name__}, has no attention to show: no method attention_weights")
     translations = zip(lines, translator.translate_window([*lines.values()]), strict=True)
-    found = (sentence_of(translator, model, translation, place, warn) for place, translation in translations)
+    found = (sentence_of(translator, model, translation, place) for place, translation in translations)
     return [data for data in found if data is not None]
 
 
 def sentence_of(
-    translator: Translator, model: ShowsAttention, translation: Translation, place: str, warn: Callable[[str], None]
+    translator: Translator, model: ShowsAttention, translation: Translation, place: str
 ) -> dict[str, Any] | None:
     """Return the data of a line, called `place`, and its best output; None, with a warning, if it is too long."""
     task, output = translator.task, translation.outputs[0]

@@ -48,7 +48,7 @@ def attention(options: AttentionOptions) -> None:
         if len(first) > MAX_SENTENCES:
             warn(f"{source.name}: the page shows the first {MAX_SENTENCES} lines")
         places = {f"{source.name}:{number}": line for number, line in first[:MAX_SENTENCES]}
-        sentences = sentences_of(translator, places, warn)
+        sentences = sentences_of(translator, places)
         write(html(str(options.checkpoint), sentences))
     say(f"attention of {counted(len(sentences), 'sentence')}: {options.out}; open it in a browser")
 

@@ -111,7 +111,7 @@ class Validation:
             each["stages"] = evenly(changes(each["stages"]), 2 * STAGES)
             each["output"] = translation.text
             if isinstance(model, ShowsAttention):
-                found = sentence_of(translator, model, translation, f"{run.name}: an example", warn)
+                found = sentence_of(translator, model, translation, f"{run.name}: an example")
                 each["attention"] = found and {**found, "model": run.name}
 
 

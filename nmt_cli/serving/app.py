@@ -21,7 +21,7 @@ from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.sentences import Split, joined
 from nmt_cli.errors import NmtError, shown
 from nmt_cli.serving.limits import Limits
-from nmt_cli.serving.metrics import Measured, Metrics
+from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.queue import TranslationQueue
 
 PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ def application(
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Measured, metrics=metrics, routes=[route.path for route in routes])],
+        middleware=[Middleware(metrics.measured, routes=[route.path for route in routes])],
         exception_handlers={
             HTTPException: refused,
             ClientDisconnect: client_gone,

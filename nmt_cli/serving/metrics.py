@@ -48,38 +48,34 @@ class Metrics:
         """GET /metrics."""
         return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    def measured(self, app: ASGIApp, routes: Collection[str]) -> ASGIApp:
+        """Return the application `app`, with each request counted and written to the access log.
 
-class Measured:
-    """The application `app`, with each request counted in `metrics` and written to the access log.
+        Paths that are not in `routes` are "other". Requests with two lengths are refused here, whatever their route.
+        """
 
-    Paths that are not in `routes` are "other". Requests with two lengths are refused here, whatever their route.
-    """
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            code = 500  # unless the application answers: the error's answer is sent outside
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, routes: Collection[str]) -> None:
-        self.app, self.metrics, self.routes = app, metrics, routes
+            async def note(message: Message) -> None:
+                nonlocal code
+                code = message.get("status", code)
+                await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        code = 500  # unless the application answers: the error's answer is sent outside
+            headers = Headers(scope=scope)
+            two_lengths = "content-length" in headers and "transfer-encoding" in headers
+            route = scope["path"] if scope["path"] in routes else "other"
+            began = time.perf_counter()
+            try:
+                await (AMBIGUOUS if two_lengths else app)(scope, receive, note)
+            finally:
+                seconds = time.perf_counter() - began
+                self.seconds.labels(route).observe(seconds)
+                self.requests.labels(route, code).inc()
+                if route not in ROUTINE or code >= 400:
+                    client, *_ = scope["client"] or ["unknown"]
+                    texts = counted(scope.get("state", {}).get("texts", 0), "text")
+                    path = quote(scope["path"])  # without line feeds
+                    access_log.info('%s - "%s %s" %d, %s, %.3f s', client, scope["method"], path, code, texts, seconds)
 
-        async def note(message: Message) -> None:
-            nonlocal code
-            code = message.get("status", code)
-            await send(message)
-
-        app: ASGIApp = self.app
-        headers = Headers(scope=scope)
-        if "content-length" in headers and "transfer-encoding" in headers:
-            app = AMBIGUOUS
-        route = scope["path"] if scope["path"] in self.routes else "other"
-        began = time.perf_counter()
-        try:
-            await app(scope, receive, note)
-        finally:
-            seconds = time.perf_counter() - began
-            self.metrics.seconds.labels(route).observe(seconds)
-            self.metrics.requests.labels(route, code).inc()
-            if route not in ROUTINE or code >= 400:
-                client, *_ = scope["client"] or ["unknown"]
-                texts = counted(scope.get("state", {}).get("texts", 0), "text")
-                path = quote(scope["path"])  # without line feeds
-                access_log.info('%s - "%s %s" %d, %s, %.3f s', client, scope["method"], path, code, texts, seconds)
+        return answer

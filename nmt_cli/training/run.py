@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nmt_cli import checkpoint
 from nmt_cli.data.prefetch import Prefetcher
@@ -30,14 +30,6 @@ from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import ACTIONS, RunState, Totals
 from nmt_cli.training.tensorboard import TensorBoard
 from nmt_cli.training.updates import Update
-
-
-class Sums(NamedTuple):
-    """The losses of an update, summed over target tokens, EOS included, and over all ranks."""
-
-    loss: float
-    nll: float
-    gradient_norm: float  # of the gradient per target token
 
 
 class Run:
@@ -147,7 +139,8 @@ class Run:
     def add(self, update: Update, sums: Callable[[], list[float]]) -> None:
         """Add the update of this step, and count the one before it: a device never waits for the host.
 
-        The function `sums` waits for the numbers of `Sums`, with the square of the norm.
+        The function `sums` waits for three numbers: loss and nll, summed over target tokens, EOS included, and over all
+        ranks, and the square of the norm of the gradient per target token.
         """
         self.count()
         self.uncounted = self.state.step, update, sums
@@ -158,33 +151,33 @@ class Run:
             return
         (step, update, read), self.uncounted = self.uncounted, None
         loss, nll, square = read()
-        sums = Sums(loss, nll, math.sqrt(square))
+        norm = math.sqrt(square)
         began, self.clock = self.clock, time.perf_counter()
-        if not (math.isfinite(sums.loss) and math.isfinite(sums.gradient_norm)):
+        if not (math.isfinite(loss) and math.isfinite(norm)):
             scaler = self.setup.scaler
-            if not (scaler.is_enabled() and math.isfinite(sums.loss) and scaler.get_scale() >= 1):
-                self.skip(step, update, sums)  # else it has lowered the scale, and that is all
+            if not (scaler.is_enabled() and math.isfinite(loss) and scaler.get_scale() >= 1):
+                self.skip(step, update, loss, norm)  # else it has lowered the scale, and that is all
             return
         source, target = update.lengths
         totals = replace(
             self.setup.costs.of(self.clock - began),
-            loss=sums.loss,
-            nll=sums.nll,
+            loss=loss,
+            nll=nll,
             source_tokens=int(source.sum()),
             target_tokens=int(target.sum()),
             flops=sum(self.setup.flops(source, target).values()) if self.setup.flops else 0.0,
         )
         self.state.total.add(totals)
         self.state.window.add(totals)
-        self.state.gradient_norm = sums.gradient_norm
+        self.state.gradient_norm = norm
 
-    def skip(self, step: int, update: Update, sums: Sums) -> None:
+    def skip(self, step: int, update: Update, loss: float, norm: float) -> None:
         """Count an update that is not finite; raise a TrainingError after more than `--non-finite-budget`."""
         self.state.skipped += 1
         sentences = sorted(update.sentences)
         shown = ", ".join(str(i + 1) for i in sentences[:8]) + (", ..." if len(sentences) > 8 else "")
         what = (
-            f"step {step}: loss {sums.loss:g} and gradient norm {sums.gradient_norm:g} are not finite; "
+            f"step {step}: loss {loss:g} and gradient norm {norm:g} are not finite; "
             f"sentences {shown} of the training corpus"
         )
         if self.state.skipped > self.config.non_finite_budget:

@@ -61,7 +61,7 @@ class Trainer:
             run.save(run.directory.place("step", run.state.step))
 
     def update(self, share: Sequence[MicroBatch], step: int) -> Callable[[], list[float]]:
-        """Make an update from this rank's share; return a function that waits for its `Sums`, over all ranks."""
+        """Make an update from this rank's share; return a function that waits for the numbers of `Run.add`."""
         self.set_learning_rate(step)  # section 5.3: equation 3
         sums = self.accumulate(share, step)  # section 5.4: dropout, label smoothing
         read = self.world.start_sum(sums)
@@ -81,7 +81,7 @@ class Trainer:
         Dropout's generator is seeded by (seed, step, micro-batch), so that a resumed run draws the same masks.
 
         Returns:
-            The `Sums` [3] of this rank's micro-batches, with the square of the norm. It adds up over the ranks, too.
+            The numbers of `Run.add` [3], of this rank's micro-batches. They add up over the ranks, too.
         """
         self.gradients.clear()
         losses = torch.zeros(2, dtype=torch.float64, device=self.world.device)

@@ -42,7 +42,7 @@ def saved(folder: Path, **fields: Any) -> Path:
 
 def page_of(model: Path, path: Path) -> Path:
     translator = nmt_cli.load(model, device="cpu", max_length_offset=2)
-    sentences = sentences_of(translator, dict(zip("123", LINES, strict=True)), pytest.fail)
+    sentences = sentences_of(translator, dict(zip("123", LINES, strict=True)))
     path.write_bytes(html("model", sentences))
     return path
 

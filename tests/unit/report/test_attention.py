@@ -10,6 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -66,7 +67,8 @@ def translator(tiny_checkpoint: Path) -> Translator:
 
 
 def page_of(translator: Translator, lines: list[str], warn: Callable[[str], None] = pytest.fail) -> bytes:
-    return html("model", sentences_of(translator, {f"in:{n}": line for n, line in enumerate(lines, 1)}, warn))
+    with patch.object(attention, "warn", warn):
+        return html("model", sentences_of(translator, {f"in:{n}": line for n, line in enumerate(lines, 1)}))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_a_sentence_that_is_too_long_is_named(translator: Translator, monkeypatc
 def test_a_model_without_attention_weights_is_refused(translator: Translator) -> None:
     without: Any = replace(translator.engine, models=[object()])  # type: ignore[type-var]
     with pytest.raises(UsageError, match="attention_weights"):
-        sentences_of(replace(translator, engine=without), {}, print)
+        sentences_of(replace(translator, engine=without), {})
 
 
 def test_the_command_writes_the_page_of_the_first_lines(
