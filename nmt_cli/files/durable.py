@@ -55,16 +55,11 @@ def new_directory(place: Path) -> Iterator[Path]:
         recover(place)
 
 
-def restore(place: Path, mark: str = MARK) -> None:
-    """Rename the old directory back to `place` if its replacement was interrupted."""
+def recover(place: Path, mark: str = MARK) -> None:
+    """Restore `place` if its replacement was interrupted, and delete the remains of writing and deleting it."""
     old = beside(place, "old", mark)
     if old.is_dir() and not os.path.lexists(place):
         old.rename(place)
-
-
-def recover(place: Path, mark: str = MARK) -> None:
-    """Do `restore`, and delete the remains of writing and deleting `place`."""
-    restore(place, mark)
     for ending in ("old", "part", "gone"):
         discard(beside(place, ending, mark))
 

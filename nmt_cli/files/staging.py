@@ -26,7 +26,7 @@ def staged(out: Path, *, overwrite: bool, ours: Collection[str], marker: str) ->
     """
     out = Path(os.path.realpath(out))  # replace the target of a link, not the link
     with _locked(out):
-        durable.restore(out)
+        durable.recover(out)
         _check_free(out, overwrite, ours, marker)
         with durable.new_directory(out) as aside:
             yield aside

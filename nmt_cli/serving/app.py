@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,9 @@ CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client 
 
 
 def application(
-    translate: Callable[[list[str]], Sequence[Translation]],
+    queue: TranslationQueue,
     limits: Limits,
     *,
-    parallel: int,
-    largest: int,
-    characters: int,
     split: Split = lambda text: [text],
     about: Mapping[str, Any] | None = None,
     check: Callable[[], None] = lambda: None,
@@ -43,16 +40,14 @@ def application(
     """Return the ASGI application.
 
     Args:
-        translate, parallel, largest, characters: as for `TranslationQueue`, with sentences.
+        queue: of sentences.
         split: divides a text into sentences.
         about: the answer of `GET /info`.
         check: raises WorkerDied if nothing can be translated any more.
-        died: called with that error, which `translate` may raise, too.
+        died: called with that error, which the queue may raise, too.
     """
-    metrics = Metrics(lambda: len(queue))
-    queue = TranslationQueue(
-        translate, parallel=parallel, largest=largest, characters=characters, started=metrics.batches.observe
-    )
+    metrics = Metrics(queue.__len__)
+    queue.started = metrics.batches.observe
     service = Service(queue, split, limits)
 
     async def health(request: Request) -> Response:

@@ -26,6 +26,8 @@ class TranslationQueue:
         parallel: the number of batches at a time.
         largest: the number of texts in a batch, at most.
         characters: the number of characters with which a batch is full.
+
+    Attributes:
         started: called with the number of texts of each batch.
     """
 
@@ -36,9 +38,9 @@ class TranslationQueue:
         parallel: int,
         largest: int,
         characters: int,
-        started: Callable[[int], object] = lambda texts: None,
     ) -> None:
-        self._translate, self._largest, self._characters, self._started = translate, largest, characters, started
+        self._translate, self._largest, self._characters = translate, largest, characters
+        self.started: Callable[[int], object] = lambda texts: None
         self._free = parallel
         self._threads = ThreadPoolExecutor(parallel)
         self._requests: deque[deque[Waiting]] = deque()  # the next one whose turn it is comes first
@@ -64,7 +66,7 @@ class TranslationQueue:
         while self._free and len(self):
             batch = self._next_batch(min(self._largest, -(-len(self) // self._free)))
             self._free -= 1
-            self._started(len(batch))
+            self.started(len(batch))
             texts = [text for _, text in batch]
             work = asyncio.get_running_loop().run_in_executor(self._threads, self._translate, texts)
             work.add_done_callback(partial(self._finish, [answer for answer, _ in batch]))

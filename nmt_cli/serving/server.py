@@ -25,6 +25,7 @@ from nmt_cli.errors import NmtError
 from nmt_cli.serving import metrics
 from nmt_cli.serving.app import application
 from nmt_cli.serving.limits import Limits
+from nmt_cli.serving.queue import TranslationQueue
 from nmt_cli.streams import say
 
 CHARACTERS_PER_TOKEN = 4
@@ -60,17 +61,9 @@ def serve(
     parallel = workers.processes if workers else translator.engine.parallel or 1
     largest = max(1, LARGEST_BATCH[translator.engine.device.type] // translator.search.beam)
     check = workers.check if workers else lambda: None
-    app = application(
-        work,
-        limits,
-        parallel=parallel,
-        largest=largest,
-        characters=CHARACTERS_PER_TOKEN * translator.batch_tokens,
-        split=translator.split,
-        about=about,
-        check=check,
-        died=stop,
-    )
+    characters = CHARACTERS_PER_TOKEN * translator.batch_tokens
+    queue = TranslationQueue(work, parallel=parallel, largest=largest, characters=characters)
+    app = application(queue, limits, split=translator.split, about=about, check=check, died=stop)
     server = _Server(app, limits, access_log)
     with _listener(*address) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):

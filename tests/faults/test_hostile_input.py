@@ -24,6 +24,7 @@ from nmt_cli.report.outputs import recorded
 from nmt_cli.report.runs import read_run
 from nmt_cli.serving.app import application
 from nmt_cli.serving.limits import Limits
+from nmt_cli.serving.queue import TranslationQueue
 
 UNIT = Path(__file__).resolve().parent.parent / "unit"
 MODELS = {
@@ -101,7 +102,7 @@ def echo(texts: list[str]) -> list[Translation]:
 def test_requests(path: str, body: bytes) -> None:
     """Every request has an answer in JSON, and none is an internal error."""
     counts["inputs"] += 1
-    app = application(echo, Limits(), parallel=1, largest=8, characters=1000)
+    app = application(TranslationQueue(echo, parallel=1, largest=8, characters=1000), Limits())
     answer = asyncio.run(Client(app).ask("POST", path, [body]))
     assert answer.code in (200, 400, 413), answer
     assert list(answer.json) in (["error"], ["translation", "score"], ["translations"])

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nmt_cli.errors import NmtError
 from nmt_cli.serving.app import PAGE, application
 from nmt_cli.serving.limits import Limits
+from nmt_cli.serving.queue import TranslationQueue
 
 LIMITS = Limits(max_body=200, max_texts=3, max_characters=20, max_queue=2)
 Scenario = Callable[[Callable[[], Any]], Awaitable[None]]
@@ -24,7 +25,8 @@ def served(backwards: Any, client: Any) -> Callable[..., None]:
     """Run a scenario, which gets a function that makes clients of one server."""
 
     def run(scenario: Scenario, limits: Limits = LIMITS, **options: Any) -> None:
-        app = application(backwards, limits, parallel=1, largest=8, characters=1000, **options)
+        queue = TranslationQueue(backwards, parallel=1, largest=8, characters=1000)
+        app = application(queue, limits, **options)
         asyncio.run(scenario(lambda: client(app)))
 
     return run
@@ -296,7 +298,8 @@ def test_json_that_python_refuses_is_400(served: Callable[..., None]) -> None:
 
 def test_routes_about_the_server(backwards: Any, client: Any) -> None:
     about = {"models": ["run/averaged"], "split_sentences": True}
-    app = application(backwards, LIMITS, parallel=1, largest=8, characters=1000, about=about)
+    queue = TranslationQueue(backwards, parallel=1, largest=8, characters=1000)
+    app = application(queue, LIMITS, about=about)
     assert asyncio.run(client(app).ask("GET", "/info")).json == about
     assert asyncio.run(client(app).ask("GET", "/health")).json == {"status": "ok"}
     page = asyncio.run(client(app).ask("GET", "/"))
