@@ -16,9 +16,6 @@ from contextlib import contextmanager
 PATIENCE = 10.0
 """Seconds that rank 0 has to report an error before the other ranks end."""
 
-SHOWN = 60
-"""Characters of a value in a message, at most."""
-
 
 class NmtError(Exception):
     """An error that the user can fix. The message names the place, what was expected and the next step."""
@@ -95,23 +92,23 @@ def missing_package(user: str, error: ImportError, extra: str = "") -> UsageErro
     return UsageError(f"{user} needs the package {error.name}: pip install {wanted}")
 
 
-def shown(value: object) -> str:
+def shown(value: object, characters: int = 60) -> str:
     """Return the beginning of a value's `repr` on one line, for a message.
 
     Values of files may be of any length and depth. No more of them is read than what is shown.
     """
     text = ""
-    for part in _parts_of_repr(value):
+    for part in _parts_of_repr(value, characters):
         text += part
-        if len(text) > SHOWN:
-            return text[: SHOWN - 3] + "..."
+        if len(text) > characters:
+            return text[: characters - 3] + "..."
     return text
 
 
-def _parts_of_repr(value: object) -> Iterator[str]:
+def _parts_of_repr(value: object, characters: int) -> Iterator[str]:
     if isinstance(value, str | bytes):
-        yield repr(value[:SHOWN])
-    elif isinstance(value, int) and value.bit_length() > 4 * SHOWN:  # Python refuses to print very large ones
+        yield repr(value[:characters])
+    elif isinstance(value, int) and value.bit_length() > 4 * characters:  # Python refuses to print very large ones
         yield f"an integer of {value.bit_length():,} bits"
     elif value is None or isinstance(value, int | float | complex):
         yield repr(value)
@@ -119,14 +116,14 @@ def _parts_of_repr(value: object) -> Iterator[str]:
         yield "{" if isinstance(value, dict) else "["
         for number, item in enumerate(value):
             yield ", " if number else ""
-            yield from _parts_of_repr(item)
+            yield from _parts_of_repr(item, characters)
             if isinstance(value, dict):
                 yield ": "
-                yield from _parts_of_repr(value[item])
+                yield from _parts_of_repr(value[item], characters)
         yield "}" if isinstance(value, dict) else "]"
     elif isinstance(value, BaseException):
         yield type(value).__name__
-        yield from _parts_of_repr(value.args)
+        yield from _parts_of_repr(value.args, characters)
     else:
         yield f"<{type(value).__name__}>"
 
