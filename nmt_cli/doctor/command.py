@@ -28,7 +28,7 @@ class DoctorOptions(RunOptions):
 def doctor(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
     from nmt_cli.doctor.examination import examine  # not at the top: it imports torch, which help must not
 
-    examine(options, flags)
+    examine(options, flags, options.price, options.as_json)
 
 
 EXAMPLES = ["nmt doctor --out runs", "nmt doctor data --preset transformer_base --out runs --price 2.5"]

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from nmt_cli.commands.dry_run import checkpoint_bytes, checkpoints_on_disk, parameters_of, peak_memory
+from nmt_cli.commands.train_options import RunOptions
 from nmt_cli.commands.train_run import prepare_torch, setup_of
 from nmt_cli.commands.train_setup import choose_precision, configuration
 from nmt_cli.config import RunConfig
 from nmt_cli.distributed import World, join_world
 from nmt_cli.doctor import machine
-from nmt_cli.doctor.command import DoctorOptions
 from nmt_cli.doctor.machine import Check
 from nmt_cli.doctor.resume import resume
 from nmt_cli.errors import TrainingError, UsageError, environment_number, main_rank_reports
@@ -39,7 +39,7 @@ GRADIENTS = 25_000_000  # numbers that the ranks exchange if there is no DATA
 FEWEST, MOST, SECONDS = 4, 60, 15.0  # updates that are timed, and seconds after which no more are made
 
 
-def examine(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
+def examine(options: RunOptions, flags: Mapping[str, Any], price: float | None, as_json: bool) -> None:
     """Print the checks. Raise a TrainingError if the run would stop, and for wrong settings what `nmt train` raises."""
     with main_rank_reports():
         out = (options.out or Path()).absolute()
@@ -50,18 +50,18 @@ def examine(options: DoctorOptions, flags: Mapping[str, Any]) -> None:
     with join_world(config.training.device, config.training.timeout_minutes) as world:
         prepare_torch(config.training, world.device)
         (say if world.is_main else str)("measuring ...")
-        found = measured(options, config, flags, place, world)
+        found = measured(options, config, flags, place, world, price)
     if not world.is_main:
         return
     if options.data and not any(check.stops for check in found):
         found.append(resume(options, config, place, world.device))
-    show(found, options.as_json)
+    show(found, as_json)
     if problems := [check.name for check in found if check.stops]:
         raise TrainingError(f"this run would stop: {', '.join(problems)}")
 
 
 def measured(
-    options: DoctorOptions, config: RunConfig, flags: Mapping[str, Any], place: Path, world: World
+    options: RunOptions, config: RunConfig, flags: Mapping[str, Any], place: Path, world: World, price: float | None
 ) -> list[Check]:
     """Return the checks that all ranks make together."""
     if not options.data:
@@ -76,7 +76,7 @@ def measured(
     found += machine.exchange(world, learning, update)
     size, number = checkpoint_bytes(config, count, learning), checkpoints_on_disk(setup.settings, setup.length.steps)
     found += machine.directory(world, place, size, number)
-    return [*found, projection(setup.length.steps, update, world.size, options.price)] if update else found
+    return [*found, projection(setup.length.steps, update, world.size, price)] if update else found
 
 
 def memory(trainer: Trainer) -> Check:
