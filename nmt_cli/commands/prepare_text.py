@@ -106,7 +106,7 @@ class _Cleaned(NamedTuple):
     reasons: list[str | None]  # to drop each pair
     hashes: bytes  # of the pairs kept
     found: set[str]  # the watched lines among the sources kept
-    sides: bytes  # with --hold-out, the hashes of source and target of the pairs kept
+    sides: bytes  # with --hold-out, the hashes of source and target of the pairs kept, as models see them
     copies: int  # pairs kept whose target is the source
 
 
@@ -183,11 +183,14 @@ def _clean(
         reasons,
         b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
         {source for source, _, _ in kept if source in watched},
-        b"".join(pair_hash(task.without_symbols(line)) for example in kept for line in example[:2])
-        if with_sides
-        else b"",
+        b"".join(pair_hash(side) for example in kept for side in _compared(task, example)) if with_sides else b"",
         sum(source == target for source, target, _ in kept),
     )
+
+
+def _compared(task: Task, example: Example) -> Iterator[str]:
+    """Yield both sides as models see them, without symbols: text that differs in spaces alone is equal."""
+    return (" ".join(task.without_symbols(side).split()) for side in task.normalise(example))
 
 
 class Sample:

@@ -29,7 +29,8 @@ JOINERS = "\u200c\u200d\u180b-\u180f"  # ZWNJ, ZWJ, and the variants of Mongolia
 
 # Only NFD changes lines of these characters alone. Most lines are such, and this is five times as fast.
 _unchanged = re.compile("[ -~À-ÖØ-öø-ıĴ-ľŁ-ňŊ-ž–—‘-„]*").fullmatch
-_invisible = re.compile(f"[{INVISIBLE}]")
+# Tag characters stay in the flags of England, Scotland and Wales, which begin with a black flag.
+_invisible = regex.compile(f"[{INVISIBLE}](?<!\U0001f3f4[\U000e0020-\U000e007f]{{1,7}})")
 _windows_1252 = re.compile(f"[{WINDOWS_1252}]")
 _spaces = re.compile(f"[{SPACES}]")
 # Joiners without a letter that they shape. ZWNJ and ZWJ stay between letters of which the first joins the second (RFC
@@ -74,6 +75,11 @@ def comparable(line: str) -> str:
     return unicodedata.normalize("NFC", line).strip()
 
 
+def _sara_am(text: str) -> str:
+    """Compose the vowel sign AM of Thai and of Lao, which NFKC takes apart: no keyboard writes its parts."""
+    return text.replace("\u0e4d\u0e32", "\u0e33").replace("\u0ecd\u0eb2", "\u0eb3")
+
+
 @cache
 def _normaliser(rule: str, version: int) -> Callable[[str], str]:
     if rule in ("nfc", "nfd"):
@@ -89,7 +95,7 @@ def _normaliser(rule: str, version: int) -> Callable[[str], str]:
         text = _idle_joiners.sub("", _invisible.sub("", _spaces.sub(" ", text)))
         parts = re.split("([\u200c\u200d])", text)  # SentencePiece makes spaces of ZWNJ
         parts[::2] = map(normaliser.Normalize, parts[::2])
-        return "".join(parts)
+        return _sara_am("".join(parts))
 
     def normalise_as_before(line: str) -> str:
         """Keep the spaces, but remove a character at an end that becomes a space, as U+200B does."""

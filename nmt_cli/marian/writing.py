@@ -65,7 +65,8 @@ def _with_rule(model: bytes, config: Any) -> bytes:
     rule = sentencepiece.SentencePieceNormalizer(rule_name=config.normalization)
     if unicode.cleans(config.normalization, config.normalization_version):
         rules = {**dict(rule.Decompile()), **_rules_of_unseen(config.normalization)}
-        rules.pop("\u200c", None)  # a space for SentencePiece
+        for kept in "\u200c\u0e33\u0eb3":  # SentencePiece makes a space of ZWNJ, and takes the vowel AM apart
+            rules.pop(kept, None)
         rule = sentencepiece.SentencePieceNormalizer(norm_map=list(rules.items()), remove_extra_whitespaces=True)
     # A model that has the rule and nothing else. Of two messages in a row, protobuf reads the union.
     return model + bytes(rule.serialized_model_proto())
@@ -74,10 +75,12 @@ def _with_rule(model: bytes, config: Any) -> bytes:
 def _rules_of_unseen(rule: str) -> dict[str, str]:
     """Return what becomes of invisible characters, and of letters with an idle ZWNJ or ZWJ after them.
 
-    SentencePiece does not look at what follows, so a joiner stays after a letter that may join the next one.
+    SentencePiece does not look at what follows, so a joiner stays after a letter that may join the next one. Tag
+    characters stay, too, for the sake of flags.
     """
     characters = "".join(chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
-    sources = re.findall(f"[{unicode.INVISIBLE}{unicode.SPACES}{unicode.WINDOWS_1252}]", characters)
+    unseen = f"(?![\U000e0020-\U000e007f])[{unicode.INVISIBLE}{unicode.SPACES}{unicode.WINDOWS_1252}]"
+    sources = [*re.findall(unseen, characters), "\u0e4d\u0e32", "\u0ecd\u0eb2"]  # the vowel AM
     for character in regex.findall(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{jt=R}\p{N}\p{P}\p{Zs}]", characters):
         sources += [f"{character}\u200c", f"{character}\u200d"]
     return {source: unicode.normalised([f"a{source}a"], rule)[0][1:-1] for source in sources}

@@ -316,6 +316,17 @@ def test_hold_out_takes_clean_pairs_and_leaves_none_of_their_sides(
     assert [{source for source, _ in again[split]} for split in ("valid", "test")] == chosen
 
 
+def test_hold_out_leaves_no_pair_that_is_the_same_to_a_model(tmp_path: Path) -> None:
+    letters = [f"{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]
+    write(tmp_path / "all", [(f"{word} {odd}dog", f"Hund {word}") for word in letters for odd in ("", " ", "\u200b")])
+    splits = held_out_of(tmp_path, out="one")
+    assert len(splits["train"]) == 3 * (64 - 40)
+    for side in (0, 1):
+        held = {pair[side] for pair in splits["valid"] + splits["test"]}
+        assert len(held) == 40
+        assert held.isdisjoint(pair[side] for pair in splits["train"])
+
+
 def test_hold_out_that_cannot_be(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a", [(f"dog {n}", f"Hund {n}") for n in range(9)])
     words = ["prepare", "--source-lang", "en", "--target-lang", "de", "--train", str(tmp_path / "a")]

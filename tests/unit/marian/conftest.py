@@ -31,6 +31,8 @@ ODD = [
     "\u200b\u00ad \u2060",
     "\u0645\u06cc\u200c\u062e\u0648 \u0627\u200c\u0628, Auf\u200clage, \u0915\u094d\u200d\u0937",
     "an \u200d alone, \u09b0\u200d\u09cd\u09af, \U0001f469\u200d\U0001f680",
+    "\u0e19\u0e49\u0e33 \u0e17\u0e4d\u0e32 \u0e97\u0eb3",
+    "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f, a flag",
     "one \u2581 block, >>deu<< in the middle",
     "ﬁne ligatures, ① and full-width ＡＢＣ",
     "NFD: scho\u0308n, cafe\u0301; \ufeffa mark, a \x01 control, e\x01e; \u3000a wide space",
