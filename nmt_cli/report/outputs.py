@@ -48,7 +48,6 @@ class Validated:
     run: RunFiles
     task: Task
     corpus: Corpus
-    sources: list[str]
     references: list[str]
     outputs: list[str]
     examples: list[dict[str, Any]] = field(default_factory=list)
@@ -82,7 +81,7 @@ class Validation:
         pairs = [pair for pair in zip(sources, references, strict=True) if pair[0].strip()]
         examples = examples or self.staged(run, evenly(pairs, self.examples))
         self.add_attention(run, translator, examples)
-        return Validated(run, task, corpus, sources[: len(outputs)], references[: len(outputs)], outputs, examples)
+        return Validated(run, task, corpus, references[: len(outputs)], outputs, examples)
 
     def translator(self, place: Path) -> Translator:
         return load_translator([place], TranslateOptions(search=self.search), device=self.device)
