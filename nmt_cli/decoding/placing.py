@@ -106,7 +106,9 @@ class Placing:
             for match in matches:
                 first, last = _units(match.start(), match.end(), starts, ends)
                 if match[0] and first < last:
-                    root.add(first, last, target_of.get(match[0]) or text[starts[first] : ends[last - 1]])
+                    root.add(
+                        first, last, target_of.get(" ".join(match[0].split())) or text[starts[first] : ends[last - 1]]
+                    )
         return text, root
 
     def _without_tags(self, line: str) -> tuple[str, list[Span]]:
@@ -228,9 +230,10 @@ class _Output:
 
 
 def _whole(term: str) -> str:
-    """Return an expression of the term where no letters are beside its letters."""
+    """Return an expression of the term, with any white space in it, where no letters are beside its letters."""
     first, last = (bool(re.match(r"\w", term[edge])) for edge in (0, -1))
-    return rf"(?<!{LETTER})" * first + re.escape(term) + rf"(?!{LETTER})" * last
+    words = r"\s+".join(map(re.escape, term.split()))
+    return rf"(?<!{LETTER})" * first + words + rf"(?!{LETTER})" * last
 
 
 def _plain(text: str) -> str:

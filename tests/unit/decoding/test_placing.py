@@ -110,6 +110,8 @@ def test_protected_text_is_copied(line: str, output: str, links: str, expected: 
         ("the dog runs", "der Köter rennt", "der Hund rennt"),
         ("Dog days", "Köter Tage", "Hundstage"),  # the longest term, and a capital at the beginning
         ("the dogma", "das Dogma", "das Dogma"),
+        ("Dog  days", "Köter Tage", "Hundstage"),
+        ("dog\u00a0days", "Köter Tage", "Hundstage"),
         ("a GPU", "ein gpu", "ein Grafikprozessor"),
         ("a gpu", "ein gpu", "ein gpu"),
         ("dog and dog", "Köter und Hund", "Hund und Hund"),
