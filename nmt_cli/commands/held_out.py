@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nmt_cli.data.corpus import MANIFEST, read_manifest, weighted
+from nmt_cli.data.corpus import MANIFEST, Corpus, read_manifest, weighted
 from nmt_cli.errors import DataError, UsageError
 
 
@@ -16,12 +16,13 @@ def file_of_test_text(place: Path, side: str, flag: str, instead: str) -> Path:
         flag: for messages, and the flag that takes a file `instead`.
 
     Raises:
-        UsageError: it is none of them, the data have moved, or they have no test text.
+        UsageError: it is none of them, the data have moved or changed, or they have no test text.
     """
     try:
         data = [place] if (place / MANIFEST).exists() else _data_of_run(place)
         for path in data:
             if "test" in read_manifest(path)["splits"]:
+                Corpus.open(path, "test").verify()
                 return path / f"test.{side}.txt"
     except (DataError, UsageError) as error:
         raise UsageError(f"{flag}: {error}. Or give {instead} DATA/test.{side}.txt") from error

@@ -97,6 +97,7 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
         raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")
     for corpus in corpora if verify else ():
         corpus.verify()
+        corpus.check_ids((task.source_vocabulary_size, task.target_vocabulary_size))
     return task, corpora[0], corpora[1] if len(corpora) > 1 and len(corpora[1]) else None
 
 

@@ -144,6 +144,15 @@ class Corpus:
                 if found != self._sums[path]:
                     raise DataError(f"{path}: has changed since it was written; {_AGAIN}")
 
+    def check_ids(self, vocabulary_sizes: Sequence[int]) -> None:
+        """Raise DataError if an id of the source, or of the target, is not in a vocabulary of that size."""
+        for side, size in zip(SIDES, vocabulary_sizes, strict=True):
+            ids, _ = self._sides[side]
+            if len(ids) and (largest := int(ids.max())) >= size:
+                raise DataError(
+                    f"{self._path(side, 'ids')}: has the id {largest}, but the vocabulary has {size} entries; {_AGAIN}"
+                )
+
     def _path(self, side: str, name: str) -> Path:
         return self._data / f"{self.split}.{side}.{name}"
 

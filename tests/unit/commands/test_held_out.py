@@ -6,15 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nmt_cli.commands.held_out import file_of_test_text, reference_file
+from nmt_cli.data.corpus import SIDES, CorpusWriter
 from nmt_cli.errors import UsageError
 
 
 def write_data(folder: Path, *splits: str) -> Path:
     folder.mkdir()
-    (folder / "manifest.json").write_text(json.dumps({"schema": 1, "splits": {split: {} for split in splits}}))
+    entries = {}
+    for split in splits:
+        with CorpusWriter(folder, split, (9, 9)) as writer:
+            for side in SIDES:
+                writer.add(side, np.array([5]), np.array([1]), ["a line"])
+            entries[split] = writer.close()
+    (folder / "manifest.json").write_text(json.dumps({"schema": 1, "splits": entries}))
     return folder
 
 
@@ -36,6 +44,14 @@ def test_places_that_name_the_test_text(tmp_path: Path, monkeypatch: pytest.Monk
         assert reference_file(str(place)) == str(data / "test.target.txt")
     (tmp_path / "file").touch()
     assert [reference_file(name) for name in ("-", str(tmp_path / "file"))] == ["-", str(tmp_path / "file")]
+
+
+def test_a_test_text_that_has_changed(tmp_path: Path) -> None:
+    """It would be translated or scored as if it were the one that was prepared."""
+    data = write_data(tmp_path / "data", "test")
+    (data / "test.target.txt").write_text("b line\n")
+    with pytest.raises(UsageError, match=r"--ref: .*test\.target\.txt: has changed since it was written"):
+        reference_file(str(data))
 
 
 def test_places_without_a_test_text(tmp_path: Path) -> None:
