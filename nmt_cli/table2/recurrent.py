@@ -61,10 +61,12 @@ class LSTM(nn.Module):
         return output[0], cell[0]
 
     def _run(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        # On a GPU in float32: autocast would lower it to float16, whatever its type, and float16 needs a scaled loss.
-        dtype = torch.float32 if x.is_cuda else x.dtype
+        # On a GPU autocast would lower it to float16, whatever its type, and float16 needs a scaled loss. oneDNN has
+        # no LSTM in bfloat16 for CPUs without AVX-512.
+        in_float32 = x.is_cuda or (x.is_cpu and not torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        dtype = torch.float32 if in_float32 else x.dtype
         state = state and (state[0].to(dtype), state[1].to(dtype))
-        with autocast(x.device, "float32") if x.is_cuda else contextlib.nullcontext():
+        with autocast(x.device, "float32") if in_float32 else contextlib.nullcontext():
             return self.cells(x.to(dtype), state)
 
 
