@@ -66,7 +66,7 @@ def make_filters(options: FilterOptions, watched: Set[str]) -> list[Filter]:
 
     `watched` are the sources of validation and test text.
     """
-    found: list[Filter] = [(HELD_OUT, lambda source, _: source in watched)] if options.drop_held_out else []
+    found: list[Filter] = [(HELD_OUT, lambda source, _: one_spaced(source) in watched)] if options.drop_held_out else []
     if tests := [_compiled(text, f"--drop-matching {text}").search for text in options.drop_matching]:
         found.append((PATTERN, lambda source, target: any(test(source) or test(target) for test in tests)))
     for reason, name, make in ((SCRIPT, "scripts", _script), (LANGUAGE, "identify_languages", _language)):
@@ -75,6 +75,11 @@ def make_filters(options: FilterOptions, watched: Set[str]) -> list[Filter]:
                 raise UsageError(f"--{name.replace('_', '-')} {text}: expected a name for each side, as in a,b")
             found.append((reason, _either(*map(make, text.split(",")))))
     return found
+
+
+def one_spaced(line: str) -> str:
+    """Return a line as it is compared with validation and test text: the white space in it is single spaces."""
+    return " ".join(line.split())
 
 
 def _either(first: Callable[[str], bool], second: Callable[[str], bool]) -> Callable[[str, str], bool]:

@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.commands import progress
-from nmt_cli.commands.prepare_filters import LOW_SCORE, Filter, FilterOptions, low_scores, make_filters, write_sample
+from nmt_cli.commands.prepare_filters import (
+    LOW_SCORE,
+    Filter,
+    FilterOptions,
+    low_scores,
+    make_filters,
+    one_spaced,
+    write_sample,
+)
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import COMPARED, DUPLICATE, EMPTY, TAKEN, held_out, pair_hash, repeated
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
@@ -87,7 +95,7 @@ def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]
         for source, target, place in task.examples(block):
             if "\0" in source or "\0" in target:
                 raise DataError(f"{place}: NUL byte in this line of the {split} text, or in its translation")
-            sources.append(source)
+            sources.append(one_spaced(source))
             if not (task.without_symbols(source).strip() and target.strip()):
                 empty.append(place)
             elif source == target:
@@ -105,7 +113,7 @@ def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]
 class _Cleaned(NamedTuple):
     reasons: list[str | None]  # to drop each pair
     hashes: bytes  # of the pairs kept
-    found: set[str]  # the watched lines among the sources kept
+    found: Set[str]  # the watched lines among the sources kept
     sides: bytes  # with --hold-out, the hashes of source and target of the pairs kept, as models see them
     copies: int  # pairs kept whose target is the source
 
@@ -182,7 +190,7 @@ def _clean(
     return _Cleaned(
         reasons,
         b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
-        {source for source, _, _ in kept if source in watched},
+        watched & {one_spaced(source) for source, _, _ in kept},
         b"".join(pair_hash(side) for example in kept for side in _compared(task, example)) if with_sides else b"",
         sum(source == target for source, target, _ in kept),
     )
@@ -190,7 +198,7 @@ def _clean(
 
 def _compared(task: Task, example: Example) -> Iterator[str]:
     """Yield both sides as models see them, without symbols: text that differs in spaces alone is equal."""
-    return (" ".join(task.without_symbols(side).split()) for side in task.normalise(example))
+    return (one_spaced(task.without_symbols(side)) for side in task.normalise(example))
 
 
 class Sample:

@@ -53,6 +53,7 @@ def test_a_match_on_either_side_drops() -> None:
 def test_a_held_out_source_drops_and_a_held_out_target_does_not() -> None:
     assert drops("a", "b", {"a"}, drop_held_out=True) == ["held-out source"]
     assert drops("b", "a", {"a"}, drop_held_out=True) == []
+    assert drops("a\u00a0 b ", "c", {"a b"}, drop_held_out=True) == ["held-out source"]
 
 
 @given(st.text("abzéßñжизньλόγος .1-", max_size=12))
