@@ -21,7 +21,7 @@ from nmt_cli.data.mixing import mixture
 from nmt_cli.decoding.validation import examples, translation_scores
 from nmt_cli.device import bfloat16_in_hardware
 from nmt_cli.distributed import World, divide
-from nmt_cli.errors import UsageError, command_line
+from nmt_cli.errors import DataError, UsageError, command_line
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, HasParts
 from nmt_cli.streams import say
 from nmt_cli.task import Task
@@ -90,8 +90,11 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
     """Return the task, the training text and the validation set, if there is one, of one directory."""
     if (data / checkpoint.FOLDER_OF_RUN).is_dir():
         raise UsageError(f"{data}: a run, not prepared data; to resume it: {command_line('train', '--resume', data)}")
-    splits = read_manifest(data).get("splits")
+    manifest = read_manifest(data)
+    splits, recorded = manifest.get("splits"), manifest.get("task")
     task = checkpoint.load_task(data / checkpoint.TASK)
+    if isinstance(recorded, dict) and recorded.get("vocabularies") != task.describe().get("vocabularies"):
+        raise DataError(f"{data / checkpoint.TASK}: not the vocabularies of these data; run nmt prepare again")
     corpora = [Corpus.open(data, split) for split in ("train", "valid") if isinstance(splits, dict) and split in splits]
     if not corpora or corpora[0].split != "train" or not len(corpora[0]):
         raise UsageError(f"{data}: there is no training text; run nmt prepare with --train PREFIX")

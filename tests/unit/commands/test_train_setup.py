@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from nmt_cli.commands.train_setup import (
     SMALLEST_IN_BFLOAT16,
     choose_precision,
     configuration,
+    open_data,
     wants_compiled,
 )
 from nmt_cli.distributed import World
+from nmt_cli.errors import DataError
 from nmt_cli.training.run_directory import CONFIG
 from nmt_cli.training.settings import TrainingConfig
 
@@ -73,3 +76,14 @@ def test_a_gpu_uses_the_type_that_it_computes_fast(
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     assert choose_precision(model_of(1), World(0, 1, torch.device("cuda", 0))) == expected
+
+
+def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:
+    """Of the same size, it would train a model of other words without a word."""
+    data = shutil.copytree(tiny_data, tmp_path / "data")
+    open_data([str(data)])
+    manifest = json.loads((data / "manifest.json").read_text())
+    manifest["task"]["vocabularies"]["target"]["sha256"] = "0" * 64  # that of the data, not that of `task`
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="task: not the vocabularies of these data"):
+        open_data([str(data)])
