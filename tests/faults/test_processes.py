@@ -138,7 +138,7 @@ def test_a_rank_fails(ranks: Any, tiny_data: Path, tmp_path: Path, poisoned: int
 
 def test_a_wrong_command_is_reported_once(ranks: Any, tiny_data: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "mine" / "metrics.jsonl").write_text("mine")
     for run, more, data, code in (
         (tmp_path / "mine", (), tiny_data, 2),  # only rank 0 looks there
         (tmp_path / "run", ("--no-such-flag",), tiny_data, 2),
