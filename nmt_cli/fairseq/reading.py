@@ -49,7 +49,10 @@ def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Import
     # Older versions have no output matrix if it is the embedding.
     output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", embeddings[1]))
     languages = [options.source_lang or task.get("source_lang"), options.target_lang or task.get("target_lang")]
-    vocabularies = [dictionary(path.parent, language) for language in languages]
+    vocabularies = [
+        dictionary(path.parent, language, len(embedding))
+        for language, embedding in zip(languages, embeddings, strict=True)
+    ]
     found = Found(
         settings=settings_of(model, path),
         names=names_of(_STACKS, weights),
@@ -158,8 +161,16 @@ def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return parts
 
 
-def dictionary(folder: Path, language: Any) -> dict[str, int]:
-    """Return the ids of the entries of dict.LANGUAGE.txt; raise UsageError if it is not there, or damaged."""
+def dictionary(folder: Path, language: Any, rows: int) -> dict[str, int]:
+    """Return the ids of the entries of dict.LANGUAGE.txt.
+
+    Args:
+        rows: the number of embeddings.
+
+    Raises:
+        UsageError: it is not there.
+        CheckpointError: it is damaged, or another model's.
+    """
     if not is_language(language):
         raise UsageError(
             f"{folder}: the checkpoint names no language, but {shown(language)}: give --source-lang and --target-lang"
@@ -167,5 +178,13 @@ def dictionary(folder: Path, language: Any) -> dict[str, int]:
     path = folder / f"dict.{language}.txt"
     if not path.is_file():
         raise UsageError(f"{path}: missing. Copy it from the directory with the prepared data of fairseq")
-    words = [line.removesuffix(" #fairseq:overwrite").rpartition(" ")[0] for line in read_lines(path)]
+    words = []
+    for number, line in enumerate(read_lines(path), 1):
+        word, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
+        if not count.isdecimal():
+            raise CheckpointError(f"{path}:{number}: expected an entry, a space and its count, found {shown(line)}")
+        words.append(word)
+    if len(_SPECIAL) + len(words) != rows:  # it is another model's, or cut off; fairseq refuses it, too
+        expected = f"expected {rows - len(_SPECIAL):,} entries, as the checkpoint has embeddings"
+        raise CheckpointError(f"{path}: damaged: {expected}, found {len(words):,}")
     return {word: i for i, word in enumerate([*_SPECIAL, *words])}

@@ -293,3 +293,24 @@ def test_missing_and_wrong_files(nmt: Run, changed: Callable[..., Path], tmp_pat
     code, _, err = nmt(*command)
     assert code == 1
     assert "damaged" in err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda lines: lines[:20], "expected 60 entries, as the checkpoint has embeddings, found 20"),
+        (lambda lines: [line.split(" ")[0] for line in lines], "dict.de.txt:1: expected an entry"),
+        (lambda lines: [line.replace(" ", "\t") for line in lines], "dict.de.txt:1: expected an entry"),
+    ],
+)
+def test_a_wrong_dictionary_is_refused(
+    nmt: Run, changed: Callable[..., Path], tmp_path: Path, wrong: Any, message: str
+) -> None:
+    """It would give other entries to the embeddings, or none."""
+    path = changed()
+    dictionary = tmp_path / "dict.de.txt"
+    dictionary.write_text("\n".join(wrong(dictionary.read_text("utf-8").splitlines())) + "\n", "utf-8")
+    code, _, err = nmt("import", path, "--out", tmp_path / "imported")
+    assert code == 1
+    assert message in err
+    assert not (tmp_path / "imported").exists()
