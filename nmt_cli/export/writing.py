@@ -36,7 +36,8 @@ def write_export(
         CheckpointError: the checkpoint is damaged, or the other program computes something else.
     """
     convert = module_of(to).export
-    files = [str(name) for name in record_of(out).get("files", ())]
+    recorded = record_of(out).get("files")
+    files = [str(name) for name in recorded] if isinstance(recorded, list) else []  # of a damaged record: none
     with staged(out, overwrite=overwrite, ours=files, marker=RECORD) as aside:
         model, task = checkpoint.load_model(folder)
         samples = sample_lines(task)

@@ -82,6 +82,17 @@ def test_only_an_export_is_replaced_and_only_if_asked(
         write_export(other, "ctranslate2", checkpoint, overwrite=True)
 
 
+@pytest.mark.parametrize("files", [5, None, [["export.json"]]])
+def test_what_a_damaged_record_does_not_name_is_kept(
+    recorded: Recorded, tiny_checkpoint: Path, tmp_path: Path, files: Any
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "export.json").write_text(json.dumps({"files": files}))
+    with pytest.raises(UsageError, match="in use"):
+        write_export(tiny_checkpoint, "ctranslate2", out, overwrite=True)
+
+
 def test_lines_of_the_vocabulary(tiny_checkpoint: Path) -> None:
     task = load_task(tiny_checkpoint / "task")
     lines = sample_lines(task)
