@@ -93,9 +93,10 @@ def layers_of(
     paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
     from_file = file_values(file)
     in_file = from_file.pop("preset", None)
+    origin = COMMAND_LINE if preset else f"{file}: "
     preset = preset or in_file
     own = {}  # the preset's settings, with the sections of the components that presets are written for
-    for name, value in preset_values(preset).items():
+    for name, value in preset_values(preset, origin).items():
         owners = _owners(name, {"training": training, **paper})
         own[f"{owners[0]}.{name}" if owners else name] = value
     return {
@@ -181,12 +182,12 @@ def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
     return [section for section, cls in classes.items() if field in cls.__dataclass_fields__]
 
 
-def preset_values(name: str | None) -> dict[str, Any]:
+def preset_values(name: str | None, origin: str = COMMAND_LINE) -> dict[str, Any]:
     if name is None:
         return {}
     if not isinstance(name, str) or name not in PRESETS:
         listing = "`nmt train --list-presets` shows them all."
-        raise UsageError(f"there is no preset called {shown(name)}. {nearest(str(name), PRESETS, listing)}")
+        raise UsageError(f"{origin}there is no preset called {shown(name)}. {nearest(str(name), PRESETS, listing)}")
     return dict(PRESETS[name].differs)
 
 

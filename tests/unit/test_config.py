@@ -154,7 +154,7 @@ def test_a_file_may_choose_a_preset(tmp_path: Path) -> None:
     assert (resolved(file=file)["model"].d_model, resolved(file=file)["model"].d_ff) == (1024, 8)
     assert resolved(file=file, preset="transformer_base")["model"].d_model == 512
     for wrong in ("transformer_bigg", "[1]"):
-        with pytest.raises(UsageError, match="no preset called"):
+        with pytest.raises(UsageError, match=r"c\.\w+: there is no preset called"):
             resolved(file=written(tmp_path, "c.yaml", f"preset: {wrong}\n"))
 
 

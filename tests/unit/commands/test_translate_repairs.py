@@ -34,7 +34,7 @@ def translator(*outputs: Output) -> Any:
         options=options,
         search=SearchSettings(beam=2, alpha=0.3),
         translate_window=translate_window,
-        engine=SimpleNamespace(device=torch.device("cpu"), parallel=None),
+        engine=SimpleNamespace(device=torch.device("cpu"), parallel=None, models=()),
     )
 
 
