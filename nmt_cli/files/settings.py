@@ -34,7 +34,7 @@ def read_settings(path: Path) -> Any:
     try:
         check_regular(path, _LARGEST)
         text = path.read_text(encoding="utf-8-sig")
-        readers: dict[str, Callable[[str], Any]] = {"TOML": _from_toml, "JSON": _from_json, "YAML": _from_yaml}
+        readers: dict[str, Callable[[str], Any]] = {"TOML": _from_toml, "JSON": from_json, "YAML": _from_yaml}
         return readers[form](text)
     except DataError as error:
         raise UsageError(str(error)) from error
@@ -42,14 +42,16 @@ def read_settings(path: Path) -> Any:
         raise UsageError(f"{path}: cannot be read as {form}: {error}") from error
 
 
-def _from_json(text: str) -> Any:
+def from_json(text: str | bytes | bytearray) -> Any:
+    """Return the content of JSON; raise ValueError if it is damaged, or a name is there twice."""
+
     def without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-        settings: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, value in pairs:
-            if name in settings:
+            if name in values:
                 raise ValueError(f"{shown(name)} is there twice")
-            settings[name] = value
-        return settings
+            values[name] = value
+        return values
 
     return json.loads(text, object_pairs_hook=without_repetition)
 

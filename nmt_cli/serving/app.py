@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import chain
 from pathlib import Path
@@ -20,6 +19,7 @@ from nmt_cli.data.parallel import WorkerDied
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.sentences import Split, joined
 from nmt_cli.errors import NmtError, shown
+from nmt_cli.files.settings import from_json
 from nmt_cli.serving.limits import Limits
 from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.queue import TranslationQueue
@@ -115,7 +115,7 @@ class Service:
                     body += part
                     if len(body) > self.limits.max_body:
                         raise HTTPException(413, f"the body has more than {self.limits.max_body:,} bytes")
-            content = json.loads(body)
+            content = from_json(body)
         except TimeoutError as error:
             raise HTTPException(
                 408, f"the body did not arrive within {timeout:g} s", {"Connection": "close"}

@@ -21,7 +21,7 @@ class TensorBoard:
     """
 
     def __init__(self, run: Path) -> None:
-        folder, ending = run / "tensorboard", _ending(run / TENSORBOARD)
+        folder, ending = run / "tensorboard", _ending(run)
         for old in folder.glob(f"events.out.tfevents.*{ending}"):
             durable.discard(old)
         self.writer = summary_writer()(str(folder), filename_suffix=ending)
@@ -38,13 +38,19 @@ class TensorBoard:
         self.writer.flush()
 
 
-def _ending(record: Path) -> str:
-    """Return what the file `record` has, or for the first time a random ending, which it gets."""
+def _ending(run: Path) -> str:
+    """Return the recorded ending of the files of `run`, or for the first time a random one, which is recorded.
+
+    A copy of a run whose RUN/tensorboard is a link gets an ending of its own: the files there are the original's.
+    """
+    record, directory = run / TENSORBOARD, str(run.stat().st_ino)
+    durable.check_ours(record)
     known = record.read_text(encoding="utf-8", errors="replace") if record.exists() else ""
-    if re.fullmatch(r"\.nmt-[0-9a-f]{16}", known):
-        return known
+    recorded = re.fullmatch(r"(\.nmt-[0-9a-f]{16}) (\d+)", known)
+    if recorded and (recorded[2] == directory or not (run / "tensorboard").is_symlink()):
+        return recorded[1]
     ending = f".{durable.MARK}{os.urandom(8).hex()}"
-    durable.write_text(record, ending)
+    durable.write_text(record, f"{ending} {directory}")
     return ending
 
 

@@ -82,6 +82,7 @@ def test_a_request_may_be_as_large_as_the_limits(served: Callable[..., None]) ->
         (ONE, b'{"text": "\xff"}', 400, "UTF-8"),
         (ONE, b'"text"', 400, '"text"'),
         (ONE, b'{"texts": ["a"]}', 400, '"text"'),
+        (ONE, b'{"text": "a", "text": "b"}', 400, "there twice"),
         (ONE, b'{"text": "a", "beam": 4}', 400, "'beam'"),
         (ONE, b'{"text": "a", "\\ud800": 4}', 400, "\\ud800"),
         (ONE, b'{"text": null}', 400, '"text"'),

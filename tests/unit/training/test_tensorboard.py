@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
 from functools import partial
@@ -60,6 +61,19 @@ def test_a_resumed_run_has_no_point_twice(tiny_data: Path, tmp_path: Path) -> No
         assert points(out) == pytest.approx(expected(out), rel=1e-6)
 
 
+def test_a_copy_leaves_the_files_of_the_original(tiny_data: Path, tmp_path: Path) -> None:
+    """RUN/tensorboard may be a link to a folder that runs share, and a copy has the same link."""
+    original, shared = tmp_path / "run", tmp_path / "shared"
+    shared.mkdir()
+    original.mkdir()
+    (original / "tensorboard").symlink_to(shared)
+    run(tiny_data, original, tensorboard=True, max_steps=2)
+    events = set(shared.iterdir())
+    copy = shutil.copytree(original, tmp_path / "copy", symlinks=True)
+    run(tiny_data, copy, tensorboard=True, max_steps=4)
+    assert events < set(shared.iterdir())
+
+
 def test_without_the_package_nothing_is_made(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
         monkeypatch.delitem(sys.modules, name)
@@ -82,7 +96,7 @@ def test_files_of_other_runs_stay(tiny_data: Path, tmp_path: Path) -> None:
         run(tiny_data, tmp_path / name, tensorboard=True, max_steps=steps)
     assert len(list(shared.iterdir())) == 3
     assert (shared / "events.out.tfevents.1.other").read_text() == "x"
-    (ending,) = {(tmp_path / "first" / ".tensorboard").read_text()}
+    ending, _ = (tmp_path / "first" / ".tensorboard").read_text().split()
     (own,) = shared.glob(f"*{ending}")
     own.rename(shared / "events.out.tfevents.1")
     (tmp_path / "alone").mkdir()
