@@ -116,14 +116,14 @@ class RunFiles:
     def readable_figures(self) -> dict[str, str]:
         """Return the figures of the run, as a page names them."""
         figures = self.figures()
-        shown = {FIGURES[name]: readable(figures[name]) for name in FIGURES if name in figures}
-        shown["training time"] = duration(self.metrics[-1]["training_seconds"]) + (
+        texts = {FIGURES[name]: readable(figures[name]) for name in FIGURES if name in figures}
+        texts["training time"] = duration(self.metrics[-1]["training_seconds"]) + (
             "" if self.summary else ", not ended"
         )
         for name in figures:
             if name.startswith("best_validation_"):
-                shown[name.replace("_", " ")] = f"{readable(figures[name])} at update {figures['best_step']:,}"
-        return shown | {name: readable(value) for name, value in self.config.get("environment", {}).items()}
+                texts[name.replace("_", " ")] = f"{readable(figures[name])} at update {figures['best_step']:,}"
+        return texts | {name: readable(value) for name, value in self.config.get("environment", {}).items()}
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, such as `model.d_ff`."""

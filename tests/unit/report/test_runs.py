@@ -218,7 +218,10 @@ def test_what_is_not_a_number_in_the_metrics_is_refused(copy: Path, name: str, v
 
 def test_numbers_that_json_lacks_are_no_error_in_a_step(copy: Path) -> None:
     (copy / "metrics.jsonl").write_text(LINE.replace('"step": 1', '"step": NaN'))
-    json.dumps(read_run(copy).shown(), allow_nan=False)
+    content = read_run(copy).shown()
+    json.dumps(content, allow_nan=False)
+    assert content["curves"]["step"] == [None]
+    assert "updates" not in content["figures"]
 
 
 def test_a_manifest_with_numbers_that_json_lacks_is_refused(copy: Path, tiny_data: Path, tmp_path: Path) -> None:
