@@ -133,6 +133,11 @@ def command_line(*words: object) -> str:
     return shlex.join(["nmt", *map(str, words)])
 
 
+def import_flags(modules: Iterable[str]) -> list[str]:
+    """Return the words of a command line that import these modules."""
+    return [word for module in modules for word in ("--import", module)]
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -26,7 +26,7 @@ from nmt_cli.config import COMMAND_LINE, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
-from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line
+from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line, import_flags
 from nmt_cli.files import durable, staging
 from nmt_cli.files.text import check_read_once, fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
@@ -173,8 +173,7 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         start = ("--init-from", source, "--schedule", "constant", "--learning-rate", "0.0001")
     elif source is None:
         start = _fitting_preset(task, splits["train"]["target"]["tokens"])
-    imports = [word for module in options.imports for word in ("--import", module)]
-    following = command_line("train", options.out, *start, *imports, "--out", "RUN")
+    following = command_line("train", options.out, *start, *import_flags(options.imports), "--out", "RUN")
     say(f"{options.out}:\n{_table(splits)}\nnext: {following}")
 
 

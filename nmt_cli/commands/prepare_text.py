@@ -190,7 +190,7 @@ def _clean(
     return _Cleaned(
         reasons,
         b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
-        watched & {one_spaced(source) for source, _, _ in kept},
+        watched & {one_spaced(source) for source, _, _ in kept} if watched else frozenset(),
         b"".join(pair_hash(side) for example in kept for side in _compared(task, example)) if with_sides else b"",
         sum(source == target for source, target, _ in kept),
     )

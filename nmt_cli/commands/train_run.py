@@ -19,7 +19,7 @@ from nmt_cli.config import RunConfig, flag
 from nmt_cli.data.corpus import weighted
 from nmt_cli.device import prepare_cpu
 from nmt_cli.distributed import World, join_world
-from nmt_cli.errors import UsageError, command_line, counted, main_rank_reports
+from nmt_cli.errors import UsageError, command_line, counted, import_flags, main_rank_reports
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.origin import Origin, origin_of
@@ -204,7 +204,7 @@ def closing_lines(run: Run) -> str:
         lines.append(f"best validation {by} {state.best:.3f}{also} at step {state.best_step:,} ({path / 'best'})")
         if is_far_worse(state.last, state.best):
             lines.append(f"validation {by} has been worse since step {state.best_step:,}: {state.last:.3f} at the end")
-    imports = [word for module in read_config(path)["imports"] for word in ("--import", module)]
+    imports = import_flags(read_config(path)["imports"])
     lines.append(f"report: {command_line('report', path, '--out', path / 'report.html', *imports)}")
     return "\n".join([*lines, f"next: {command_line(*next_command(run), *imports)}"])
 
