@@ -1,4 +1,4 @@
-"""Write the tables of coming-from.md, which are made of nmt_cli/other_toolkits: `python docs/coming_from.py`."""
+"""Write the tables of coming-from.md, of the flags of other toolkits: `python docs/coming_from.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "coming-from.md"
-TABLES = Path(__file__).parent.parent / "nmt_cli" / "other_toolkits"
+TABLES = Path(__file__).parent.parent / "nmt_cli" / "annexes" / "exchange" / "other_toolkits"
 PLACE = re.compile(r"(<!-- begin (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -36,6 +36,9 @@ from nmt_cli.errors import UsageError, nearest, shown
 KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
 
+EXTRAS = ("around", "observer", "sentences", "constraint", "search")
+"""Kinds of which a run or a translation has any number: those with a flag that is not at its default."""
+
 HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of the package that have components
 GROUPS = ("nmt.tasks", "nmt.components", "nmt.presets")  # the groups of entry points: modules of annexes and plug-ins
 REQUIRED = dataclasses.MISSING  # the default of an option that must be given
@@ -62,7 +65,7 @@ class Component:
         return " ".join(text.partition("\n\n")[0].split())
 
 
-_components: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
+_components: dict[str, dict[str, Component]] = {kind: {} for kind in (*KINDS, *EXTRAS)}
 
 
 def option(

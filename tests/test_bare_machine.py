@@ -32,7 +32,7 @@ def test_the_tests_of_training_need_few_packages(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     names = "host_does_not_wait or losses_are_read or float16"
-    files = ["tests/unit/training/test_trainer.py", "tests/unit/table2/test_recurrent.py"]
+    files = ["tests/unit/training/test_trainer.py", "tests/annexes/table2/test_recurrent.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "without", "-p", "no:cacheprovider", *files, "-k", names]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

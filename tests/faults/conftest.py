@@ -21,7 +21,7 @@ import tiny_run
 import torch.distributed as dist
 from long_form import LONG
 
-from nmt_cli.doctor.resume import contents
+from nmt_cli.annexes.doctor.resume import contents
 
 HERE = Path(__file__).resolve().parent
 KILLED = set[Path]()

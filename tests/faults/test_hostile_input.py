@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 
 import nmt_cli
 from nmt_cli import registry
+from nmt_cli.annexes.exchange.importing.importers import read_model
+from nmt_cli.annexes.exchange.importing.options import ImportOptions
+from nmt_cli.annexes.report.outputs import recorded
+from nmt_cli.annexes.report.runs import read_run
+from nmt_cli.annexes.serving.app import application
+from nmt_cli.annexes.serving.limits import Limits
+from nmt_cli.annexes.serving.queue import TranslationQueue
 from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.importing.importers import read_model
-from nmt_cli.importing.options import ImportOptions
-from nmt_cli.report.outputs import recorded
-from nmt_cli.report.runs import read_run
-from nmt_cli.serving.app import application
-from nmt_cli.serving.limits import Limits
-from nmt_cli.serving.queue import TranslationQueue
 
-UNIT = Path(__file__).resolve().parent.parent / "unit"
+EXCHANGE = Path(__file__).resolve().parent.parent / "annexes" / "exchange"
 MODELS = {
-    "fairseq": (UNIT / "fairseq" / "tiny", "checkpoint_best.pt", "bpe.codes"),
-    "opennmt": (UNIT / "opennmt" / "tiny", "model_step_250.pt", "joint.model"),
+    "fairseq": (EXCHANGE / "fairseq" / "tiny", "checkpoint_best.pt", "bpe.codes"),
+    "opennmt": (EXCHANGE / "opennmt" / "tiny", "model_step_250.pt", "joint.model"),
 }
 
 

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.later.guided_alignment import linked_pieces
+from nmt_cli.annexes.parsing.evalb_parameters import read_parameters
+from nmt_cli.annexes.parsing.trees import clean, parse_trees, tree_line
 from nmt_cli.config import resolve
 from nmt_cli.decoding.unknown_words import read_dictionary
 from nmt_cli.errors import DataError
 from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.parallel_text import Columns, read_parallel, read_table
 from nmt_cli.files.text import read_lines
-from nmt_cli.later_training.guided_alignment import linked_pieces
-from nmt_cli.parsing.evalb_parameters import read_parameters
-from nmt_cli.parsing.trees import clean, parse_trees, tree_line
 from nmt_cli.training.settings import TrainingConfig
 
 TEXT = "Größe\nein Satz\n\u2028x\r\n".encode()

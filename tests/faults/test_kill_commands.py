@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.doctor.resume import contents
+from nmt_cli.annexes.doctor.resume import contents
 
-UNIT = Path(__file__).resolve().parent.parent / "unit"
-FAIRSEQ = UNIT / "fairseq" / "tiny"
+FAIRSEQ = Path(__file__).resolve().parent.parent / "annexes" / "exchange" / "fairseq" / "tiny"
 KILLS = {"prepare": 100, "average": 50, "translate": 60, "score-targets": 50, "attention": 40, "report": 40}
 KILLS |= {"export": 20, "import": 40, "rerank": 80, "recipes": 80}
 """How often each command is killed by make faults."""

@@ -12,9 +12,9 @@ from browser import Browser
 
 import nmt_cli
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.report.attention import html, sentences_of
 from nmt_cli.checkpoint import Contents
 from nmt_cli.interfaces import BOS, EOS
-from nmt_cli.report.attention import html, sentences_of
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 LAYERS, HEADS = 2, 3

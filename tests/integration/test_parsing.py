@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from toy_trees import treebank
 
-from nmt_cli.parsing.trees import parse_trees
+from nmt_cli.annexes.parsing.trees import parse_trees
 
 Nmt = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.options import SearchSettings
-from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 

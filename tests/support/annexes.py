@@ -12,7 +12,7 @@ import nmt_cli
 ENTRY_POINTS = [
     entry for entry in importlib.metadata.distribution("nmt-cli").entry_points if entry.group != "console_scripts"
 ]
-ANNEXES = sorted({entry.value.split(".")[1] for entry in ENTRY_POINTS})
+ANNEXES = sorted({entry.value.split(".")[2] for entry in ENTRY_POINTS})
 
 
 def copy_without(annexes: Collection[str], folder: Path) -> Path:
@@ -20,13 +20,13 @@ def copy_without(annexes: Collection[str], folder: Path) -> Path:
     source = Path(nmt_cli.__file__).parent
     shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__"))
     for annex in annexes:
-        shutil.rmtree(folder / "nmt_cli" / annex)
+        shutil.rmtree(folder / "nmt_cli" / "annexes" / annex)
         # The finder of an editable installation would find the original.
-        (folder / "nmt_cli" / f"{annex}.py").write_text("raise ModuleNotFoundError(__name__)\n")
+        (folder / "nmt_cli" / "annexes" / f"{annex}.py").write_text("raise ModuleNotFoundError(__name__)\n")
     metadata = folder / "nmt_cli.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: nmt-cli\nVersion: 0\n")
-    kept = [entry for entry in ENTRY_POINTS if entry.value.split(".")[1] not in annexes]
+    kept = [entry for entry in ENTRY_POINTS if entry.value.split(".")[2] not in annexes]
     (metadata / "entry_points.txt").write_text(
         "".join(f"[{entry.group}]\n{entry.name} = {entry.value}\n" for entry in kept)
     )

@@ -129,4 +129,7 @@ def test_only_the_given_directories_and_entry_points_are_imported(monkeypatch: p
     monkeypatch.setattr(importlib, "import_module", lambda name: imported.append(name) or original(name))  # type: ignore[func-returns-value]
     discover(homes=("tasks",))
     assert imported
-    assert all(name.startswith(("nmt_cli.tasks", "nmt_cli.parsing", "nmt_cli.table2.presets")) for name in imported)
+    assert all(
+        name.startswith(("nmt_cli.tasks", "nmt_cli.annexes.parsing", "nmt_cli.annexes.table2.presets"))
+        for name in imported
+    )

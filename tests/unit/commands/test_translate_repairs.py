@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.commands import translate as command
 from nmt_cli.commands.interactive import converse
 from nmt_cli.commands.translate_options import TranslateCommandOptions
 from nmt_cli.decoding.options import SearchOptions, SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 
 BEST = "(TOP (S (NN cat)))"
 DEEP = "(TOP " + "(S " * 20 + "(NN cat) (VBZ sleeps)" + ")" * 20 + ")"

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nmt_cli import registry
+from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RelativeAttentionConfig, RotaryAttentionConfig
 from nmt_cli.decoding import fixed_search as module
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.fixed_search import FixedSearch, captured, fixed_search, takes
@@ -28,7 +29,6 @@ from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.models.transformer_inference import TransformerInference
-from nmt_cli.positions.settings import AlibiAttentionConfig, RelativeAttentionConfig, RotaryAttentionConfig
 
 V = 300
 WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import UsageError
-from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 PAPER = TranslationTask(TranslationConfig(source_lang="en", target_lang="de"))

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RelativeAttentionConfig, RotaryAttentionConfig
 from nmt_cli.interfaces import BOS
 from nmt_cli.layers.attention import AttentionMask, FullAttention
 from nmt_cli.layers.settings import FullAttentionConfig, RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.models.transformer_inference import FIRST_COLUMNS, TransformerInference, TransformerState
-from nmt_cli.positions.settings import AlibiAttentionConfig, RelativeAttentionConfig, RotaryAttentionConfig
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0], [10, 11, 12, 3, 0], [13, 3, 0, 0, 0]])
 KERNELS = {

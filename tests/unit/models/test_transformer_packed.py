@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RotaryAttentionConfig
 from nmt_cli.commands.train_setup import compile_layers
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
@@ -20,7 +21,6 @@ from nmt_cli.interfaces import Batch, joined
 from nmt_cli.layers import sublayer
 from nmt_cli.layers.settings import RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer
-from nmt_cli.positions.settings import AlibiAttentionConfig, RotaryAttentionConfig
 
 CRITERION = LabelSmoothedCrossEntropy(LabelSmoothingConfig())
 

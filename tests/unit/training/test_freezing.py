@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.config import resolve
-from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import UsageError
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.new_vocabulary import model_without_weights

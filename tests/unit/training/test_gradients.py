@@ -13,8 +13,8 @@ from tiny_run import metrics, run
 from torch import Tensor, nn
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
-from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import Batch, Loss
 from nmt_cli.training.gradients import Objective

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.commands import train_setup
 from nmt_cli.commands.average import AverageOptions, average
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
-from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.training.moving_average import RAW, MovingAverage
 from nmt_cli.training.validation import validation_loss

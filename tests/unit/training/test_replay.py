@@ -13,8 +13,8 @@ from tiny_run import run
 from torch import Tensor
 
 from nmt_cli import checkpoint
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.commands import train_setup
-from nmt_cli.doctor.resume import contents
 from nmt_cli.training import gradients, memory, replay
 
 CPU = torch.device("cpu")

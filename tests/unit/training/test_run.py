@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli import checkpoint, device
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.doctor.resume import contents
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.state import RunState

@@ -17,11 +17,11 @@ from tiny_run import metrics, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.commands import train_setup
 from nmt_cli.commands.train_setup import describe
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.distributed import World
-from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
 from nmt_cli.training.run import Run

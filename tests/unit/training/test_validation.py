@@ -17,12 +17,12 @@ import tiny_run
 import torch
 
 from nmt_cli import checkpoint
+from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.commands import train_setup
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.train_run import is_far_worse
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
-from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import PAD, Batch, Loss
 from nmt_cli.tasks import translation

@@ -11,14 +11,14 @@ import pytest
 import tiny_run
 import torch
 
+from nmt_cli.annexes.doctor.resume import contents
+from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.commands.train_setup import open_data
 from nmt_cli.data.batching import BatchPlan
 from nmt_cli.data.corpus import Corpus, MemoryCorpus
 from nmt_cli.distributed import World
-from nmt_cli.doctor.resume import contents
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import UNK, joined
-from nmt_cli.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.task import Task
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 from nmt_cli.training.settings import TrainingConfig

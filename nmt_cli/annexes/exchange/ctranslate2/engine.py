@@ -1,0 +1,274 @@
+"""The engine ctranslate2: search by CTranslate2, in a model that `nmt export --to ctranslate2` wrote."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ctranslate2
+import torch
+
+from nmt_cli import __version__, checkpoint
+from nmt_cli.annexes.exchange.export.writing import fingerprint_of, record_of, write_export
+from nmt_cli.decoding.beam_search import length_penalty
+from nmt_cli.decoding.engine import Loading, Request
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
+from nmt_cli.decoding.workers import default_workers
+from nmt_cli.errors import NmtError, UsageError, command_line, shown
+from nmt_cli.files.staging import alone
+from nmt_cli.interfaces import BOS, EOS, FREE, PAD, SPECIAL_SYMBOLS, Hypothesis, Model
+from nmt_cli.task import Task
+
+FORMAT = "ctranslate2"
+POSITIONS = 2048  # rows of an export's tables of positions: the longest source and the longest output, with EOS
+AHEAD = 2  # batches that are started for each thread; an interruption waits for them
+
+Ids = Sequence[int]
+
+
+def load(loading: Loading) -> CTranslate2Engine:
+    """See `Load` in `decoding/engine.py`.
+
+    Takes an export, too. The export of a checkpoint is kept beside it. `workers` are threads, each of which translates
+    a batch, by default one for each core.
+    """
+    if len(loading.checkpoints) != 1:
+        raise UsageError("CTranslate2 cannot be used with an ensemble: give one checkpoint")
+    (path,), device = loading.checkpoints, loading.device
+    folder = path if record_of(path).get("format") == FORMAT else kept_export(path, loading.say)
+    task = checkpoint.load_task(folder / checkpoint.TASK)
+    threads = default_workers(device) if loading.workers is None else loading.workers
+    dtype = "float32" if loading.dtype == "auto" else loading.dtype
+    if loading.options.settings(task).beam > 1:
+        # It leaves out forbidden tokens before its softmax, and we after ours: CTranslate2 offers no other order.
+        loading.say(
+            "CTranslate2's beam search ranks by length^alpha, and without the probability of the unknown word, so a "
+            "few outputs may differ from nmt's own, and many where the vocabulary lacks words of the text"
+        )
+    return load_engine(folder, task, device, dtype, threads, loading.scores)
+
+
+def kept_export(path: Path, say: Callable[[str], None]) -> Path:
+    """Return the export of a checkpoint, or of a run's newest one, which is kept beside it; write it if it is not.
+
+    Raises:
+        UsageError: it cannot be written there, or `path` is another export.
+        CheckpointError: as `write_export`.
+    """
+    folder = checkpoint.locate(path)
+    if folder != path:
+        say(f"{path}: using {folder}")
+    folder = folder.resolve()
+    place = folder.with_name(f".{folder.name}.{FORMAT}")
+    with alone(folder):
+        record = record_of(place)
+        if (record.get("checkpoint"), record.get("nmt")) == (fingerprint_of(folder), __version__):
+            return place
+        if not os.access(folder.parent, os.W_OK):
+            raise UsageError(
+                f"{folder.parent}: cannot be written, and the export of a checkpoint is kept there. Export it to "
+                f"another place: {command_line('export', folder, '--to', FORMAT, '--out', 'DIR')}"
+            )
+        say(f"exporting to {place}, which is kept")
+        write_export(folder, FORMAT, place, overwrite=True, say=say)
+    return place
+
+
+def tokens_of(task: Task) -> tuple[list[str], list[str]]:
+    """Return the token of each source id, and of each target id, in an export.
+
+    Raises:
+        UsageError: a token is twice in a vocabulary.
+    """
+    first = len(SPECIAL_SYMBOLS)
+    source = [*SPECIAL_SYMBOLS, *task.source_tokens(range(task.source_vocabulary_size))[first:]]
+    target = [*SPECIAL_SYMBOLS, *task.target_tokens(range(task.target_vocabulary_size))[first:]]
+    for side, tokens in (("source", source), ("target", target)):
+        token, count = Counter(tokens).most_common(1)[0]
+        if count > 1:
+            raise UsageError(f"CTranslate2 needs distinct tokens, and the {side} vocabulary has {shown(token)} twice")
+    return source, target
+
+
+def load_engine(
+    folder: Path, task: Task, device: torch.device, dtype: str, threads: int, scores: bool
+) -> CTranslate2Engine:
+    """Return the engine of the export `folder`, which translates `threads` batches at a time.
+
+    Raises:
+        UsageError: CTranslate2 does not compute in `dtype` on this device.
+        NmtError: it cannot load the model.
+    """
+    place = {"device": device.type, "device_index": device.index or 0}
+    try:
+        translator = ctranslate2.Translator(
+            str(folder), **place, compute_type=dtype, inter_threads=threads, intra_threads=1
+        )
+    except ValueError as error:
+        raise UsageError(f"--dtype {dtype}: CTranslate2: {error}") from error
+    except RuntimeError as error:
+        raise NmtError(f"{folder}: CTranslate2 cannot load this model: {error}. Export it again.") from error
+    return CTranslate2Engine(task, translator, *tokens_of(task), device, scores)
+
+
+class _Found(NamedTuple):
+    """An output of CTranslate2."""
+
+    ids: list[int]  # without EOS
+    ended: bool  # by EOS; else it was cut at its limit
+    rank: float
+
+
+@dataclass(frozen=True)
+class CTranslate2Engine:
+    """An `Engine`.
+
+    With `scores`, the scores of outputs and of their tokens are computed in another pass over them. Without, there are
+    no token scores, and the scores leave out what the search did not allow, such as the unknown word.
+    """
+
+    task: Task
+    translator: ctranslate2.Translator  # of an export
+    source_tokens: Sequence[str]  # as `tokens_of`
+    target_tokens: Sequence[str]
+    device: torch.device
+    scores: bool = True
+    models: Sequence[Model] = ()
+
+    @property
+    def parallel(self) -> int:
+        return int(self.translator.num_translators)
+
+    def check(self, options: TranslateOptions) -> None:
+        chosen = {
+            "--sample": options.sampling.sample,
+            "--constrained": options.constrained,
+            "--replace-unknown": options.replace_unknown,
+            "--alignments": options.align,
+            "--markup, --protect and --glossary": options.places,
+        }
+        for flag, given in chosen.items():
+            if given:
+                raise UsageError(f"{flag} cannot be used with --engine ctranslate2")
+        if options.max_source_length >= POSITIONS:
+            raise UsageError(
+                f"--max-source-length {options.max_source_length}: CTranslate2 has positions for {POSITIONS - 1} tokens"
+            )
+
+    def search(
+        self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """See `Engine`.
+
+        CTranslate2 divides a log-probability by length^alpha during the search. Of the hypotheses that it found, the
+        best by the penalty of section 6.1 are returned, as `beam_search` orders them.
+        """
+        started: deque[tuple[Sequence[Request], list[Any]]] = deque()
+        for requests in batches:
+            if any(request.prefix != FREE for request in requests):
+                raise UsageError("prefixes cannot be used with --engine ctranslate2")
+            batch = [request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests]
+            started.append((batch, self._start(batch, search, options.no_repeat_ngram or 0)))
+            if len(started) > AHEAD * self.parallel:
+                yield self._finish(*started.popleft(), search)
+        while started:
+            yield self._finish(*started.popleft(), search)
+
+    def log_probabilities(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        """Return the log-probability of each token of each target, and of EOS after them."""
+        with _named_errors():
+            results = self.translator.score_batch(
+                [_words(self.source_tokens, ids) for ids in sources],
+                [_words(self.target_tokens, ids) for ids in targets],
+                max_input_length=0,
+            )
+        return [result.log_probs for result in results]
+
+    def _start(self, batch: Sequence[Request], search: SearchSettings, no_repeat_ngram: int) -> list[Any]:
+        """Have CTranslate2 translate a batch in one of its threads; return the results to come."""
+        longest = max(request.limit for request in batch) + 1  # EOS
+        results: list[Any] = self.translator.translate_batch(
+            [_words(self.source_tokens, request.ids) for request in batch],
+            asynchronous=True,
+            beam_size=search.beam,
+            num_hypotheses=search.beam,
+            length_penalty=search.alpha,
+            min_decoding_length=min(search.min_length, longest),
+            max_decoding_length=longest,
+            no_repeat_ngram_size=no_repeat_ngram,
+            disable_unk=not search.unknown,
+            suppress_sequences=[[SPECIAL_SYMBOLS[PAD]], [SPECIAL_SYMBOLS[BOS]], *self._never(search)],
+            max_input_length=0,
+            return_end_token=True,
+            return_scores=True,
+        )
+        return results
+
+    def _finish(self, batch: Sequence[Request], results: list[Any], search: SearchSettings) -> list[list[Hypothesis]]:
+        """Wait for the results of a batch; return its outputs."""
+        with _named_errors():
+            finished = [result.result() for result in results]
+        found = [self._best(request, result, search) for request, result in zip(batch, finished, strict=True)]
+        if self.scores:
+            return self._scored(batch, found, search.alpha)
+        return [[Hypothesis(each.ids, each.rank, []) for each in row] for row in found]
+
+    def _best(self, request: Request, result: Any, search: SearchSettings) -> list[_Found]:
+        """Return the `nbest` best outputs of a result; those that are cut at the limit come last.
+
+        There are fewer if some that were cut are the same: CTranslate2 searches up to the largest limit of the batch.
+        """
+        found = []
+        for words, score in zip(result.hypotheses, result.scores, strict=True):
+            ids = [self._ids[word] for word in words]
+            ended = ids[-1] == EOS and len(ids) <= request.limit + 1
+            rank = score * len(ids) ** search.alpha / _penalty(len(ids), search.alpha)
+            found.append(_Found(ids[:-1] if ended else ids[: request.limit], ended, rank))
+        best: dict[tuple[int, ...], _Found] = {}
+        for each in sorted(found, key=lambda each: (not each.ended, -each.rank)):
+            best.setdefault(tuple(each.ids), each)
+        return [*best.values()][: search.nbest]
+
+    def _scored(self, batch: Sequence[Request], found: list[list[_Found]], alpha: float) -> list[list[Hypothesis]]:
+        """Return the outputs of each sentence with their scores, in the order of these."""
+        sources = [request.ids for request, row in zip(batch, found, strict=True) for _ in row]
+        scores = iter(self.log_probabilities(sources, [each.ids for row in found for each in row]))
+        rows = [[(not each.ended, _hypothesis(each, next(scores), alpha)) for each in row] for row in found]
+        return [[each for _, each in sorted(row, key=lambda pair: (pair[0], -pair[1].score))] for row in rows]
+
+    def _never(self, search: SearchSettings) -> list[list[str]]:
+        return [[token] for token in self.target_tokens[len(self.target_tokens) - search.never_generated :]]
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self.target_tokens)}
+
+
+def _words(tokens: Sequence[str], ids: Ids) -> list[str]:
+    return [tokens[i] for i in ids]
+
+
+def _hypothesis(found: _Found, scores: list[float], alpha: float) -> Hypothesis:
+    """Return an output, given the log-probabilities of its tokens and of EOS after them."""
+    own = scores if found.ended else scores[:-1]
+    return Hypothesis(found.ids, math.fsum(own) / _penalty(len(own), alpha), own)
+
+
+def _penalty(length: int, alpha: float) -> float:
+    return length_penalty(torch.tensor(float(length)), alpha).item()
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Say of CTranslate2's errors that they are its own."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise NmtError(f"CTranslate2: {error}") from error

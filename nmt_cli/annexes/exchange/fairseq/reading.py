@@ -1,0 +1,190 @@
+"""Transformers of fairseq: a checkpoint_*.pt beside dict.SOURCE.txt and dict.TARGET.txt.
+
+fairseq's positions are sinusoids of other frequencies than ours, or learned, and begin in row 2 of a table, after its
+padding id. The rows become learned positions. Its decoder starts with the end of a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.annexes.exchange.importing.assembly import Found, assembled, half_sinusoids, names_of, read_stacks
+from nmt_cli.annexes.exchange.importing.checks import LARGEST_TABLE, check_settings, float_weights, is_language
+from nmt_cli.annexes.exchange.importing.importers import Imported
+from nmt_cli.annexes.exchange.importing.options import ImportOptions
+from nmt_cli.errors import CheckpointError, UsageError, shown
+from nmt_cli.files.text import read_lines
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
+
+takes = "a checkpoint of a Transformer of fairseq (checkpoint_best.pt), beside its dict.*.txt"
+
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # the first ids
+_FIRST_POSITION = _SPECIAL.index("<pad>") + 1
+_POSITIONS = 1024  # of a side, unless the options say otherwise
+_STACKS = read_stacks(__file__)
+_SETTINGS = Path(__file__).with_name("settings.json")
+_ARCHITECTURES = re.compile(r"transformer(?!.*(?:_lm|monotonic|unidirectional))\w*")  # others differ in more than size
+_COPIES = r"layers\.\d+\.(?:in_proj|out_proj|fc1|fc2)_(?:weight|bias)"  # which 0.12 makes of others when it loads
+_UNREAD = re.compile(rf"\.(?:version|embed_positions\._float_tensor|embed_positions\.weights|{_COPIES})$")
+
+
+def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
+    """See `importers.py`."""
+    return "model" in saved and ("cfg" in saved or "args" in saved)
+
+
+def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
+    """See `importers.py`."""
+    task, model = options_of(saved, path)
+    weights = float_weights({name: each for name, each in saved["model"].items() if not _UNREAD.search(name)}, path)
+    weights = divided(weights)
+    embeddings = [weights.pop(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+    # Older versions have no output matrix if it is the embedding.
+    output = weights.pop("decoder.output_projection.weight", weights.pop("decoder.embed_out", embeddings[1]))
+    languages = [options.source_lang or task.get("source_lang"), options.target_lang or task.get("target_lang")]
+    vocabularies = [
+        dictionary(path.parent, language, len(embedding))
+        for language, embedding in zip(languages, embeddings, strict=True)
+    ]
+    found = Found(
+        settings=settings_of(model, path),
+        names=names_of(_STACKS, weights),
+        positions=positions_of(model, weights, output.size(1), path),
+        weights=weights,
+        embeddings=embeddings,
+        output=output,
+        output_bias=torch.zeros(len(output)),
+        vocabularies=vocabularies,
+        starts=[vocabulary[SPECIAL_SYMBOLS[EOS]] for vocabulary in vocabularies],
+        languages=languages,
+        scaled=not model.get("no_scale_embedding"),
+    )
+    return assembled(path, found, options)
+
+
+def options_of(saved: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return fairseq's options of the task and of the model.
+
+    Raises:
+        CheckpointError: they are not those of a Transformer for translation.
+    """
+    sections = saved.get("cfg") or {"task": saved.get("args"), "model": saved.get("args")}
+    task, model = (_values(sections.get(name)) for name in ("task", "model"))
+    for side in ("encoder", "decoder", "quant_noise"):  # newer configurations have sections for them
+        if isinstance(model.get(side), Mapping):
+            model |= {f"{side}_{name}": value for name, value in model[side].items()}
+    kind, architecture = (task.get("_name") or task.get("task")), (model.get("arch") or model.get("_name"))
+    if kind != "translation":
+        raise CheckpointError(f"{path}: cannot be imported: its task is {shown(kind)}, expected 'translation'")
+    if not isinstance(architecture, str) or not _ARCHITECTURES.fullmatch(architecture):
+        raise CheckpointError(
+            f"{path}: cannot be imported: its architecture is {shown(architecture)}, not a transformer"
+        )
+    if not model.get("decoder_normalize_before"):
+        model.pop("no_decoder_final_norm", None)  # there is none anyway
+    if saved.get("cfg"):  # all other options of the command have sections of their own
+        others = {name for section, values in sections.items() if section != "model" for name in _values(values)}
+        check_settings(model, _SETTINGS, path, others, of_model=re.compile(""))
+    else:
+        check_settings(model, _SETTINGS, path)
+    return task, model
+
+
+def _values(options: Any) -> dict[str, Any]:
+    if isinstance(options, Namespace):
+        return dict(vars(options))
+    return dict(options) if isinstance(options, Mapping) else {}
+
+
+def settings_of(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the settings of our Transformer that weights do not show.
+
+    Raises:
+        CheckpointError: it does not have one of them.
+    """
+    both = {}
+    for name, default in {"attention_heads": 8, "normalize_before": False}.items():
+        values = [model.get(f"{side}_{name}", default) for side in ("encoder", "decoder")]
+        if values[0] != values[1]:
+            raise CheckpointError(f"{path}: cannot be imported: {name} of encoder and decoder differ: {shown(values)}")
+        both[name] = values[0]
+    return {
+        "num_heads": both["attention_heads"],
+        "norm": "pre" if both["normalize_before"] else "post",
+        "activation": model.get("activation_fn") or "relu",
+        "attention_biases": True,
+        "positions": "none",
+        "dropout": model.get("dropout", 0.1),
+        "attention_dropout": model.get("attention_dropout", 0.0),
+        "feed_forward_dropout": model.get("activation_dropout") or model.get("relu_dropout") or 0.0,
+    }
+
+
+def positions_of(
+    model: Mapping[str, Any], weights: dict[str, Tensor], d_model: int, path: Path
+) -> Sequence[Tensor] | None:
+    """Return the positional encodings [positions, d_model] of source and target; learned ones leave `weights`.
+
+    Raises:
+        CheckpointError: learned ones are missing, or there are too many others.
+    """
+    if model.get("no_token_positional_embeddings"):
+        return None
+    tables = []
+    for side, name in (("encoder", "max_source_positions"), ("decoder", "max_target_positions")):
+        if f"{side}.embed_positions.weight" in weights or model.get(f"{side}_learned_pos"):
+            tables.append(weights.pop(f"{side}.embed_positions.weight")[_FIRST_POSITION:])
+            continue
+        count = model.get(name) or _POSITIONS
+        if type(count) is not int or not 0 < count * d_model <= LARGEST_TABLE:
+            raise CheckpointError(
+                f"{path}: cannot be imported: its {name} is {shown(count)}, expected at most {LARGEST_TABLE // d_model}"
+            )
+        tables.append(half_sinusoids(_FIRST_POSITION, count, d_model))
+    return tables
+
+
+def divided(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights with a matrix for each of queries, keys and values, which older versions have as one."""
+    parts: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        before, fused, kind = name.partition("in_proj_")
+        names = [f"{before}{letter}_proj.{kind}" for letter in "qkv"] if fused else [name]
+        parts |= zip(names, tensor.chunk(len(names)), strict=True)
+    return parts
+
+
+def dictionary(folder: Path, language: Any, rows: int) -> dict[str, int]:
+    """Return the ids of the entries of dict.LANGUAGE.txt.
+
+    Args:
+        rows: the number of embeddings.
+
+    Raises:
+        UsageError: it is not there.
+        CheckpointError: it is damaged, or another model's.
+    """
+    if not is_language(language):
+        raise UsageError(
+            f"{folder}: the checkpoint names no language, but {shown(language)}: give --source-lang and --target-lang"
+        )
+    path = folder / f"dict.{language}.txt"
+    if not path.is_file():
+        raise UsageError(f"{path}: missing. Copy it from the directory with the prepared data of fairseq")
+    words = []
+    for number, line in enumerate(read_lines(path), 1):
+        word, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
+        if not count.isdecimal():
+            raise CheckpointError(f"{path}:{number}: expected an entry, a space and its count, found {shown(line)}")
+        words.append(word)
+    if len(_SPECIAL) + len(words) != rows:  # it is another model's, or cut off; fairseq refuses it, too
+        expected = f"expected {rows - len(_SPECIAL):,} entries, as the checkpoint has embeddings"
+        raise CheckpointError(f"{path}: damaged: {expected}, found {len(words):,}")
+    return {word: i for i, word in enumerate([*_SPECIAL, *words])}

@@ -1,0 +1,43 @@
+"""`nmt import`: a model of another program as a checkpoint. (`import` is a Python keyword.)"""
+
+from __future__ import annotations
+
+from nmt_cli.annexes.exchange.importing.options import ImportOptions
+from nmt_cli.errors import command_line
+from nmt_cli.flags import Command
+from nmt_cli.streams import say
+
+
+def import_model(options: ImportOptions) -> None:
+    """Write the model of `options.path` as the checkpoint `options.out`.
+
+    Raises:
+        UsageError: `out` cannot be written or replaced, a language is not known, or an option does not fit.
+        CheckpointError: no importer takes `path`, a file is missing or damaged, or our Transformer cannot express the
+            model.
+    """
+    from nmt_cli import checkpoint, registry
+    from nmt_cli.annexes.exchange.importing.importers import read_model
+
+    registry.discover()
+    with checkpoint.new(options.out, options.overwrite) as aside:
+        found = read_model(options.path, options)
+        checkpoint.write(aside, found.contents, found.weights, found.task)
+    source, target = found.task.languages
+    parameters = sum(weight.numel() for weight in found.weights.values())
+    say(
+        f"imported {options.path} into {options.out}: {source} to {target}, {parameters:,} parameters, "
+        f"{found.contents.target_vocabulary_size:,} entries in the vocabulary\n"
+        f"next: {command_line('translate', options.out)}"
+    )
+
+
+command = Command(
+    ImportOptions,
+    import_model,
+    examples=[
+        "nmt import opus-mt-en-de --out en-de",
+        "nmt import checkpoint_best.pt --subwords codes --moses --out en-de",
+        "nmt import model.pt --source-lang en --target-lang de --out en-de",
+    ],
+)

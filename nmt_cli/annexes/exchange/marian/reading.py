@@ -1,0 +1,142 @@
+"""A MarianMTModel folder of Hugging Face Transformers, such as an OPUS-MT model, as a checkpoint of ours.
+
+Its decoder starts with the padding symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from nmt_cli.annexes.exchange.importing.assembly import Found, assembled, names_of
+from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights, saved_objects
+from nmt_cli.annexes.exchange.importing.importers import Imported
+from nmt_cli.annexes.exchange.importing.options import ImportOptions
+from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
+from nmt_cli.annexes.exchange.marian.weights import OUTPUT, OUTPUT_BIAS, SETTINGS, SHARED, SIDES, STACKS, marian_to_ours
+from nmt_cli.config import flag
+from nmt_cli.data.subwords import LARGEST_FILE
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.files.text import check_regular, read_object
+from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one there is read
+_TEXT = ("subwords", "target_subwords", "moses", "moses_escape", "lowercase")  # options of other importers
+
+takes = "a folder of Hugging Face Transformers with a MarianMTModel, such as OPUS-MT's (hf download NAME)"
+
+
+def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
+    """See `importers.py`."""
+    config = path / "config.json"
+    return config.is_file() and _object(config).get("model_type") == "marian"
+
+
+def read(folder: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
+    """See `importers.py`."""
+    if given := [flag(name) for name in _TEXT if getattr(options, name)]:
+        raise UsageError(f"{given[0]} cannot be used with {folder}, which has its own SentencePiece models")
+    config = _object(folder / "config.json")
+    settings = settings_of(config, folder / "config.json")
+    weights_file = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if weights_file is None:
+        raise CheckpointError(f"{folder}: has no weights for PyTorch: expected {' or '.join(WEIGHTS)}")
+    weights = load_weights(weights_file)
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    embeddings = [marian_to_ours("embedding.weight", matrix) for matrix in embeddings_of(weights, shared, folder)]
+    source, target = vocabularies_of(folder, shared)
+    start = config.get("decoder_start_token_id")
+    path = folder / "tokenizer_config.json"
+    tokenizer = _object(path) if path.is_file() else {}
+    names = names_of(STACKS, weights)
+    ours = {theirs: name for name, theirs in names.items()}
+    layers = {
+        name: marian_to_ours(ours.get(name, name), weight) for name, weight in weights.items() if ".layers." in name
+    }
+    found = Found(
+        settings=settings,
+        names=names,
+        weights=layers,
+        embeddings=embeddings,
+        output=embeddings[1],
+        output_bias=weights[OUTPUT_BIAS][0] if OUTPUT_BIAS in weights else torch.zeros(len(embeddings[1])),
+        vocabularies=[source, target],
+        starts=[start if shared else source.get(SPECIAL_SYMBOLS[BOS], source.get(SPECIAL_SYMBOLS[PAD])), start],
+        languages=[tokenizer.get(name) for name in ("source_lang", "target_lang")],
+    )
+    models = replace(options, subwords=folder / "source.spm", target_subwords=folder / "target.spm")
+    return assembled(weights_file, found, models, pieces_of)
+
+
+def settings_of(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the settings of our Transformer.
+
+    Raises:
+        CheckpointError: it cannot express the model.
+    """
+    check_settings(config, Path(__file__).with_name("settings.json"), path)
+    settings: dict[str, Any] = {"attention_biases": True, "output_bias": True}
+    for ours, names in SETTINGS.items():
+        values = [config[name] for name in names if name in config]
+        if any(value != values[0] for value in values):
+            raise CheckpointError(f"{path}: cannot be imported: {' and '.join(names)} differ")
+        if len(values) < len(names) and "dropout" not in ours:
+            raise CheckpointError(f"{path}: damaged: it lacks {' or '.join(names)}")
+        if values:
+            settings[ours] = values[0]
+    if settings["activation"] == "silu":
+        settings["activation"] = "swish"
+    return settings
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights by Marian's names, in float32. Nothing is unpickled but tensors."""
+    try:
+        tensors = load_file(path) if path.suffix == ".safetensors" else saved_objects(path)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: cannot read the weights: {error}") from error
+    if not tensors:
+        raise CheckpointError(f"{path}: cannot read the weights: the file is empty or damaged")
+    return float_weights(tensors, path)
+
+
+def embeddings_of(weights: Mapping[str, Tensor], shared: bool, folder: Path) -> list[Tensor]:
+    """Return the embeddings of source and target. Tied weights are saved once, under any of their names."""
+    sides = [[SHARED, *SIDES, OUTPUT]] * 2 if shared else [SIDES[:1], [SIDES[1], OUTPUT]]
+    embeddings = []
+    for names in sides:
+        matrices = [weights[name] for name in names if name in weights]
+        if not matrices:
+            raise CheckpointError(f"{folder}: its weights lack {' and '.join(names)}")
+        embeddings.append(matrices[0])
+    return embeddings
+
+
+def vocabularies_of(folder: Path, shared: bool) -> list[dict[str, int]]:
+    """Return the ids of the entries of source and target."""
+    source, target = folder / "vocab.json", folder / "target_vocab.json"
+    if shared or not target.is_file():
+        target = source
+    added = folder / "added_tokens.json"
+    more = _object(added) if added.is_file() else {}
+    return [_object(path) | more for path in (source, target)]
+
+
+def pieces_of(pieces: Sequence[str], path: Path) -> MarianPieces:
+    """Return the vocabulary of the pieces that the SentencePiece model in `path` makes."""
+    check_regular(path, LARGEST_FILE)
+    try:
+        return MarianPieces(pieces, path.read_bytes())
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: damaged: it is no SentencePiece model") from error
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_object(path, CheckpointError, "Download the folder again.")

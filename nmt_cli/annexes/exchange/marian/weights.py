@@ -1,0 +1,51 @@
+"""The weights of transformers' MarianMTModel beside the weights of our Transformer.
+
+Both are post-norm with sinusoidal positions. Marian's encoding has the sines first and then the cosines, where ours has
+them in turn (section 3.5). So the features of the model's width are in another order in every weight.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nmt_cli.annexes.exchange.importing.assembly import read_stacks
+
+_SETTINGS = Path(__file__).with_name("settings.json")
+SETTINGS: dict[str, list[str]] = json.loads(_SETTINGS.read_text(encoding="utf-8"))["ours"]
+"""Our settings, and Marian's. Dropout has the same defaults."""
+SHARED = "model.shared.weight"
+SIDES = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+"""The embeddings of a shared vocabulary, and of source and target."""
+OUTPUT = "lm_head.weight"  # tied to the embedding
+OUTPUT_BIAS = "final_logits_bias"  # [1, V]
+STACKS = read_stacks(__file__)
+_READING = ("w_q.weight", "w_k.weight", "w_v.weight", "inner.weight")  # columns are the features of the model
+_WRITING = ("w_o", "outer", "norm")  # rows are
+
+
+def feature_axis(name: str) -> int | None:
+    """Return the axis of our weight `name` that has the features of the model's width, or None without one."""
+    if name.endswith(_READING) or name.endswith("embedding.weight"):
+        return 1
+    return 0 if name.split(".")[-2] in _WRITING else None
+
+
+def marian_order(d_model: int) -> Tensor:
+    """Return the feature of ours that each of Marian's features is: [d_model]."""
+    return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
+
+
+def ours_to_marian(name: str, tensor: Tensor) -> Tensor:
+    """Return our weight `name` with its features in Marian's order."""
+    axis = feature_axis(name)
+    return tensor if axis is None else tensor.index_select(axis, marian_order(tensor.size(axis)))
+
+
+def marian_to_ours(name: str, tensor: Tensor) -> Tensor:
+    """Return Marian's weight that is our `name`, with its features in our order."""
+    axis = feature_axis(name)
+    return tensor if axis is None else tensor.index_select(axis, marian_order(tensor.size(axis)).argsort())

@@ -1,0 +1,210 @@
+"""Hugging Face Transformers: a checkpoint as a MarianMTModel and its MarianTokenizer."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import regex
+import torch
+import transformers
+from safetensors.torch import save as serialised
+from torch import Tensor, nn
+
+from nmt_cli.annexes.exchange.export.comparison import Comparison, expressible, refuse
+from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
+from nmt_cli.annexes.exchange.marian.weights import OUTPUT_BIAS, SETTINGS, SHARED, SIDES, STACKS, ours_to_marian
+from nmt_cli.checkpoint import weights_of
+from nmt_cli.config import flag
+from nmt_cli.data import unicode
+from nmt_cli.data.subwords import SentencePieces
+from nmt_cli.data.vocabulary import Vocabulary
+from nmt_cli.errors import CheckpointError, UsageError, shown
+from nmt_cli.files import durable
+from nmt_cli.files.text import write_object
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK
+from nmt_cli.models.transformer import Transformer
+from nmt_cli.task import Task
+
+POSITIONS = 1024  # rows of Marian's table of positions: the longest sentence that it takes
+_SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+
+
+def export(
+    model: nn.Module, task: Any, samples: Sequence[str], folder: Path, quantization: str = "float32"
+) -> Sequence[str]:
+    """See `formats.py`."""
+    if quantization != "float32":
+        raise UsageError("--quantization is an option of --to ctranslate2; Transformers converts weights when it loads")
+    transformer = check(model, task)
+    for side, vocabulary in zip(("source", "target"), task.vocabularies(), strict=True):
+        content = _with_rule(sentencepiece_model(vocabulary), task.config)
+        durable.write_bytes(folder / f"{side}.spm", content)
+        if side == "source" or not task.shared_vocabulary:
+            name = "vocab.json" if side == "source" else "target_vocab.json"
+            pieces = vocabulary.pieces(range(len(vocabulary)))
+            write_object(folder / name, {piece: i for i, piece in enumerate(pieces)})
+    write_object(folder / "tokenizer_config.json", tokenizer_config(task))
+    write_object(folder / "config.json", model_config(transformer, task))
+    write_object(folder / "generation_config.json", generation_config())
+    durable.write_bytes(folder / "model.safetensors", serialised(marian_weights(transformer), {"format": "pt"}))
+    return compare(transformer, task, samples, folder)
+
+
+def _with_rule(model: bytes, config: Any) -> bytes:
+    """Return the SentencePiece model `model`, which has no rule of normalisation, with that of the task."""
+    if config.normalization == unicode.NONE:
+        return model
+    import sentencepiece
+
+    sentencepiece.SetMinLogLevel(2)  # of four: errors
+    rule = sentencepiece.SentencePieceNormalizer(rule_name=config.normalization)
+    if unicode.cleans(config.normalization, config.normalization_version):
+        rules = {**dict(rule.Decompile()), **_rules_of_unseen(config.normalization)}
+        for kept in "\u200c\u0e33\u0eb3":  # SentencePiece makes a space of ZWNJ, and takes the vowel AM apart
+            rules.pop(kept, None)
+        rule = sentencepiece.SentencePieceNormalizer(norm_map=list(rules.items()), remove_extra_whitespaces=True)
+    # A model that has the rule and nothing else. Of two messages in a row, protobuf reads the union.
+    return model + bytes(rule.serialized_model_proto())
+
+
+def _rules_of_unseen(rule: str) -> dict[str, str]:
+    """Return what becomes of invisible characters, and of letters with an idle ZWNJ or ZWJ after them.
+
+    SentencePiece does not look at what follows, so a joiner stays after a letter that may join the next one. Tag
+    characters stay, too, for the sake of flags.
+    """
+    characters = "".join(chr(code) for code in range(1, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    unseen = f"(?![\U000e0020-\U000e007f])[{unicode.INVISIBLE}{unicode.SPACES}{unicode.WINDOWS_1252}]"
+    sources = [*re.findall(unseen, characters), "\u0e4d\u0e32", "\u0ecd\u0eb2"]  # the vowel AM
+    for character in regex.findall(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{jt=R}\p{N}\p{P}\p{Zs}]", characters):
+        sources += [f"{character}\u200c", f"{character}\u200d"]
+    return {source: unicode.normalised([f"a{source}a"], rule)[0][1:-1] for source in sources}
+
+
+def check(model: nn.Module, task: Any) -> Transformer:
+    """Return the model; raise UsageError that names what a MarianMTModel, or its tokenizer, does not have."""
+    transformer = expressible(model, "a MarianMTModel")
+    if task.name != "translation":
+        raise UsageError(f"a MarianTokenizer has no task {task.name}: --task translation only")
+    config = transformer.config
+    refuse(
+        "a MarianMTModel",
+        {
+            f"--norm {config.norm}": config.norm != "post",
+            f"--positions {config.positions}": config.positions != "sinusoidal",
+            "--gated-feed-forward": config.gated_feed_forward,
+            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase", "symbols")},
+            f"--normalization {task.config.normalization}": task.config.normalization in ("nfc", "nfd"),
+        },
+    )
+    return transformer
+
+
+def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
+    """Return the SentencePiece model of a vocabulary; raise UsageError if it has none."""
+    if isinstance(vocabulary, MarianPieces):
+        return vocabulary.model
+    if isinstance(vocabulary, SentencePieces):
+        return vocabulary.serialise()
+    raise UsageError(f"a MarianTokenizer has no --subwords {vocabulary.kind}: bpe, unigram or character only")
+
+
+def marian_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights by Marian's names. Biases that the model does not have are zeros."""
+    weights = weights_of(model)
+    theirs: dict[str, Tensor] = {}
+    for stack, layers in zip(STACKS, (model.config.num_layers, model.config.decoder_layers), strict=True):
+        for ours, name in stack.names(range(layers)).items():
+            weight = weights.get(ours)
+            if weight is None:
+                weight = torch.zeros(len(theirs[name.removesuffix("bias") + "weight"]))
+            theirs[name] = ours_to_marian(ours, weight)
+    embeddings = model.source_embedding.weight, model.target_embedding.weight
+    shared = embeddings[0] is embeddings[1]
+    for name, embedding in [(SHARED, embeddings[0])] if shared else zip(SIDES, embeddings, strict=True):
+        theirs[name] = ours_to_marian("embedding.weight", embedding.detach())
+    bias = model.output_bias
+    theirs[OUTPUT_BIAS] = torch.zeros(1, model.vocabulary_size) if bias is None else bias.detach()[None]
+    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+
+
+def model_config(model: Transformer, task: Task) -> dict[str, Any]:
+    """Return the content of config.json."""
+    config = replace(model.config, num_decoder_layers=model.config.decoder_layers)
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": task.source_vocabulary_size,
+        "decoder_vocab_size": task.target_vocabulary_size,
+        "share_encoder_decoder_embeddings": task.shared_vocabulary,
+        "tie_word_embeddings": True,
+        "scale_embedding": True,
+        "max_position_embeddings": POSITIONS,
+        **{name: getattr(config, ours) for ours, names in SETTINGS.items() for name in names},
+        **_SPECIAL_IDS,
+        "forced_eos_token_id": None,
+        "dtype": "float32",
+    }
+
+
+def generation_config() -> dict[str, Any]:
+    """Return the content of generation_config.json: beam search much like that of `nmt translate`.
+
+    A log-probability is divided by length^p there. At 20 to 30 tokens, p = 0.5 favours longer outputs as much as
+    ((5 + length) / 6)^0.6 does.
+    """
+    return {
+        **_SPECIAL_IDS,
+        "num_beams": 4,
+        "length_penalty": 0.5,
+        "max_length": 512,
+        "suppress_tokens": [PAD, UNK, BOS],
+    }
+
+
+def tokenizer_config(task: Any) -> dict[str, Any]:
+    """Return the content of tokenizer_config.json."""
+    names = ("pad_token", "unk_token", "bos_token", "eos_token")
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": task.config.source_lang,
+        "target_lang": task.config.target_lang,
+        "separate_vocabs": not task.shared_vocabulary,
+        **dict(zip(names, SPECIAL_SYMBOLS, strict=True)),
+        "split_special_tokens": True,  # </s> in a text is text
+        "model_max_length": POSITIONS,
+    }
+
+
+@torch.inference_mode()
+def compare(model: Any, task: Any, samples: Sequence[str], folder: Path) -> Sequence[str]:
+    """Return a report of how `folder`, loaded there, and the model agree on source lines.
+
+    Raises:
+        CheckpointError: ids, log-probabilities or greedy outputs differ.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    comparison = Comparison(model, task, samples, f"transformers {transformers.__version__}")
+    cleans = unicode.cleans(task.config.normalization, task.config.normalization_version)
+    log_probabilities, outputs = [], []
+    for line, ids, output, limit in zip(
+        samples, comparison.sources, comparison.outputs, comparison.limits, strict=True
+    ):
+        for text in (line, f"\u00ad {line.replace(' ', '  ')} \u2581") if cleans else (line,):
+            if tokenizer(text)["input_ids"] != [*ids, EOS]:
+                raise CheckpointError(f"transformers {transformers.__version__} has other ids for {shown(text)}")
+        source, following = torch.tensor([[*ids, EOS]]), [*output, EOS]
+        logits = theirs(source, decoder_input_ids=torch.tensor([[BOS, *output]])).logits[0]
+        log_probabilities.append(logits.log_softmax(1)[range(len(following)), following].tolist())
+        generated = theirs.generate(source, num_beams=1, max_length=limit + 1)[0, 1:].tolist()
+        outputs.append(generated[: generated.index(EOS)] if EOS in generated else generated)
+    return [f"ids: those of {len(samples)} lines are equal", *comparison.report(log_probabilities, outputs)]

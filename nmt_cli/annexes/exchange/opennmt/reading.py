@@ -1,0 +1,112 @@
+"""Transformers of OpenNMT-py 3: a .pt file, which has the vocabulary, and the weights or a .safetensors beside it.
+
+They are pre-norm, with an epsilon of their own, and their encoder does not see the end of the source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from nmt_cli.annexes.exchange.importing.assembly import Found, assembled, half_sinusoids, names_of, read_stacks
+from nmt_cli.annexes.exchange.importing.checks import check_settings, float_weights
+from nmt_cli.annexes.exchange.importing.importers import Imported
+from nmt_cli.annexes.exchange.importing.options import ImportOptions
+from nmt_cli.errors import CheckpointError
+from nmt_cli.interfaces import BOS, PAD, SPECIAL_SYMBOLS
+
+takes = "a checkpoint of a Transformer of OpenNMT-py 3 (model_step_100000.pt)"
+
+_PAD = "<blank>"  # the name there of our PAD
+_POSITIONS = 5000  # that its encodings have
+_STACKS = read_stacks(__file__)
+_EMBEDDINGS = "{}.embeddings.make_embedding.emb_luts.0.weight"
+_NO_WEIGHTS = re.compile(r"\.pe\.pe$")
+_SETTINGS = Path(__file__).with_name("settings.json")
+
+
+def recognises(path: Path, saved: Mapping[str, Any]) -> bool:
+    """See `importers.py`."""
+    return "opt" in saved and "vocab" in saved
+
+
+def read(path: Path, saved: Mapping[str, Any], options: ImportOptions) -> Imported:
+    """See `importers.py`."""
+    model, vocab = vars(saved["opt"]), saved["vocab"]
+    vocabularies = [ids_of(vocab[side]) for side in ("src", "tgt")]
+    start = vocab.get("decoder_start_token") or SPECIAL_SYMBOLS[BOS]
+    check_settings(model, _SETTINGS, path)
+    weights = weights_of(saved, path)
+    embeddings = [weights.pop(_EMBEDDINGS.format(side)) for side in ("encoder", "decoder")]
+    output, bias = weights.pop("generator.weight"), weights.pop("generator.bias")
+    names = names_of(_STACKS, weights)
+    biases = any("linear_query.bias" in name for name in weights)
+    for theirs in names.values():
+        if theirs.endswith((".w_1.bias", ".w_2.bias")) and theirs not in weights:  # without add_ffnbias
+            weights[theirs] = torch.zeros(len(weights[theirs.removesuffix("bias") + "weight"]))
+    found = Found(
+        settings=settings_of(model) | {"attention_biases": biases},
+        names=names,
+        weights=weights,
+        embeddings=embeddings,
+        output=output,
+        output_bias=bias,
+        vocabularies=vocabularies,
+        starts=[vocabulary.get(start) for vocabulary in vocabularies],
+        scaled=bool(model.get("position_encoding")),
+        positions=positions_of(model, output.size(1)),
+    )
+    return assembled(path, found, options)
+
+
+def weights_of(saved: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+    """Return the weights by their names; raise CheckpointError if there are none."""
+    if saved.get("model"):
+        generator = {name.removeprefix("0."): tensor for name, tensor in (saved.get("generator") or {}).items()}
+        everything = {**saved["model"], **{f"generator.{name}": tensor for name, tensor in generator.items()}}
+    else:
+        beside = path.with_suffix(".safetensors")
+        if not beside.is_file():
+            raise CheckpointError(f"{path}: has no weights, and {beside.name} is not beside it")
+        path = beside
+        everything = load_file(beside)
+    return float_weights({name: each for name, each in everything.items() if not _NO_WEIGHTS.search(name)}, path)
+
+
+def settings_of(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of our Transformer that weights do not show."""
+    interleaved = model.get("position_encoding_type", "SinusoidalInterleaved") == "SinusoidalInterleaved"
+    return {
+        "num_heads": model.get("heads", 8),
+        "norm": "pre",
+        "norm_epsilon": model.get("norm_eps", 1e-6),
+        "source_end": False,
+        "activation": model.get("pos_ffn_activation_fn", "relu"),
+        "positions": "sinusoidal" if model.get("position_encoding") and interleaved else "none",
+        "dropout": _first(model.get("dropout", 0.1)),
+        "attention_dropout": _first(model.get("attention_dropout", 0.0)),
+        "feed_forward_dropout": _first(model.get("dropout", 0.1)),
+    }
+
+
+def _first(rate: Any) -> float:
+    """Return the rate of the beginning of training: options have a list of rates for parts of it."""
+    return float(rate[0] if isinstance(rate, list) else rate)
+
+
+def positions_of(model: Mapping[str, Any], d_model: int) -> list[Tensor] | None:
+    """Return the encodings [positions, d_model] of both sides, if they are not as in section 3.5 of the paper."""
+    if not model.get("position_encoding") or model.get("position_encoding_type") != "SinusoidalConcat":
+        return None
+    return [half_sinusoids(0, _POSITIONS, d_model)] * 2
+
+
+def ids_of(tokens: Sequence[str]) -> dict[str, int]:
+    """Return the ids of a vocabulary, with our names for special symbols."""
+    return {SPECIAL_SYMBOLS[PAD] if token == _PAD else token: i for i, token in enumerate(tokens)}

@@ -1,0 +1,64 @@
+"""The settings of training methods and attention kernels after the paper, and where each is, without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nmt_cli.criteria.settings import LabelSmoothingConfig
+from nmt_cli.optim.adam import AdamConfig
+from nmt_cli.optim.linear_decay import LinearDecayConfig
+from nmt_cli.registry import configures, option
+
+
+@configures("optimizer", "adamw", "nmt_cli.annexes.later.adamw:adamw")
+@dataclass(frozen=True)
+class AdamWConfig(AdamConfig):
+    weight_decay: float = option(0.01, "Share of a matrix that decays in a step, times the rate.", minimum=0.0)
+
+
+@configures("optimizer", "muon", "nmt_cli.annexes.later.muon:muon")
+@dataclass(frozen=True)
+class MuonConfig(AdamWConfig):
+    momentum: float = option(0.95, "Momentum of the matrices of hidden layers.", minimum=0.0, maximum=0.9999)
+    matrix_rate: float = option(1.0, "Learning rate of these matrices, as a multiple of the schedule's.", minimum=0.0)
+
+
+@configures("schedule", "cosine", "nmt_cli.annexes.later.cosine:Cosine")
+@dataclass(frozen=True)
+class CosineConfig(LinearDecayConfig):
+    decay_steps: int = option(100_000, "Step of the lowest learning rate, usually --max-steps.", minimum=1)
+    lowest_rate: float = option(0.1, "Rate after --decay-steps, as a share of the peak.", minimum=1e-6, maximum=1.0)
+
+
+@configures("criterion", "r_drop", "nmt_cli.annexes.later.r_drop:RDrop")
+@dataclass(frozen=True)
+class RDropConfig(LabelSmoothingConfig):
+    r_drop_alpha: float = option(5.0, "alpha: weight of the divergence between two passes.", minimum=0.0)
+    sum_of_passes: bool = field(default=True, metadata={"before": False})  # runs of version 1.0 had twice the weight
+
+
+@configures("criterion", "guided_alignment", "nmt_cli.annexes.later.guided_alignment:GuidedAlignment")
+@dataclass(frozen=True)
+class GuidedAlignmentConfig(LabelSmoothingConfig):
+    alignment_file: str = option("", "Source, target and links of words (0-0 1-2), with tabs between.", metavar="FILE")
+    alignment_weight: float = option(0.05, "Weight of the cross-entropy of attention with the links.", minimum=0.0)
+
+
+@configures("attention", "alibi", "nmt_cli.annexes.later.alibi_attention:AlibiAttention")
+@dataclass(frozen=True)
+class AlibiAttentionConfig:
+    """Attention with linear biases has no settings."""
+
+
+@configures("attention", "relative", "nmt_cli.annexes.later.relative_attention:RelativeAttention")
+@dataclass(frozen=True)
+class RelativeAttentionConfig:
+    """The k of section 3.2; the paper's base model has 16, its big model 8."""
+
+    clipping_distance: int = option(16, "Maximum relative distance k. Larger distances are clipped.", minimum=0)
+
+
+@configures("attention", "rotary", "nmt_cli.annexes.later.rotary_attention:RotaryAttention")
+@dataclass(frozen=True)
+class RotaryAttentionConfig:
+    """Rotary attention has no settings."""

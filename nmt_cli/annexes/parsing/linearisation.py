@@ -1,0 +1,188 @@
+"""Trees as sequences of symbols and back, in two forms. Both leave out the root TOP, which every tree has.
+
+`vinyals` (Vinyals et al. 2015, followed by section 6.3 of the paper): `(S (NP XX XX )NP (VP XX )VP )S`. Every word is
+XX; opening and closing brackets carry labels.
+
+`authors` (the code of the paper's authors): `S NP DT NN /NP VP VBZ /VP /S`. Every word is its tag; `/NP` ends a
+constituent. To tell labels from tags, this form needs the labels of the treebank. Two marks resolve conflicts: `~X` is
+a tag that looks like a label or begins with a mark, and `~(X` is a label that is not in the treebank.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nmt_cli.annexes.parsing.trees import ROOT_LABEL, Close, Event, Leaf, Open, Tree
+from nmt_cli.interfaces import SPECIAL_SYMBOLS
+
+UNKNOWN_TAG = "XX"  # the tag of a word whose part of speech is not in the sequence
+FLAT_LABEL = "S"  # the label of the only constituent if a sequence has no leaf
+
+_NAME = re.compile(r"[^\s()]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """The symbol of one word."""
+
+    tag: str
+
+
+Meaning = Open | Tag | Close  # the meaning of a target symbol; None is used for a symbol without meaning
+
+
+class Linearisation(ABC):
+    """A way to write trees as symbols. The meaning of a symbol does not depend on its context."""
+
+    def symbols(self, tree: Tree) -> list[str]:
+        """Return the symbols of a cleaned tree."""
+        return [self.symbol(event) for event in tree.events[1:-1]]
+
+    @abstractmethod
+    def symbol(self, event: Event) -> str: ...
+
+    @abstractmethod
+    def meaning(self, symbol: str) -> Meaning | None:
+        """Return the meaning of the symbol, or None."""
+
+
+@dataclass(frozen=True)
+class Vinyals(Linearisation):
+    """`(NP XX )NP`."""
+
+    def symbol(self, event: Event) -> str:
+        match event:
+            case Open(label):
+                return f"({label}"
+            case Close(label):
+                return f"){label}"
+            case _:
+                return UNKNOWN_TAG
+
+    def meaning(self, symbol: str) -> Meaning | None:
+        if symbol == UNKNOWN_TAG:
+            return Tag(symbol)
+        if symbol[:1] not in ("(", ")") or not _NAME.fullmatch(symbol, 1):
+            return None
+        return Open(symbol[1:]) if symbol.startswith("(") else Close(symbol[1:])
+
+
+@dataclass(frozen=True)
+class Authors(Linearisation):
+    """`NP NN /NP`."""
+
+    labels: frozenset[str]  # of the treebank's constituents
+
+    def symbol(self, event: Event) -> str:
+        match event:
+            case Open(label):
+                return label if self._is_label(label) else f"~({label}"
+            case Close(label):
+                return f"/{label}"
+            case Leaf(tag, _):
+                return f"~{tag}" if _needs_mark(tag) or tag in self.labels else tag
+
+    def meaning(self, symbol: str) -> Meaning | None:
+        marked_label, marked, ending = (symbol.startswith(mark) for mark in ("~(", "~", "/"))
+        name = symbol[2 if marked_label else 1 if marked or ending else 0 :]
+        if not _NAME.fullmatch(name) or symbol in SPECIAL_SYMBOLS:
+            return None
+        if ending:
+            return Close(name)
+        return Open(name) if marked_label or self._is_label(symbol) else Tag(name)
+
+    def _is_label(self, symbol: str) -> bool:
+        return symbol in self.labels and not _needs_mark(symbol)
+
+
+def _needs_mark(name: str) -> bool:
+    return name.startswith(("~", "/")) or name in SPECIAL_SYMBOLS
+
+
+def repair(symbols: Iterable[str], words: Sequence[str], form: Linearisation) -> tuple[Tree, dict[str, int]]:
+    """Return the tree described by `symbols` over exactly `words`, and the number of repairs of each kind.
+
+    The kinds:
+        meaningless: symbols without meaning, dropped.
+        mismatched: closing brackets of a constituent that is not open; the innermost one is closed instead.
+        unopened: closing brackets while no constituent is open, dropped.
+        unclosed: closing brackets added.
+        empty: constituents without a word, dropped.
+        surplus words: leaves beyond the number of words, dropped.
+        missing words: words without a leaf, added to the last outermost constituent.
+        flat: 1 if there was no leaf at all; all words are then the children of one constituent S.
+    """
+    builder = _Builder(words)
+    for symbol in symbols:
+        builder.add(form.meaning(symbol))
+    tree = Tree((Open(ROOT_LABEL), *builder.finish(), Close(ROOT_LABEL)))
+    return tree, {kind: count for kind, count in builder.repairs.items() if count}
+
+
+class _Builder:
+    """Collects events that are always the beginning of a well-formed tree."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = words
+        self.used = 0
+        self.events: list[Event] = []
+        self.stack: list[str] = []  # labels of the open constituents
+        self.repairs: Counter[str] = Counter()
+
+    def add(self, meaning: Meaning | None) -> None:
+        match meaning:
+            case None:
+                self.repairs["meaningless"] += 1
+            case Open(label):
+                self.events.append(meaning)
+                self.stack.append(label)
+            case Tag(tag):
+                if self.used == len(self.words):
+                    self.repairs["surplus words"] += 1
+                else:
+                    self.events.append(Leaf(tag, self.words[self.used]))
+                    self.used += 1
+            case Close(label):
+                self._add_close(label)
+
+    def _add_close(self, label: str) -> None:
+        if not self.stack:
+            self.repairs["unopened"] += 1
+            return
+        if label in self.stack:
+            while self.stack[-1] != label:
+                self.repairs["unclosed"] += 1
+                self._close()
+        else:
+            self.repairs["mismatched"] += 1
+        self._close()
+
+    def _close(self) -> None:
+        """End the innermost constituent; remove it if it is empty."""
+        label = self.stack.pop()
+        if isinstance(self.events[-1], Open):
+            self.events.pop()
+            self.repairs["empty"] += 1
+        else:
+            self.events.append(Close(label))
+
+    def finish(self) -> list[Event]:
+        missing = [Leaf(UNKNOWN_TAG, word) for word in self.words[self.used :]]
+        if self.words and not self.used:
+            self.repairs["flat"] += 1
+            return [Open(FLAT_LABEL), *missing, Close(FLAT_LABEL)]
+        self.repairs["missing words"] += len(missing)
+        self.repairs["unclosed"] += len(self.stack)
+        while len(self.stack) > 1:
+            self._close()
+        if self.stack:
+            self.events += missing
+            self._close()
+        else:
+            end = len(self.events) - bool(self.events and isinstance(self.events[-1], Close))
+            self.events[end:end] = missing
+        return self.events

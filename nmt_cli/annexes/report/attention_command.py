@@ -1,0 +1,63 @@
+"""`nmt attention`: a page with the attention of every layer and head."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli import registry
+from nmt_cli.commands.translate_options import check_output
+from nmt_cli.decoding.options import OneOutputOptions, TranslateOptions
+from nmt_cli.errors import counted
+from nmt_cli.files.opening import open_input, open_output
+from nmt_cli.files.text import read_windows
+from nmt_cli.flags import IMPORTS_HELP, Command
+from nmt_cli.registry import REQUIRED, argument, group, option
+from nmt_cli.streams import say, warn
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions:
+    """Write a page with the attention of every layer and head, as in the paper's appendix.
+
+    The page shows the first 20 lines of the input and their best outputs.
+    """
+
+    checkpoint: Path = argument("CHECKPOINT", "A checkpoint, or a run (its newest checkpoint).")
+    input: Path | None = option(None, "Read this file instead of standard input.", names=("--input", "-i"))
+    out: Path = option(REQUIRED, "The page to write.", metavar="PAGE.html")
+    device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
+    search: OneOutputOptions = group("search", OneOutputOptions)
+
+
+def attention(options: AttentionOptions) -> None:
+    """Translate the first lines of the input, and write the page."""
+    from nmt_cli.annexes.report.attention import MAX_SENTENCES, html, sentences_of
+    from nmt_cli.decoding.loading import load_translator
+
+    check_output(options.out, options.input)
+    registry.discover(options.imports)
+    chosen = TranslateOptions(search=options.search)
+    with open_input(options.input) as source, open_output(options.out) as write:
+        translator = load_translator([options.checkpoint], chosen, device=options.device, say=say)
+        lines = itertools.chain.from_iterable(read_windows(source, MAX_SENTENCES, warn))
+        numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+        first = list(itertools.islice(numbered, MAX_SENTENCES + 1))
+        if len(first) > MAX_SENTENCES:
+            warn(f"{source.name}: the page shows the first {MAX_SENTENCES} lines")
+        places = {f"{source.name}:{number}": line for number, line in first[:MAX_SENTENCES]}
+        sentences = sentences_of(translator, places)
+        write(html(str(options.checkpoint), sentences))
+    say(f"attention of {counted(len(sentences), 'sentence')}: {options.out}; open it in a browser")
+
+
+command = Command(
+    AttentionOptions,
+    attention,
+    examples=[
+        "nmt attention run/averaged --input few.en --out page.html",
+        "nmt attention run --beam 1 --out page.html < few.en",
+    ],
+)

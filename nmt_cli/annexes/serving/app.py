@@ -1,0 +1,203 @@
+"""The routes of `nmt serve`. Every error is answered as {"error": "..."}."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from nmt_cli.annexes.serving.limits import Limits
+from nmt_cli.annexes.serving.metrics import Metrics
+from nmt_cli.annexes.serving.queue import TranslationQueue
+from nmt_cli.data.parallel import WorkerDied
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.sentences import Split, joined
+from nmt_cli.errors import NmtError, shown
+from nmt_cli.files.settings import from_json
+
+PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+CLIENT_GONE = 499  # the code that is counted, as nginx counts it, for a client that left before its answer
+
+
+def application(
+    queue: TranslationQueue,
+    limits: Limits,
+    *,
+    split: Split = lambda text: [text],
+    about: Mapping[str, Any] | None = None,
+    check: Callable[[], None] = lambda: None,
+    died: Callable[[WorkerDied], None] = lambda error: None,
+) -> Starlette:
+    """Return the ASGI application.
+
+    Args:
+        queue: of sentences.
+        split: divides a text into sentences.
+        about: the answer of `GET /info`.
+        check: raises WorkerDied if nothing can be translated any more.
+        died: called with that error, which the queue may raise, too.
+    """
+    metrics = Metrics(queue.__len__)
+    queue.started = metrics.batches.observe
+    service = Service(queue, split, limits)
+
+    async def health(request: Request) -> Response:
+        check()
+        return JSONResponse({"status": "ok"})
+
+    async def failed(request: Request, error: Exception) -> Response:
+        if isinstance(error, WorkerDied):
+            died(error)
+        return JSONResponse({"error": str(error)}, 500)
+
+    routes = [
+        Route("/", HTMLResponse(PAGE), methods=["GET"]),
+        Route("/info", JSONResponse(about or {}), methods=["GET"]),
+        Route("/health", health),
+        Route("/metrics", metrics.page),
+        Route("/translate", service.translate, methods=["POST"]),
+        Route("/translate/batch", service.translate_batch, methods=["POST"]),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(metrics.measured, routes=[route.path for route in routes])],
+        exception_handlers={
+            HTTPException: refused,
+            ClientDisconnect: client_gone,
+            NmtError: failed,
+            Exception: broken,
+        },
+    )
+    app.router.redirect_slashes = False  # a redirection has no JSON
+    return app
+
+
+class Service:
+    """The routes of translation."""
+
+    def __init__(self, queue: TranslationQueue, split: Split, limits: Limits) -> None:
+        self.queue, self.split, self.limits = queue, split, limits
+
+    async def translate(self, request: Request) -> Response:
+        """POST /translate."""
+        text = self._line("text", await self._value(request, "text"))
+        (answer,) = await self._answers(request, {"text": text})
+        return JSONResponse(answer)
+
+    async def translate_batch(self, request: Request) -> Response:
+        """POST /translate/batch."""
+        texts = await self._value(request, "texts")
+        if not isinstance(texts, list):
+            raise HTTPException(400, '"texts" must be a list of strings')
+        if len(texts) > self.limits.max_texts:
+            raise HTTPException(413, f'"texts" has {len(texts):,} lines; at most {self.limits.max_texts:,} are taken')
+        lines = {f"texts[{n}]": self._line(f"texts[{n}]", text) for n, text in enumerate(texts)}
+        return JSONResponse({"translations": await self._answers(request, lines)})
+
+    async def _value(self, request: Request, field: str) -> Any:
+        """Return the value of `field`, which must be the only one of the JSON object that is sent."""
+        # Browsers let a page of any server send other types, also to the servers of this machine.
+        if "origin" in request.headers and not request.headers.get("content-type", "").startswith("application/json"):
+            raise HTTPException(415, "web pages must send the header Content-Type: application/json")
+        timeout, body = self.limits.timeout, bytearray()
+        try:
+            async with asyncio.timeout(timeout):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > self.limits.max_body:
+                        raise HTTPException(413, f"the body has more than {self.limits.max_body:,} bytes")
+            content = from_json(body)
+        except TimeoutError as error:
+            raise HTTPException(
+                408, f"the body did not arrive within {timeout:g} s", {"Connection": "close"}
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise HTTPException(400, f"the body is not JSON in UTF-8: {error}") from error
+        if not isinstance(content, dict) or field not in content:
+            raise HTTPException(400, f'the body must be a JSON object with the field "{field}"')
+        for name in content.keys() - {field}:
+            raise HTTPException(400, f'unknown field {shown(name)}; the only field is "{field}"')
+        return content[field]
+
+    def _line(self, name: str, text: Any) -> str:
+        """Return the text called `name` if it is one line within the limits."""
+        if not isinstance(text, str):
+            raise HTTPException(400, f'"{name}" must be a string')
+        if len(text) > self.limits.max_characters:
+            most = self.limits.max_characters
+            raise HTTPException(413, f'"{name}" has {len(text):,} characters; at most {most:,} are taken')
+        if "\n" in text.strip():
+            raise HTTPException(400, f'"{name}" has several lines; send a text for each to /translate/batch')
+        return text.encode(errors="replace").decode()  # JSON may have half of a surrogate pair
+
+    async def _answers(self, request: Request, texts: dict[str, str]) -> list[dict[str, Any]]:
+        """Return the answers to texts, given by name."""
+        request.state.texts = len(texts)  # for the log
+        parts = await self._parts(texts.values())
+        if len(self.queue) >= self.limits.max_queue:
+            raise HTTPException(429, "too many sentences are waiting; try again later", {"Retry-After": "1"})
+        timeout = self.limits.timeout
+        try:
+            async with asyncio.timeout(timeout):
+                work = self.queue.translate([*chain.from_iterable(parts)])
+                translations = joined([*texts.values()], parts, await unless_client_leaves(request, work))
+        except TimeoutError as error:
+            raise HTTPException(503, f"not answered within {timeout:g} s; try again later, or send less") from error
+        for name, translation in zip(texts, translations, strict=True):
+            if translation.truncated:
+                raise HTTPException(413, f'"{name}" is too long: it has more tokens than --max-source-length')
+        best = [translation.outputs[0] for translation in translations]
+        return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
+
+    async def _parts(self, texts: Collection[str]) -> list[list[str]]:
+        """Return the sentences of each text."""
+        parts: list[list[str]] = []
+        most = max(self.limits.max_sentences, len(texts))
+        for text in texts:
+            parts.append(self.split(text))
+            if sum(map(len, parts)) > most:
+                raise HTTPException(413, f"the request has more than {most:,} sentences; send less at a time")
+            await asyncio.sleep(0)  # splitting takes milliseconds, and other requests have their turn
+        return parts
+
+
+async def unless_client_leaves(request: Request, work: Awaitable[list[Translation]]) -> list[Translation]:
+    """Return the result of `work`, which is cancelled if the client disconnects.
+
+    Raises:
+        ClientDisconnect: it did.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())  # the body was read, so only the end can come
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """The answer to a wrong request: also to a path without a route, and to a method that its route does not have."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def client_gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_GONE)  # counted, and sent to nobody
+
+
+async def broken(request: Request, error: Exception) -> Response:
+    """The answer after an error that should not happen; its traceback is logged."""
+    return JSONResponse({"error": "internal error; the server's standard error has more"}, 500)

@@ -1,0 +1,100 @@
+"""`nmt serve`: translation over HTTP: JSON, and a page to type into."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nmt_cli
+from nmt_cli.annexes.serving.limits import Limits
+from nmt_cli.commands.translate_options import EngineOptions
+from nmt_cli.decoding.options import OneOutputOptions, SamplingOptions, TranslateOptions
+from nmt_cli.errors import UsageError, missing_package
+from nmt_cli.flags import Command
+from nmt_cli.registry import group, option
+from nmt_cli.streams import say
+
+if TYPE_CHECKING:
+    from nmt_cli.decoding.translator import Translator
+
+
+@dataclass(frozen=True)
+class ServedOptions(TranslateOptions):
+    """Options of translation, without flags for sampling and for the batches, which the queue makes."""
+
+    search: OneOutputOptions = group("search", OneOutputOptions)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    read_ahead: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.sentence_language is not None and self.split_sentences is None:
+            object.__setattr__(self, "split_sentences", True)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(EngineOptions):
+    """Translate over HTTP: JSON in, JSON out, and a page to type into."""
+
+    host: str = option("127.0.0.1", "Address to listen on. 0.0.0.0 is every network.", metavar="ADDRESS")
+    port: int = option(8000, "Port to listen on. 0 is a free one.", minimum=0, maximum=65535)
+    quiet: bool = option(False, "No line on stderr for each request.", names=("--quiet", "-q"))
+    limits: Limits = group("limits", Limits)
+    translation: ServedOptions = group("batches and limits", ServedOptions)
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until a signal stops it.
+
+    Raises: as `load_translator` and `nmt_cli.annexes.serving.server.serve`, and
+        UsageError: flags that do not fit together; starlette, uvicorn or prometheus-client is not installed.
+    """
+    try:
+        from nmt_cli.annexes.serving import server
+    except ModuleNotFoundError as error:
+        raise missing_package("nmt serve", error, extra="serve") from error
+    from nmt_cli.decoding.workers import translation_workers
+
+    translator = options.translator(options.translation, say=say)
+    if options.translation.split_sentences is None:
+        translator = split_if_possible(translator)
+    address = options.host, options.port
+    with translation_workers(translator, options.workers) as workers:
+        server.serve(translator, workers, options.limits, address, about(options, translator), not options.quiet)
+
+
+def split_if_possible(translator: Translator) -> Translator:
+    """Return the translator with `split_sentences`; as it is, with a message, if it cannot split this language."""
+    # People paste paragraphs, and a model of sentences omits a part of them.
+    if translator.task.source_language is None:
+        return translator
+    try:
+        return dataclasses.replace(translator, options=dataclasses.replace(translator.options, split_sentences=True))
+    except UsageError as error:
+        say(f"each line is translated as one sentence. {error}")
+        return translator
+
+
+def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
+    """Return what clients may know of the model: the last names of its path, languages, and whether it splits."""
+    source, target = getattr(translator.task, "languages", (None, None))
+    return {
+        "version": nmt_cli.__version__,
+        "models": [str(Path(*path.absolute().parts[-2:])) for path in options.checkpoints],
+        "source_language": source,
+        "target_language": target,
+        "split_sentences": bool(translator.options.split_sentences),
+    }
+
+
+command = Command(
+    ServeOptions,
+    serve,
+    examples=[
+        "nmt serve run/averaged",
+        "nmt serve run/averaged --port 8080 --beam 1 --dtype int8",
+        "nmt serve run/averaged --host 0.0.0.0 --max-queue 200 --timeout 10",
+    ],
+)

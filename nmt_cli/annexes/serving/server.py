@@ -1,0 +1,174 @@
+"""The server of `nmt serve`: its socket, its signals, and the translator that the queue feeds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import resource
+import signal
+import socket
+from collections.abc import Mapping
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nmt_cli.annexes.serving import metrics
+from nmt_cli.annexes.serving.app import application
+from nmt_cli.annexes.serving.limits import Limits
+from nmt_cli.annexes.serving.queue import TranslationQueue
+from nmt_cli.data.parallel import WorkerDied, Workers
+from nmt_cli.decoding.outputs import Translation
+from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
+from nmt_cli.errors import NmtError
+from nmt_cli.streams import say
+
+CHARACTERS_PER_TOKEN = 4
+"""About as many as subwords have."""
+
+
+def serve(
+    translator: Translator,
+    workers: Workers | None,
+    limits: Limits,
+    address: tuple[str, int],
+    about: Mapping[str, Any],
+    access_log: bool,
+) -> None:
+    """Answer requests until SIGINT or SIGTERM; then return when those that have come are answered.
+
+    Args:
+        workers: processes whose state is `translator`; each translates a batch. None is one thread of this process, or
+            as many as the translator's engine has.
+        address: host and port; 0 is a free port.
+        about: as for `application`.
+        access_log: write a line about each request to standard error.
+
+    Raises:
+        NmtError: the address cannot be listened on, or a worker process died.
+    """
+    work = partial(_translate_sentences, translator) if workers is None else partial(_translated_by, workers)
+    work([""])  # starts the processes: before there are threads and sockets, which they would share
+
+    def stop(error: WorkerDied) -> None:
+        server.error, server.should_exit = error, True
+
+    parallel = workers.processes if workers else translator.engine.parallel or 1
+    largest = max(1, LARGEST_BATCH[translator.engine.device.type] // translator.search.beam)
+    check = workers.check if workers else lambda: None
+    characters = CHARACTERS_PER_TOKEN * translator.batch_tokens
+    queue = TranslationQueue(work, parallel=parallel, largest=largest, characters=characters)
+    app = application(queue, limits, split=translator.split, about=about, check=check, died=stop)
+    server = _Server(app, limits, access_log)
+    with _listener(*address) as listener:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, server.handle_exit)
+        host, port = listener.getsockname()[:2]
+        say(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}; Ctrl-C stops")
+        server.run([listener])
+    if server.error:
+        raise server.error
+
+
+class Protocol(H11Protocol):
+    """uvicorn's protocol with bounds: on connections, on the time for a header, on the time for reading an answer."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        if len(self.connections) >= (self.limit_concurrency or math.inf):
+            self.connections.discard(self)  # uvicorn would refuse requests of the others
+            self.transport.close()
+        transport.set_write_buffer_limits(0)  # `pause_writing` is called as soon as the client does not read
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.unread = self.loop.call_later(self.config.timeout_graceful_shutdown or math.inf, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.unread.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        # uvicorn ends the time at the first byte, so a header could take for ever.
+        self.conn.receive_data(data)
+        self.handle_events()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unset_keepalive_if_required()
+
+
+class Seldom(logging.Filter):
+    """One record every ten seconds. asyncio writes thousands at a time if there are no file descriptors."""
+
+    last = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self.last + 10:
+            return False
+        self.last = record.created
+        return True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which after a signal returns instead of raising it again, and keeps the error that stopped it."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, access_log: bool) -> None:
+        logging.basicConfig(format="%(asctime)s %(message)s")  # to standard error
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a warning for each wrong request
+        logging.getLogger("asyncio").addFilter(Seldom())
+        if access_log:
+            metrics.access_log.setLevel(logging.INFO)
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        config = uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=min(limits.max_connections, descriptors // 2) + 1,
+            timeout_graceful_shutdown=math.ceil(2 * limits.timeout) + 1,  # a client that does not read its answer
+        )
+        super().__init__(config)
+        self.error: NmtError | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; at the second signal, end the process. Called for SIGINT and SIGTERM."""
+        if self.should_exit:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        self.should_exit = True
+
+
+def _translated_by(workers: Workers, texts: list[str]) -> list[Translation]:
+    ((_, translations),) = workers.map(_translate_in_worker, [texts])
+    return translations
+
+
+def _translate_in_worker(translator: Translator, texts: list[str]) -> list[Translation]:
+    torch.set_num_threads(1)
+    return _translate_sentences(translator, texts)
+
+
+def _translate_sentences(translator: Translator, sentences: list[str]) -> list[Translation]:
+    if translator.options.split_sentences:
+        return translator.translate_sentences(sentences)
+    return translator.translate_window(sentences)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+        # Its connections have the option, too. Without it, a kept connection waits 40 ms for each answer.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is too long
+        raise NmtError(f"cannot listen: {error}; choose another address with --host or --port") from error

@@ -1,0 +1,129 @@
+"""Translators by engine, and the export that is kept beside a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import nmt_cli
+from nmt_cli.annexes.exchange.ctranslate2 import engine as ctranslate2_engine
+from nmt_cli.annexes.exchange.ctranslate2.engine import kept_export
+from nmt_cli.annexes.exchange.export.writing import record_of
+from nmt_cli.decoding.loading import load_translator
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.training.run_directory import delete_checkpoint
+
+LINES = ["abc", "hgfedcba", "", "a"]
+GREEDY = TranslateOptions(search=SearchOptions(beam=1))
+
+
+def test_the_export_is_kept_and_made_anew_when_the_checkpoint_or_the_version_changes(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, kept = make_checkpoint(tmp_path / "checkpoint"), tmp_path / ".checkpoint.ctranslate2"
+    said: list[str] = []
+
+    def translations() -> list[str]:
+        said.clear()
+        loaded = load_translator([folder], GREEDY, device="cpu", engine="ctranslate2", say=said.append)
+        return loaded.translate(LINES)
+
+    first = translations()
+    assert said[0] == f"exporting to {kept}, which is kept"
+    assert first == nmt_cli.load(folder, device="cpu", beam=1).translate(LINES)
+    written = (kept / "model.bin").stat()
+    assert translations() == first
+    assert (kept / "model.bin").stat() == written
+    assert said == []
+    shutil.rmtree(folder)
+    make_checkpoint(folder, seed=3)
+    second = translations()
+    assert said[0] == f"exporting to {kept}, which is kept"
+    assert second == nmt_cli.load(folder, device="cpu", beam=1).translate(LINES) != first
+    monkeypatch.setattr(ctranslate2_engine, "__version__", "0.0")
+    assert translations() == second
+    assert said[0] == f"exporting to {kept}, which is kept"
+
+
+def test_a_run_stands_for_its_newest_checkpoint_and_leaves_no_exports_of_deleted_ones(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    old, new = (make_checkpoint(checkpoints / f"step-{step:08}", seed=step) for step in (9, 10))
+    (checkpoints / ".other.ctranslate2").mkdir()  # not ours
+    kept_export(old, lambda message: None)
+    (checkpoints / f"..{old.name}.ctranslate2.nmt-part").mkdir()  # a second process was killed
+    delete_checkpoint(old)  # as training does
+    said: list[str] = []
+    kept = kept_export(tmp_path, said.append)
+    assert said[0] == f"{tmp_path}: using {new}"
+    assert sorted(path.name for path in checkpoints.iterdir()) == [".other.ctranslate2", kept.name, new.name]
+
+
+def test_one_of_several_calls_exports_and_the_others_wait(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    folder, said = make_checkpoint(tmp_path / "checkpoint"), list[str]()
+    with ThreadPoolExecutor(4) as threads:
+        places = list(threads.map(kept_export, [folder] * 4, [said.append] * 4))
+    assert {*places} == {tmp_path / ".checkpoint.ctranslate2"}
+    assert sum(line.startswith("exporting") for line in said) == 1
+
+
+def test_a_place_that_cannot_be_written(
+    make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint(tmp_path / "checkpoint")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK))  # root may write anywhere
+        with pytest.raises(UsageError, match=rf"{tmp_path}: cannot be written.* nmt export {folder} .*--out DIR"):
+            kept_export(folder, lambda message: None)
+    assert list(tmp_path.iterdir()) == [folder]
+    kept = kept_export(folder, lambda message: None)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert kept_export(folder, lambda message: None) == kept
+
+
+def test_what_differs_is_said_where_it_differs(tiny_export: Path) -> None:
+    said: list[str] = []
+    load_translator([tiny_export], GREEDY, device="cpu", engine="ctranslate2", say=said.append)
+    assert said == []
+    load_translator([tiny_export], device="cpu", engine="ctranslate2", say=said.append)
+    assert len(said) == 1
+    assert "length^alpha" in said[0]
+    assert "unknown word" in said[0]
+
+
+def test_the_package_that_is_missing_is_named(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    for name in ("writing", "engine"):
+        monkeypatch.delitem(sys.modules, f"nmt_cli.annexes.exchange.ctranslate2.{name}", raising=False)
+    with pytest.raises(UsageError, match="pip install ctranslate2"):
+        nmt_cli.load(copy, device="cpu", engine="ctranslate2")
+    assert list(tmp_path.iterdir()) == [copy]
+
+
+def test_what_it_does_not_load(tiny_checkpoint: Path, tiny_export: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no engine called 'ctranslate'\. Did you mean ctranslate2"):
+        nmt_cli.load(tiny_checkpoint, engine="ctranslate")
+    with pytest.raises(UsageError, match=rf"{tiny_export}: not a checkpoint.*--engine"):
+        nmt_cli.load(tiny_export, device="cpu")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "export.json").write_text('{"format": "huggingface"}')
+    for engine in ("nmt", "ctranslate2"):
+        with pytest.raises(UsageError, match=f"{other}: not a checkpoint, but an export"):
+            nmt_cli.load(other, device="cpu", engine=engine)
+    with pytest.raises(UsageError, match="ensemble"):
+        nmt_cli.load([tiny_checkpoint, tiny_export], device="cpu", engine="ctranslate2")
+    with pytest.raises(CheckpointError, match=str(tmp_path)):
+        nmt_cli.load(tmp_path, device="cpu", engine="ctranslate2")
+    assert record_of(tmp_path) == {}
