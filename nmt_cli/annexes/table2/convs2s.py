@@ -28,7 +28,7 @@ from nmt_cli.annexes.table2.encoder_decoder import (
     AttentiveEncoderDecoder,
     Decoded,
     EncoderDecoderInference,
-    FixedState,
+    FixedSizeState,
     elements,
 )
 from nmt_cli.annexes.table2.settings import ConvS2SConfig
@@ -127,12 +127,12 @@ class ConvS2S(AttentiveEncoderDecoder):
             "decoder": [self.decoder_in, self.decoder, self.decoder_out],
         }
 
-    def start(self, source: Tensor) -> FixedState:
+    def start(self, source: Tensor) -> FixedSizeState:
         """See `EncoderDecoder`. The target part is the last k - 1 inputs of each layer."""
         memory = self._encode(source)
-        return FixedState(memory, tuple(layer.convolution.zeros(memory.keys) for layer in self.decoder))
+        return FixedSizeState(memory, tuple(layer.convolution.zeros(memory.keys) for layer in self.decoder))
 
-    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
         memory, weights, windows = Memory(*state.source), [], []
         positions = self.target_positions(state.length, target_in.size(1))
         embedded = self.dropout(self.target_embedding(target_in) + positions)

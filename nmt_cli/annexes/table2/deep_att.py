@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.annexes.table2.additive_attention import AdditiveAttention, Memory
-from nmt_cli.annexes.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
+from nmt_cli.annexes.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 from nmt_cli.annexes.table2.recurrent import LSTM, unrolled
 from nmt_cli.annexes.table2.settings import DeepAttConfig
 from nmt_cli.interfaces import PAD
@@ -74,12 +74,12 @@ class DeepAtt(AttentiveEncoderDecoder):
         encoder, decoder = [self.columns, self.projection], [self.attention, self.decoder]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
-    def start(self, source: Tensor) -> FixedState:
+    def start(self, source: Tensor) -> FixedSizeState:
         """The target part of the state is output and cell of each layer, from the bottom up."""
         memory = self._encode(source)
-        return FixedState(memory, self.decoder[0].zeros(memory.values) * len(self.decoder))
+        return FixedSizeState(memory, self.decoder[0].zeros(memory.values) * len(self.decoder))
 
-    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
         """See `EncoderDecoder`. The first layer goes step by step: its input depends on its last output."""
         first, *upper = zip(state.target[::2], state.target[1::2], strict=True)
         step = partial(self._first_step, Memory(*state.source))

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FixedState:
+class FixedSizeState:
     """The state of a decoder between two steps, as tensors."""
 
     source: tuple[Tensor, ...]  # of each sentence: [A, ...]
     target: tuple[Tensor, ...]  # of each hypothesis: [N, ...]
     length: int = 0  # target positions so far
 
-    def select(self, rows: Tensor) -> FixedState:
+    def select(self, rows: Tensor) -> FixedSizeState:
         """See `DecoderState`."""
         sentences, hypotheses = len(self.source[0]), len(self.target[0])
         chosen = rows[:, 0].div(hypotheses // sentences, rounding_mode="floor")
         unchanged = len(chosen) == sentences and bool((chosen[1:] > chosen[:-1]).all())
         source = self.source if unchanged else tuple(each[chosen] for each in self.source)
-        return FixedState(source, tuple(each[rows.flatten()] for each in self.target), self.length)
+        return FixedSizeState(source, tuple(each[rows.flatten()] for each in self.target), self.length)
 
 
 class Decoded(NamedTuple):
@@ -110,11 +110,11 @@ class EncoderDecoder(nn.Module, ABC):
         """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds up S * T."""
 
     @abstractmethod
-    def start(self, source: Tensor) -> FixedState:
+    def start(self, source: Tensor) -> FixedSizeState:
         """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
 
     @abstractmethod
-    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
         """Go on from `state` with the ids [N, T] that follow: all of a target in training, or the last one."""
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -153,16 +153,16 @@ class EncoderDecoderInference:
         self._model, self._dtype = model, dtype
 
     @torch.no_grad()
-    def start(self, source: Tensor) -> FixedState:
+    def start(self, source: Tensor) -> FixedSizeState:
         """See `Decodable`."""
         with autocast(source.device, self._dtype):
             return self._model.start(source)
 
     @torch.no_grad()
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, FixedState]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, FixedSizeState]:
         """See `Decodable`."""
-        assert isinstance(state, FixedState)
+        assert isinstance(state, FixedSizeState)
         with autocast(tokens.device, self._dtype):
             hidden, _, target = self._model.decode(tokens[:, None], state)
             logits = F.linear(hidden.squeeze(1), self._model.output_weight)
-        return logits.float().log_softmax(1), FixedState(state.source, tuple(target), state.length + 1)
+        return logits.float().log_softmax(1), FixedSizeState(state.source, tuple(target), state.length + 1)

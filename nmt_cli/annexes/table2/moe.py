@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.annexes.table2.additive_attention import Memory, SourceAttention
-from nmt_cli.annexes.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedState, elements
+from nmt_cli.annexes.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 from nmt_cli.annexes.table2.experts import Experts
 from nmt_cli.annexes.table2.recurrent import LSTM, unrolled
 from nmt_cli.annexes.table2.settings import MoEConfig
@@ -73,12 +73,12 @@ class MoE(AttentiveEncoderDecoder):
         decoder = [self.decoder_bottom, self.decoder_top, self.decoder_experts, self.attention]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
-    def start(self, source: Tensor) -> FixedState:
+    def start(self, source: Tensor) -> FixedSizeState:
         """See `EncoderDecoder`. The target part is output and cell of the lower LSTM, then of the upper one."""
         memory = self._encode(source)
-        return FixedState(memory, self.decoder_bottom.zeros(memory.values) + self.decoder_top.zeros(memory.values))
+        return FixedSizeState(memory, self.decoder_bottom.zeros(memory.values) + self.decoder_top.zeros(memory.values))
 
-    def decode(self, target_in: Tensor, state: FixedState) -> Decoded:
+    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
         x = self.dropout(self.target_embedding(target_in))
         step = partial(self._bottom_step, Memory(*state.source))
         bottom, cell, weights = unrolled(step, x, *state.target[:2])
