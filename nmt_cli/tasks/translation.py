@@ -180,7 +180,7 @@ class TranslationTask(VocabularyTask):
         return IDENTICAL if c.drop_identical and texts[0] == texts[1] else None
 
     def normalise(self, example: Example) -> tuple[str, str]:
-        return self._normalised([example.source], 0)[0], self._normalised([example.target], 1)[0]
+        return self.normalised([example.source], 0)[0], self.normalised([example.target], 1)[0]
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
         c = self.config
@@ -272,20 +272,20 @@ class TranslationTask(VocabularyTask):
         return str(self.config.source_lang)
 
     def encode_source(self, line: str) -> list[int]:
-        return self.vocabularies()[0].encode(self._normalised([line], 0)[0])
+        return self.vocabularies()[0].encode(self.normalised([line], 0)[0])
 
     def encode_target(self, line: str) -> list[int]:
-        return self.vocabularies()[1].encode(self._normalised([line], 1)[0])
+        return self.vocabularies()[1].encode(self.normalised([line], 1)[0])
 
     def encode_sources(self, lines: Sequence[str]) -> Sentences:
-        return self.vocabularies()[0].encode_lines(self._normalised(lines, 0))
+        return self.vocabularies()[0].encode_lines(self.normalised(lines, 0))
 
     def encode_targets(self, lines: Sequence[str]) -> Sentences:
-        return self.vocabularies()[1].encode_lines(self._normalised(lines, 1))
+        return self.vocabularies()[1].encode_lines(self.normalised(lines, 1))
 
     def encode_prefix(self, line: str) -> Prefix:
         """Return how an output begins that must begin with `line`; a space at its end ends its last word."""
-        text = self._normalised([line], 1)[0].lstrip()
+        text = self.normalised([line], 1)[0].lstrip()
         if text and line[-1:].isspace() and not text[-1].isspace():  # normalisation strips lines
             text += " "
         return self.vocabularies()[1].encode_prefix(text)
@@ -303,16 +303,17 @@ class TranslationTask(VocabularyTask):
         """Return the words as written, also with --lowercase; None unless the vocabulary is of whole tokens."""
         if self.config.subwords != "none":
             return None
-        return [word for word in self._apart_from_symbols(self._tokenised, [line], 0)[0].split(" ") if word]
+        return [word for word in self.tokenised([line], 0)[0].split(" ") if word]
 
     def join_words(self, words: Sequence[str]) -> str:
-        return self._finished(" ".join(words))
+        return self.finished(" ".join(words))
 
     def decode_target(self, ids: Sequence[int], source: str) -> str:
         """Return the output line, detokenised with --moses. Lower-cased text stays lower-cased."""
-        return self._finished(self.vocabularies()[1].decode(ids))
+        return self.finished(self.vocabularies()[1].decode(ids))
 
-    def _finished(self, text: str) -> str:
+    def finished(self, text: str) -> str:
+        """Return an output line for text of the target vocabulary."""
         if self.config.moses:
             text = self._tokenisers[1].detokenise(text)
         text = unicode.composed(text, self.config.normalization)
@@ -333,8 +334,13 @@ class TranslationTask(VocabularyTask):
         source, target = self.languages
         return Moses(source, self.config.moses_escape), Moses(target, self.config.moses_escape)
 
-    def _normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+    def normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        """Return lines of a side (0: source, 1: target) as the vocabularies see them."""
         return self._apart_from_symbols(self._changed, lines, side)
+
+    def tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        """Return lines of a side as `normalised`, but with upper-case letters."""
+        return self._apart_from_symbols(self._tokenised, lines, side)
 
     def _apart_from_symbols(
         self, change: Callable[[Sequence[str], int], Sequence[str]], lines: Sequence[str], side: int
