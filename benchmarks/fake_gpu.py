@@ -24,10 +24,9 @@ from torch.utils.flop_counter import flop_registry
 
 from benchmarks.synthetic import NOTHING_ELSE, random_pairs, write_corpus
 from nmt_cli import registry
-from nmt_cli.commands import train_setup
 from nmt_cli.config import resolve
 from nmt_cli.distributed import World
-from nmt_cli.training import replay
+from nmt_cli.training import replay, start
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import share
@@ -248,13 +247,13 @@ class Training:
         self.gpu, self.ranks = gpu, ranks
         self.pairs = random_pairs(sentences, vocabulary)
         write_corpus(folder, self.pairs, vocabulary)
-        task, self.corpus, _ = train_setup.open_data([str(folder)])
+        task, self.corpus, _ = start.open_data([str(folder)])
         settings: Mapping[str, Any] = {**NOTHING_ELSE, "precision": "bfloat16", "compile": True, **flags}
         config = resolve(TrainingConfig, settings, preset=settings.get("preset"))
         self.world = World(0, 1, torch.device("cuda", 0))
         with gpu:
             with self.world.device:  # torch cannot move the weights of a fake module
-                self.setup = train_setup.build_setup(config, task, self.corpus, None, self.world)
+                self.setup = start.build_setup(config, task, self.corpus, None, self.world)
             run: Any = SimpleNamespace(setup=self.setup, config=config.training, world=self.world)
             self.trainer = Trainer(run)
         self.setup.model.train()

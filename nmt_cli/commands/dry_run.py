@@ -1,4 +1,4 @@
-"""The lines before the first step of a training, and `nmt train --dry-run`, which shows its size and cost."""
+"""`nmt train --dry-run`: the configuration, the size and the cost of a training."""
 
 from __future__ import annotations
 
@@ -14,112 +14,35 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_setup import build_setup, configuration, open_data
-from nmt_cli.config import RunConfig, resolve
-from nmt_cli.data.mixing import described
-from nmt_cli.distributed import World, divide, own_device, sharers_of
-from nmt_cli.errors import UsageError, counted
-from nmt_cli.interfaces import CountsFlops, Schedule
-from nmt_cli.layers.embedding import learned_positions
-from nmt_cli.optim.inverse_sqrt import InverseSqrtConfig
+from nmt_cli.config import RunConfig
+from nmt_cli.distributed import World, divide, own_device
+from nmt_cli.errors import UsageError
+from nmt_cli.interfaces import CountsFlops
 from nmt_cli.streams import say
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.gradients import Gradients
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.memory import fitting_micro_batches
+from nmt_cli.training.messages import parameters_of, peak_warnings, schedule_warnings, warnings
 from nmt_cli.training.new_vocabulary import model_without_weights
 from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
-from nmt_cli.training.settings import Interval, TrainingConfig
+from nmt_cli.training.settings import Interval, RunOptions, TrainingConfig
 from nmt_cli.training.setup import Setup
-from nmt_cli.training.state import LOSS
+from nmt_cli.training.start import build_setup, configuration, open_data
 
-FAR_ABOVE = 2.25  # highest learning rates, as multiples of the preset's, from which a warning is given
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
 
 
-def opening_lines(setup: Setup, adapts: bool) -> str:
-    """Return lines about the training to come, which starts from a trained model if it `adapts` one."""
-    plan, length = setup.plan, setup.length
-    count, learning = parameters_of(setup.model)
-    frozen = f", {learning:,} of them trained" if learning < count else ""
-    packed = ", packed" if plan.packed else ""
-    grown = f" from epoch {plan.growth} on" if plan.growth > 1 else ""
-    sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
-    rate = highest_rate(setup.schedule, length.steps)
-    peak = "" if rate is None else f"; highest learning rate: {rate:.2g}"
-    lines = [
-        f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
-        f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens{sentences} an update{grown}; micro-batches: {setup.micro_batches}{packed}; "
-        f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}{peak}",
-        *described(plan.stages, setup.corpus),
-        *validation_lines(setup),
-        *warnings(setup, adapts),
-    ]
-    return "\n".join(lines)
+def dry_run(
+    options: RunOptions, flags: Mapping[str, Any], vocab_size: int | None = None, processes: int = 1
+) -> dict[str, Any]:
+    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch.
 
-
-def validation_lines(setup: Setup) -> list[str]:
-    scored = setup.settings.validation_bleu or setup.settings.best_by != LOSS
-    if not scored or "bleu" not in setup.task.measures:
-        return []
-    return [f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {setup.task.tokenization}"]
-
-
-def warnings(setup: Setup, adapts: bool, resumed: bool = False) -> list[str]:
-    """Return lines about settings that do not suit this training. A trained model may be larger for its corpus."""
-    lines = schedule_warnings(setup.schedule, setup.length.steps, resumed)
-    if (positions := learned_positions(setup.model)) is not None:
-        lengths = np.maximum(setup.corpus.source_lengths[:], setup.corpus.target_lengths[:])
-        if longer := int((lengths > positions).sum()):
-            pairs = f"{longer:,} of {len(lengths):,} sentence pairs"
-            lines.append(f"warning: {pairs} are longer than --max-positions {positions}: further tokens share the last")
-    if not adapts and getattr(setup.criterion, "refines", False):
-        lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
-    count, length = parameters_of(setup.model)[0], setup.length
-    if setup.plan.stages and (last := setup.plan.stages[-1][0]) >= length.epochs:
-        lines.append(f"warning: the run has {readable(length.epochs)} epochs, and the last --stage begins after {last}")
-    if not adapts and length.is_too_long_for(count):
-        data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
-        presets = ", ".join(setup.task.presets)
-        lines.append(f"warning: {count:,} parameters for {data}: the model will overfit; presets by size: {presets}")
-    return lines
-
-
-def peak_warnings(config: RunConfig, preset: str | None) -> list[str]:
-    """Return a line if the highest learning rate is far above the preset's because the warm-up is shorter."""
-    ours, theirs = config["schedule"], resolve(TrainingConfig, {}, preset=preset)["schedule"]
-    if not isinstance(ours, InverseSqrtConfig) or not isinstance(theirs, InverseSqrtConfig):
-        return []
-    peak, usual = (schedule.peak(config["model"].d_model) for schedule in (ours, theirs))
-    peak *= min(1.0, config.training.max_steps / ours.warmup_steps)  # which the run may not reach
-    shorter = theirs.warmup_steps / ours.warmup_steps
-    if ours.peak_learning_rate is not None or min(peak / usual, shorter**0.5) <= FAR_ABOVE:
-        return []
-    return [
-        f"warning: with --warmup-steps {ours.warmup_steps:,}, the highest learning rate is {peak / usual:.1f} times "
-        f"that of {preset or 'the paper'}, and training may diverge; --peak-learning-rate {usual:.2g} keeps it"
-    ]
-
-
-def schedule_warnings(schedule: Schedule, steps: int, resumed: bool = False) -> list[str]:
-    lines, has = [], f"warning: the run has {counted(steps, 'step')}, and the learning rate"
-    warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
-    if warmup > steps:
-        lines.append(f"{has} rises for --warmup-steps {warmup:,}")
-    if decay and not 0.9 <= steps / decay <= 1.1:
-        stays = f" and stays at {schedule(decay):.2g}" if steps > decay else ""
-        advice = "a new run with --init-from may have another" if resumed else f"give --decay-steps {steps}"
-        lines.append(f"{has} falls until --decay-steps {decay:,}{stays}; {advice}")
-    return lines
-
-
-def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resolved configuration and the figures of the training; with data, run its largest micro-batch."""
+    `vocab_size` is used without data. The memory is that of one of so many `processes`.
+    """
     config = configuration(options, flags)
     settings: TrainingConfig = config.training
     device = own_device(settings.device)
@@ -134,8 +57,8 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
         notes = warnings(setup, origin is not None)
         first = next(setup.plan.epoch(setup.plan.growth - 1))
         lengths = setup.plan.source_lengths[first], setup.plan.target_lengths[first]
-    elif options.vocab_size is not None:
-        vocabulary = dict(zip(checkpoint.VOCABULARY, (options.vocab_size, options.vocab_size, True), strict=True))
+    elif vocab_size is not None:
+        vocabulary = dict(zip(checkpoint.VOCABULARY, (vocab_size, vocab_size, True), strict=True))
         figures |= vocabulary
         model, steps = model_without_weights(config, vocabulary), settings.max_steps
         freeze(model, settings.freeze)
@@ -149,7 +72,7 @@ def dry_run(options: TrainOptions, flags: Mapping[str, Any]) -> dict[str, Any]:
     figures["parameters"], figures["trained_parameters"] = count, learning = parameters_of(model)
     size = checkpoint_bytes(config, count, learning)
     figures |= {"checkpoint_bytes": size, "disk_bytes": size * checkpoints_on_disk(settings, steps)}
-    figures["bytes_per_process"] = bytes_per_process(config, model, options.processes)
+    figures["bytes_per_process"] = bytes_per_process(config, model, processes)
     for note in [*notes, *peak_warnings(config, options.preset)]:
         say(note)
     if isinstance(model, CountsFlops) and not settings.freeze:
@@ -171,12 +94,6 @@ def figures_of_data(setup: Setup) -> dict[str, Any]:
         "device": str(device),
         "peak_memory_bytes": peak_memory(device),
     }
-
-
-def parameters_of(model: Any) -> tuple[int, int]:
-    """Return the number of parameters, and of those that are trained, in all processes."""
-    every, learning = ([p.numel() * sharers_of(p).size for p in each] for each in (model.parameters(), trained(model)))
-    return sum(every), sum(learning)
 
 
 def bytes_per_process(config: RunConfig, model: Any, processes: int) -> int:

@@ -6,16 +6,29 @@ import json
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.config import DEFAULT_COMPONENTS, layers_of, placed, select
-from nmt_cli.errors import UsageError
+from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, components_in, values_of
 from nmt_cli.presets import PRESETS
-from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.registry import option
+from nmt_cli.training.settings import RunOptions, TrainingConfig
+
+
+@dataclass(frozen=True)
+class TrainOptions(RunOptions):
+    """Train a model, or resume a run."""
+
+    resume: Path | None = option(None, "Resume a run with its own data and settings.", metavar="RUN")
+    list_presets: bool = option(False, "List the presets.")
+    dry_run: bool = option(False, "Show the configuration, the size, the cost and, with DATA, the memory.")
+    vocab_size: int | None = option(None, "With --dry-run: vocabulary size, instead of DATA.", minimum=5)
+    processes: int = option(1, "With --dry-run: processes, for the memory of one.", minimum=1)
+    as_json: bool = option(False, "With --dry-run or --list-presets: print JSON.", names=("--json",))
 
 
 def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
@@ -30,9 +43,16 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     if options.list_presets:
         show_presets(options.as_json)
         return
-    from nmt_cli.commands import train_run  # not at the top: it imports torch, which `nmt train --help` must not
+    from nmt_cli.commands.dry_run import dry_run, show  # not at the top: they import torch, which help must not
+    from nmt_cli.training.start import train, with_settings_of_run
 
-    train_run.run(options, flags)
+    if options.resume is not None:
+        with main_rank_reports():
+            options = with_settings_of_run(options, options.resume)
+    if options.dry_run:
+        show(dry_run(options, flags, options.vocab_size, options.processes), options.as_json)
+    else:
+        train(options, flags)
 
 
 def show_presets(as_json: bool) -> None:

@@ -1,14 +1,34 @@
-"""The settings of the training loop; every field is a flag of `nmt train`."""
+"""The options that say where a run starts from, and the settings of the training loop: the flags of `nmt train`."""
 
 from __future__ import annotations
 
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from nmt_cli.data import noise
 from nmt_cli.errors import UsageError, shown
-from nmt_cli.registry import option
+from nmt_cli.flags import IMPORTS_HELP
+from nmt_cli.presets import PRESETS
+from nmt_cli.registry import argument, option
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The data of a run, and where its settings are from."""
+
+    data: tuple[str, ...] = argument("DATA[*WEIGHT]...", "Prepared data: one --out of `nmt prepare`, or several.", ())
+    out: Path | None = option(None, "Directory of the run. An earlier run is resumed.", metavar="RUN")
+    init_from: Path | None = option(
+        None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
+    )
+    new_vocabulary: bool = option(
+        False, "With --init-from: the data may have another vocabulary. The weights of pieces that both have are kept."
+    )
+    preset: str | None = option(None, "A named model (nmt train --list-presets).", choices=PRESETS, metavar="NAME")
+    config: Path | None = option(None, "Read settings from a TOML, YAML or JSON file.")
+    imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.commands.dry_run import dry_run
-from nmt_cli.commands.train_options import TrainOptions
 from nmt_cli.config import resolve
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover
-from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.settings import RunOptions, TrainingConfig
 
 discover()
 
@@ -76,7 +75,7 @@ shows why."""
 @functools.cache
 def parameters(preset: str, vocabulary_size: int = 37_000) -> int:
     """With the vocabulary of section 5.1, about 37,000 tokens, by default."""
-    count: int = dry_run(TrainOptions(preset=preset, vocab_size=vocabulary_size), {})["parameters"]
+    count: int = dry_run(RunOptions(preset=preset), {}, vocabulary_size)["parameters"]
     return count
 
 
@@ -128,7 +127,7 @@ def by_hand(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int)
 )  # fmt: skip
 def test_parameters_in_closed_form(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int) -> None:
     letters = {"num_layers": N, "d_model": d_model, "d_ff": d_ff, "num_heads": h, "d_k": d_k, "d_v": d_v}
-    assert dry_run(TrainOptions(vocab_size=V), letters)["parameters"] == by_hand(N, d_model, d_ff, h, d_k, d_v, V)
+    assert dry_run(RunOptions(), letters, V)["parameters"] == by_hand(N, d_model, d_ff, h, d_k, d_v, V)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_run import train
+from nmt_cli.commands.train import TrainOptions
+from nmt_cli.training.start import train
 
 SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
 TINY = (

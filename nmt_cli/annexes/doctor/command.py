@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.commands.train import component_flags
-from nmt_cli.commands.train_options import RunOptions
 from nmt_cli.flags import Command
 from nmt_cli.registry import option
+from nmt_cli.training.settings import RunOptions
 
 
 @dataclass(frozen=True)

@@ -20,18 +20,18 @@ from rich.table import Column, Table
 from nmt_cli.annexes.doctor import machine
 from nmt_cli.annexes.doctor.machine import Check
 from nmt_cli.annexes.doctor.resume import resume
-from nmt_cli.commands.dry_run import checkpoint_bytes, checkpoints_on_disk, parameters_of, peak_memory
-from nmt_cli.commands.train_options import RunOptions
-from nmt_cli.commands.train_run import prepare_torch, setup_of
-from nmt_cli.commands.train_setup import choose_precision, configuration
+from nmt_cli.commands.dry_run import checkpoint_bytes, checkpoints_on_disk, peak_memory
 from nmt_cli.config import RunConfig
 from nmt_cli.distributed import World, join_world
 from nmt_cli.errors import TrainingError, UsageError, environment_number, main_rank_reports
 from nmt_cli.streams import say
 from nmt_cli.training.memory import choose_micro_batches, fits, largest
+from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
+from nmt_cli.training.settings import RunOptions
+from nmt_cli.training.start import choose_precision, configuration, prepare_torch, setup_of
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import updates
 

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from nmt_cli.annexes.doctor.machine import Check
-from nmt_cli.commands.train_options import RunOptions
 from nmt_cli.config import RunConfig
 from nmt_cli.errors import TrainingError
 from nmt_cli.files import durable
 from nmt_cli.files.text import fingerprint
 from nmt_cli.streams import say
 from nmt_cli.training.run_directory import METRICS
+from nmt_cli.training.settings import RunOptions
 
 STEPS, SAVE_EVERY, KILLED_AT, TOKENS = 6, 2, 5, 2000
 CLOCK = re.compile("second|hours|waiting|utilisation|flops_as_table2|possible_flops|tflops_of")

@@ -16,7 +16,6 @@ from typing import Any
 from nmt_cli import checkpoint
 from nmt_cli.annexes.report.attention import sentence_of
 from nmt_cli.annexes.report.runs import RESUME, RunFiles
-from nmt_cli.commands.train_setup import open_data
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import OneOutputOptions, TranslateOptions
@@ -27,6 +26,7 @@ from nmt_cli.metrics.significance import paired_test
 from nmt_cli.streams import say, warn
 from nmt_cli.task import Task
 from nmt_cli.training.run_directory import METRICS
+from nmt_cli.training.start import open_data
 
 LENGTHS = (10, 20, 30, 40, 60)
 """The longest references of the groups, in tokens; the last group has all others."""

@@ -22,10 +22,8 @@ from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.guided_alignment import GuidedAlignment, linked_pieces
 from nmt_cli.annexes.later.settings import GuidedAlignmentConfig
 from nmt_cli.checkpoint import load_model
-from nmt_cli.commands import train_setup
 from nmt_cli.commands.prepare import PrepareOptions, prepare
-from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_run import train
+from nmt_cli.commands.train import TrainOptions
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
 from nmt_cli.data.corpus import MemoryCorpus
@@ -35,6 +33,8 @@ from nmt_cli.interfaces import EOS, joined
 from nmt_cli.layers.layout import Recorded
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+from nmt_cli.training import start
+from nmt_cli.training.start import train
 
 CPU = torch.device("cpu")
 LETTERS = "abcdefgh"
@@ -266,7 +266,7 @@ def test_a_gpu_gets_padded_sentences(
     """Which rows of real tokens are made of. The kernel does not see bins."""
     settings = guidance(table, compile=False, dropout=0.0, max_steps=2, log_every=1, alignment_weight=1.0)
     run(tiny_data, tmp_path / "padded", **settings)
-    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
+    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
     run(tiny_data, tmp_path / "packed", **settings)
     for padded, packed in zip(*(metrics(tmp_path / name) for name in ("padded", "packed")), strict=True):
         assert packed["loss"] == pytest.approx(padded["loss"], rel=1e-5)

@@ -16,9 +16,9 @@ from nmt_cli import registry
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.muon import muon, orthogonalised
 from nmt_cli.annexes.later.settings import MuonConfig
-from nmt_cli.commands.train_setup import optimizer_of
 from nmt_cli.config import resolve
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.start import optimizer_of
 
 SHAPES = [(8, 8), (24, 8), (8, 24), (8, 8), (24, 8), (3, 4, 5), (7,)]
 

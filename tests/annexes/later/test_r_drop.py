@@ -18,12 +18,12 @@ from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later import r_drop
 from nmt_cli.annexes.later.r_drop import RDrop
 from nmt_cli.annexes.later.settings import RDropConfig
-from nmt_cli.commands import train_run, train_setup
-from nmt_cli.commands.train_options import TrainOptions
+from nmt_cli.commands import train
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
 from nmt_cli.interfaces import PAD
 from nmt_cli.models.settings import TransformerConfig
+from nmt_cli.training import start
 
 PAIRS = [([5, 6, 7], [8, 9]), ([10], [11, 12, 13, 14, 15, 16]), ([17] * 9, [18, 19, 4])]
 
@@ -82,7 +82,7 @@ def test_bins_give_the_loss_of_padded_sentences(
     """As on a GPU. Without dropout, so that both draw the same, and the divergence is zero."""
     settings = {"criterion": "r_drop", "precision": precision, "compile": False, "dropout": 0.0, "max_steps": 1}
     run(tiny_data, tmp_path / "padded", **settings)
-    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
+    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
     run(tiny_data, tmp_path / "packed", **settings)
     (padded,), (packed,) = (metrics(tmp_path / name) for name in ("padded", "packed"))
     for name in ("loss", "nll", "gradient_norm"):
@@ -108,7 +108,7 @@ def test_a_run_of_version_1_0_keeps_twice_the_weight(resumed: bool, tiny_data: P
     del config["criterion"]["sum_of_passes"]
     path.write_text(json.dumps(config))
     if resumed:
-        train_run.run(TrainOptions(resume=tmp_path / "old"), {"max_steps": 4})
+        train.run(train.TrainOptions(resume=tmp_path / "old"), {"max_steps": 4})
     else:
         run(tiny_data, tmp_path / "old", r_drop_alpha=3.0, max_steps=4, **settings)
     assert json.loads(path.read_text())["criterion"]["sum_of_passes"] is False

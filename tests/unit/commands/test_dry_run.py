@@ -14,13 +14,13 @@ import torch
 from tiny_run import SIZES, words
 
 from nmt_cli import registry
-from nmt_cli.commands.dry_run import opening_lines, peak_warnings, warnings
-from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_setup import build_setup, configuration, open_data
+from nmt_cli.commands.train import TrainOptions
 from nmt_cli.distributed import World
 from nmt_cli.optim.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.length import Length
+from nmt_cli.training.messages import opening_lines, peak_warnings, warnings
+from nmt_cli.training.start import build_setup, configuration, open_data
 
 Nmt = Callable[..., tuple[int, str, str]]
 TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}

@@ -15,10 +15,10 @@ import torch
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.cli import main
-from nmt_cli.commands.train_run import check_shares
 from nmt_cli.errors import UsageError
 from nmt_cli.files.text import fingerprint
 from nmt_cli.presets import PRESETS
+from nmt_cli.training.start import check_shares
 
 Run = Callable[..., tuple[int, str, str]]
 TINY = (

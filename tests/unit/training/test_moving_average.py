@@ -14,11 +14,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.commands import train_setup
 from nmt_cli.commands.average import AverageOptions, average
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.training import start
 from nmt_cli.training.moving_average import RAW, MovingAverage
 from nmt_cli.training.validation import validation_loss
 
@@ -80,7 +80,7 @@ def test_a_run_resumes_bit_for_bit(
     packed: bool, averaged: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if packed:
-        monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
+        monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
         averaged = tmp_path / "whole"
         run(tiny_data, averaged, ema_decay=DECAY, compile=False)
     run(tiny_data, tmp_path / "parts", ema_decay=DECAY, max_steps=2, compile=False)

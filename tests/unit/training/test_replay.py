@@ -14,8 +14,7 @@ from torch import Tensor
 
 from nmt_cli import checkpoint
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.commands import train_setup
-from nmt_cli.training import gradients, memory, replay
+from nmt_cli.training import gradients, memory, replay, start
 
 CPU = torch.device("cpu")
 
@@ -54,8 +53,8 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
 @pytest.fixture
 def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bins and replays on a CPU, without a compiler."""
-    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
-    monkeypatch.setattr(train_setup, "compile_layers", lambda *_: None)
+    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
+    monkeypatch.setattr(start, "compile_layers", lambda *_: None)
     monkeypatch.setattr(gradients, "GRAPHS", {"cpu"})
 
 

@@ -18,14 +18,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.commands import train_setup
-from nmt_cli.commands.train_setup import describe
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
+from nmt_cli.training import start
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
+from nmt_cli.training.start import describe
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import MicroBatch
 
@@ -110,7 +110,7 @@ def test_a_run_with_settings_of_an_earlier_version_is_resumed(tiny_data: Path, t
 def test_a_resumed_run_keeps_its_fingerprint(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By which `nmt average` knows its checkpoints, though a newer version, with more settings, gives another."""
     run(tiny_data, tmp_path / "run", max_steps=2)
-    monkeypatch.setattr("nmt_cli.commands.train_run.describe", lambda *parts: {**describe(*parts), "run": "another"})
+    monkeypatch.setattr("nmt_cli.training.start.describe", lambda *parts: {**describe(*parts), "run": "another"})
     run(tiny_data, tmp_path / "run", max_steps=4)
     first, second = map(checkpoint.read_contents, checkpoint.checkpoints_of(tmp_path / "run"))
     assert first.run == second.run != "another"
@@ -234,7 +234,7 @@ def test_an_update_reads_nothing_from_its_device(
                 return part(*arguments)
 
         monkeypatch.setattr(Trainer, name, counted)
-    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
+    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
     run(tiny_data, tmp_path / "run", max_steps=3, dropout=0.0, clip_norm=1.0, precision=precision, compile=False)
     assert waits.count == 0
     with waits:
@@ -266,7 +266,7 @@ def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, m
     """As on a GPU: bins in place of padded sentences; only rounding differs, and not after a restart."""
     exact = {"dropout": 0.0, "precision": "float32", "micro_batches": None, "num_layers": 1, "compile": False}
     run(tiny_data, tmp_path / "padded", **exact)
-    monkeypatch.setattr(train_setup, "PACKED_DEVICES", {"cpu"})
+    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
     run(tiny_data, tmp_path / "packed", **exact)
     run(tiny_data, tmp_path / "resumed", **exact, max_steps=5)
     run(tiny_data, tmp_path / "resumed", **exact)

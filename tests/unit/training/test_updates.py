@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.commands.train_setup import open_data
 from nmt_cli.data.batching import BatchPlan
 from nmt_cli.distributed import World
+from nmt_cli.training.start import open_data
 from nmt_cli.training.updates import share
 
 

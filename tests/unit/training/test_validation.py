@@ -18,15 +18,15 @@ import torch
 
 from nmt_cli import checkpoint
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.commands import train_setup
 from nmt_cli.commands.prepare import PrepareOptions, prepare
-from nmt_cli.commands.train_run import is_far_worse
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
 from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import PAD, Batch, Loss
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationTask
+from nmt_cli.training import start
+from nmt_cli.training.messages import is_far_worse
 from nmt_cli.training.state import RunState
 from nmt_cli.training.validation import validation_loss
 
@@ -48,7 +48,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """BLEU by step, in place of the model's; a validation of another step would fail."""
     given = {2: 10.0, 4: 30.0, 6: 20.0, 8: 30.0, 10: 25.0}
     left = iter(given.values())
-    monkeypatch.setattr(train_setup, "translation_scores", lambda *_: {"validation_bleu": next(left)})
+    monkeypatch.setattr(start, "translation_scores", lambda *_: {"validation_bleu": next(left)})
     return given
 
 
@@ -153,7 +153,7 @@ def other_validation_data(tiny_data: Path, tmp_path: Path) -> Path:
 def losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder set."""
     left = iter([1.0, 1.1, 5.0, 4.0, 4.5])
-    monkeypatch.setattr(train_setup, "validation_loss", lambda *_: {"validation_loss": next(left)})
+    monkeypatch.setattr(start, "validation_loss", lambda *_: {"validation_loss": next(left)})
 
 
 @pytest.fixture
@@ -245,8 +245,8 @@ def test_all_figures_of_the_best_validation_are_in_the_summary(
         loss, bleu = next(left)
         return {"validation_loss": loss, "validation_bleu": bleu}
 
-    monkeypatch.setattr(train_setup, "validation_loss", validated)
-    monkeypatch.setattr(train_setup, "translation_scores", lambda *_: {})
+    monkeypatch.setattr(start, "validation_loss", validated)
+    monkeypatch.setattr(start, "translation_scores", lambda *_: {})
     run(tiny_data, tmp_path / "run", max_steps=6, validation_bleu=True)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["best_validation_loss"], summary["best_validation_bleu"], summary["best_step"]) == (2.0, 8.5, 4)

@@ -13,7 +13,6 @@ import torch
 
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.commands.train_setup import open_data
 from nmt_cli.data.batching import BatchPlan
 from nmt_cli.data.corpus import Corpus, MemoryCorpus
 from nmt_cli.distributed import World
@@ -22,6 +21,7 @@ from nmt_cli.interfaces import UNK, joined
 from nmt_cli.task import Task
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.start import open_data
 from nmt_cli.training.updates import updates
 from nmt_cli.training.variants import Variants
 

@@ -11,9 +11,13 @@ import torch
 from torch import nn
 
 from nmt_cli import registry
-from nmt_cli.commands import train_setup
-from nmt_cli.commands.train_options import TrainOptions
-from nmt_cli.commands.train_setup import (
+from nmt_cli.commands.train import TrainOptions
+from nmt_cli.distributed import World
+from nmt_cli.errors import DataError
+from nmt_cli.training import start
+from nmt_cli.training.run_directory import CONFIG
+from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.start import (
     SMALLEST_COMPILED,
     SMALLEST_IN_BFLOAT16,
     choose_precision,
@@ -21,10 +25,6 @@ from nmt_cli.commands.train_setup import (
     open_data,
     wants_compiled,
 )
-from nmt_cli.distributed import World
-from nmt_cli.errors import DataError
-from nmt_cli.training.run_directory import CONFIG
-from nmt_cli.training.settings import TrainingConfig
 
 CPU = World(0, 1, torch.device("cpu"))
 
@@ -45,7 +45,7 @@ def model_of(parameters: int) -> nn.Module:
 def test_a_cpu_uses_bfloat16_for_large_models_if_it_has_it(
     monkeypatch: pytest.MonkeyPatch, parameters: int, in_hardware: bool, deterministic: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(train_setup, "bfloat16_in_hardware", lambda: in_hardware)
+    monkeypatch.setattr(start, "bfloat16_in_hardware", lambda: in_hardware)
     assert choose_precision(model_of(parameters), CPU, deterministic) == expected
 
 

@@ -1,43 +1,58 @@
-"""The setup of `nmt train`: its options, data, model, criterion, optimizer and schedule."""
+"""The start of a run: its settings, its data, and everything that a training consists of, in the order it is built."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from nmt_cli import checkpoint, registry
-from nmt_cli.commands.train_options import RunOptions
-from nmt_cli.config import RunConfig, file_values, resolve
+from nmt_cli import __version__, checkpoint, registry
+from nmt_cli.config import RunConfig, file_values, flag, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.data.mixing import mixture
 from nmt_cli.decoding.validation import examples, translation_scores
-from nmt_cli.device import bfloat16_in_hardware
-from nmt_cli.distributed import World, divide
-from nmt_cli.errors import DataError, UsageError, command_line
+from nmt_cli.device import bfloat16_in_hardware, prepare_cpu
+from nmt_cli.distributed import World, divide, join_world
+from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, HasParts
 from nmt_cli.streams import say
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.freezing import freeze, trained
 from nmt_cli.training.length import length_of
+from nmt_cli.training.messages import (
+    closing_lines,
+    ending,
+    opening_lines,
+    parameters_of,
+    peak_warnings,
+    summary,
+    warnings,
+)
 from nmt_cli.training.moving_average import MovingAverage
 from nmt_cli.training.new_vocabulary import start_from
-from nmt_cli.training.origin import Origin, model_settings
-from nmt_cli.training.run_directory import CONFIG, recorded_config
-from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
+from nmt_cli.training.origin import Origin, model_settings, origin_of
+from nmt_cli.training.reporter import Reporter
+from nmt_cli.training.run import Run
+from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config, recorded_config
+from nmt_cli.training.settings import MAY_CHANGE, RunOptions, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
 from nmt_cli.training.tensorboard import summary_writer
+from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.validation import check_measure, validation_loss
 from nmt_cli.training.variants import Variants
+
+Options = TypeVar("Options", bound=RunOptions)
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
@@ -274,3 +289,126 @@ def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | Non
         "modules": {**modules, "task": type(task).__module__},
         "origin": record,
     }
+
+
+def with_settings_of_run(options: Options, run: Path) -> Options:
+    """Return the options that resume `run`: its data unless another path is given, its configuration, its imports."""
+    for name in ("out", "preset", "config", "init_from"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--resume takes the settings from {run}, so {flag(name)} cannot be used with it")
+    recorded = read_config(run)
+    data = options.data or tuple(recorded["data"].get("paths", [recorded["data"]["path"]]))
+    missing = [path for path, _ in map(weighted, data) if not Path(path).is_dir()]
+    if missing and not options.data:
+        again = command_line("train", "DATA", "--resume", run)
+        raise UsageError(f"{run}: its data, {missing[0]}, is missing; if it was moved: {again}")
+    imports = tuple(dict.fromkeys([*recorded["imports"], *options.imports]))
+    registry.discover(imports)
+    return replace(options, data=data, out=run, config=run / CONFIG, imports=imports)
+
+
+def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
+    """Train on `options.data` into the run `options.out`, or resume it; `flags` are settings by field name."""
+    data, out = options.data, options.out
+    if not data or out is None:
+        raise UsageError(f"{'--out RUN' if data else 'DATA'} is missing: nmt train DATA --out RUN")
+    with main_rank_reports():
+        config = configuration(options, flags)
+    settings: TrainingConfig = config.training
+    with join_world(settings.device, settings.timeout_minutes) as world:
+        prepare_torch(settings, world.device)
+        directory = RunDirectory(out)
+        reporter = Reporter(quiet=not world.is_main)
+        try:
+            setup, origin = setup_of(options, config, flags, world)  # first, so that an error leaves no directory
+            corpus = setup.corpus
+            config = with_precision(config, setup.precision)
+            if world.is_main:
+                paths = [str(Path(text).resolve()) for text in data]  # a weight stays
+                recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": corpus.fingerprint}
+                about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
+                directory.claim({**config.to_json(), **about, "environment": environment(world, setup)})
+            world.barrier()
+            run = Run(setup, directory, reporter, describe(config, setup.task, corpus, origin))
+            if origin is not None and origin.weights is not None:
+                reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
+            train_run(run, peak_warnings(config, options.preset))
+        finally:
+            directory.release()
+
+
+def prepare_torch(settings: TrainingConfig, device: torch.device) -> None:
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+    if device.type == "cpu":
+        prepare_cpu()
+
+
+def setup_of(
+    options: RunOptions, config: RunConfig, flags: Mapping[str, Any], world: World
+) -> tuple[Setup, Origin | None]:
+    """Return the objects of the run, and the model that it starts from, if there is one; nothing is written.
+
+    Raises:
+        NmtError: the data, the origin or the settings cannot be used, or not together.
+    """
+    task, corpus, valid = open_data(options.data, verify=world.is_first_of_machine)
+    origin = origin_of(options.out, options.init_from, config, task, options.new_vocabulary)
+    setup = build_setup(config, task, corpus, valid, world, origin)
+    if valid is None:
+        check_validation(config.training, flags, " ".join(options.data))
+    check_shares(setup.micro_batches, world.size)
+    return setup, origin
+
+
+def environment(world: World, setup: Setup) -> dict[str, Any]:
+    """Return the versions and the devices of this process group, and the number of parameters."""
+    cuda = world.device.type == "cuda"
+    name = torch.cuda.get_device_name(world.device) if cuda else platform.processor() or platform.machine()
+    versions = {"nmt": __version__, "torch": torch.__version__, "Python": platform.python_version()}
+    devices = {"devices": f"{world.size} x {name}", "system": platform.platform()}
+    return {**versions, **devices, "parameters": parameters_of(setup.model)[0]}
+
+
+def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: str) -> None:
+    wanted = {
+        "--patience": settings.patience is not None,
+        "--best-by": settings.best_by != LOSS,
+        "--validation-bleu": settings.validation_bleu,
+        "--show": settings.show > 0,
+        "--validate-every": {"validate_every", "training.validate_every"} & flags.keys(),  # a preset may have it
+    }
+    if any(wanted.values()):
+        given = " and ".join(name for name in wanted if wanted[name])
+        raise UsageError(f"{given}: {data} has no validation set; run nmt prepare with --valid PREFIX")
+
+
+def check_shares(micro_batches: int, processes: int) -> None:
+    if processes > micro_batches:
+        raise UsageError(
+            f"{processes} processes cannot share the {micro_batches} micro-batches of an update; start fewer, or a "
+            f"new run with --micro-batches {processes} (or a multiple of it)"
+        )
+
+
+def train_run(run: Run, more_warnings: Sequence[str] = ()) -> None:
+    resumed = run.resume()
+    if run.finished and not run.state.pending:
+        limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
+        run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
+    elif resumed:
+        for line in warnings(run.setup, adapts=True, resumed=True):
+            run.reporter.note(line)
+    else:
+        adapts = run.contents["origin"] is not None
+        run.reporter.note("\n".join([opening_lines(run.setup, adapts), *more_warnings]))
+        if adapts and run.setup.validate is not None:  # step 0 may be the best
+            run.state.pending = ["validate", "log"]
+    Trainer(run).fit()
+    figures = summary(run)
+    if run.world.is_main:
+        run.directory.write_summary(figures)
+    run.reporter.summarise(figures)
+    run.reporter.note(closing_lines(run))
