@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import torch
 
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import TranslateKeywords, TranslateOptions
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.decoding.translator import Translator
@@ -33,7 +33,7 @@ def load(
     dtype: str = "auto",
     dictionary: str | os.PathLike[str] | None = None,
     engine: str = "nmt",
-    **options: Unpack[TranslateKeywords],
+    **options: Any,
 ) -> Translator:
     """Load a checkpoint, or several as an ensemble; a run stands for its newest checkpoint.
 

@@ -110,15 +110,18 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     with main_rank_reports():
         named = values_of(words, "--config") if issubclass(command.options, FromFile) else []
         file = Path(named[-1]) if named else None
-        from_file, others = _divided(command.options, settings := file_values(file))
+        settings = file_values(file)
         lists = {name: value if isinstance(value, list) else [value] for name, value in settings.items()}
         chosen = [word for name, value in lists.items() for each in value for word in (flag(name), str(each))]
+        if _has_extras(command.options):
+            registry.discover(values_of([*chosen, *words], "--import"))
+        from_file, others = _divided(command.options, settings)
         more = command.more_flags([*chosen, *words]) if command.more_flags else MoreFlags()
-        own = _own_parameters(command.options, file)
+        own = _own_parameters(_Group(command.options), file)
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
         known = {parameter.name.replace("__", ".") for parameter in parameters} - names
-        names_in_file = known | _names(command.options).keys()
+        names_in_file = known | _names(_Group(command.options)).keys()
         unknown = sorted(others.keys() - known)
         refuse(f"{file}: there is no setting", unknown, " ".join(words[:1]), names_in_file)
 
@@ -131,7 +134,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         of_command = {name: given.pop(name) for name in names & given.keys()}
         origins = dict.fromkeys(from_file, f"{file}: ") | dict.fromkeys(of_command, COMMAND_LINE)
         with main_rank_reports():
-            options = _built(command.options, from_file | of_command, origins)
+            options = _built(_Group(command.options), from_file | of_command, origins)
         command.run(options, *([given] if command.more_flags else []))
 
     run.__doc__ = inspect.getdoc(command.options)
@@ -140,27 +143,33 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
     return run
 
 
-def _built(options: type[Any], given: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
-    """Return the dataclass `options` with the values `given`, some of which are of its groups."""
-    own = {name: given[name] for name in options.__dataclass_fields__.keys() & given.keys()}
-    for field, _ in fields(options):
-        if field.default is dataclasses.MISSING and field.name not in own:  # typer has let it pass for the file's sake
+def _built(group: _Group, given: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
+    """Return the dataclass of a group with the values `given`, some of which are of inner groups."""
+    values = {field.name: given[field.name] for field, _ in group.flags() if field.name in given}
+    for field, _ in group.flags():
+        if field.default is dataclasses.MISSING and field.name not in values:  # typer has let it pass for the file
             raise UsageError(f"{_key(field)} is missing: give it on the command line or in the file of --config")
-    values = own | {name: _built(inner, given, origins) for name, _, inner in _groups(options)}
-    return construct(options, values, {name: origins.get(name, COMMAND_LINE) for name in values})
+    for inner in group.inner():
+        if inner.extra:
+            values.setdefault(inner.field, {})[inner.extra] = _built(inner, given, origins)
+        else:
+            values[inner.field] = _built(inner, given, origins)
+    return construct(group.config, values, {name: origins.get(name, COMMAND_LINE) for name in values})
 
 
 def _divided(options: type[Any], settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings of a file that are of `options`, by field, and the others."""
-    names = _names(options)
+    names = _names(_Group(options))
     own = {names[name]: value for name, value in settings.items() if name in names and value not in (None, [])}
     return own, {name: value for name, value in settings.items() if name not in names}
 
 
-def _names(options: type[Any]) -> dict[str, str]:
+def _names(group: _Group) -> dict[str, str]:
     """Return the fields that a file may set, by their names there."""
-    found = {_key(field): field.name for field, _ in fields(options) if field.name != "config"}
-    return found | {key: name for *_, inner in _groups(options) for key, name in _names(inner).items()}
+    names = {_key(field): field.name for field, _ in group.flags() if field.name != "config"}
+    for inner in group.inner():
+        names |= _names(inner)
+    return names
 
 
 def _key(field: dataclasses.Field[Any]) -> str:
@@ -169,20 +178,44 @@ def _key(field: dataclasses.Field[Any]) -> str:
     return str(name).strip("-").replace("-", "_")
 
 
-def _groups(options: type[Any]) -> list[tuple[str, str, type[Any]]]:
-    """Return the name, the title and the dataclass of each field made by `group`."""
-    return [
-        (field.name, field.metadata["title"], typing.cast(type[Any], field.default_factory))
-        for field in dataclasses.fields(options)
-        if "title" in field.metadata
-    ]
+class _Group(NamedTuple):
+    """The flags of a dataclass: a command's own, or those of an inner dataclass."""
+
+    config: type[Any]
+    title: str = ""  # of an inner one
+    field: str = ""  # of the outer dataclass
+    extra: str = ""  # the name, if the field holds the settings of extras
+    without: frozenset[str] = frozenset()  # as in `registry.group`
+
+    def flags(self) -> list[tuple[dataclasses.Field[Any], Any]]:
+        """Return the fields that are flags, with their types."""
+        return [(field, hint) for field, hint in fields(self.config) if field.name not in self.without]
+
+    def inner(self) -> list[_Group]:
+        """Return the groups that `registry.group` and `registry.extras` make."""
+        groups = []
+        for field in dataclasses.fields(self.config):
+            if "title" in field.metadata and field.name not in self.without:
+                config = typing.cast(type[Any], field.default_factory)
+                without = self.without | field.metadata["without"]
+                groups.append(_Group(config, field.metadata["title"], field.name, without=without))
+        for extra in registry.extras_of(self.config):
+            if extra.name not in self.without:
+                groups.append(_Group(extra.config, extra.name.replace("_", " "), "extras", extra.name, self.without))
+        return groups
 
 
-def _own_parameters(options: type[Any], file: Path | None, panel: str | None = None) -> list[inspect.Parameter]:
-    """Return the arguments and flags of the dataclass and of its groups, which come first within another group."""
-    inner = [parameter for _, title, cls in _groups(options) for parameter in _own_parameters(cls, file, title)]
+def _has_extras(options: type[Any]) -> bool:
+    metadata = [field.metadata for field in dataclasses.fields(options)]
+    inner = [field.default_factory for field in dataclasses.fields(options) if "title" in field.metadata]
+    return any("extras" in each for each in metadata) or any(_has_extras(typing.cast(Any, each)) for each in inner)
+
+
+def _own_parameters(group: _Group, file: Path | None) -> list[inspect.Parameter]:
+    """Return the arguments and flags of a group and of its inner ones, which come first within another group."""
+    inner = [parameter for each in group.inner() for parameter in _own_parameters(each, file)]
     own = []
-    for field, hint in sorted(fields(options), key=lambda each: not each[0].metadata.get("positional")):
+    for field, hint in sorted(group.flags(), key=lambda each: not each[0].metadata.get("positional")):
         required = field.default is dataclasses.MISSING
         if field.metadata.get("positional"):
             metavar = field.metadata["metavar"] if required else f"[{field.metadata['metavar']}]"
@@ -192,9 +225,9 @@ def _own_parameters(options: type[Any], file: Path | None, panel: str | None = N
             first, *others = field.metadata["names"] or [flag(field)]
             switch = hint == (bool | None) or (hint is bool and file is not None)
             names = [_switch(first, bool) if switch else first, *others]
-            info = _option(field, hint, names, field.default, rich_help_panel=panel)
+            info = _option(field, hint, names, field.default, rich_help_panel=group.title or None)
         own.append(_parameter(field.name, hint, info, required and file is None))
-    return [*inner, *own] if panel else [*own, *inner]
+    return [*inner, *own] if group.title else [*own, *inner]
 
 
 def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Parameter]:

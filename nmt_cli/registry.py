@@ -95,9 +95,18 @@ def option(
     return field(default=default, metadata={**metadata, **more})
 
 
-def group(title: str, options: type[Any]) -> Any:
-    """Return a dataclass field for an instance of the dataclass `options`: a group of flags with a title."""
-    return field(default_factory=options, metadata={"title": title})
+def group(title: str, options: type[Any], without: Collection[str] = ()) -> Any:
+    """Return a dataclass field for an instance of the dataclass `options`: a group of flags with a title.
+
+    Args:
+        without: the names of fields, here and in inner groups, and of extras that have no flags in this command.
+    """
+    return field(default_factory=options, metadata={"title": title, "without": frozenset(without)})
+
+
+def extras(*kinds: str) -> Any:
+    """Return a dataclass field for the configurations of registered extras by name: a group of flags for each."""
+    return field(default_factory=dict, metadata={"extras": kinds})
 
 
 def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
@@ -180,6 +189,12 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
 
 def components(kind: str) -> list[Component]:
     return [_components[kind][name] for name in names(kind)]
+
+
+def extras_of(cls: type[Any]) -> list[Component]:
+    """Return the registered extras whose configurations the dataclass `cls` holds in a field made by `extras`."""
+    kinds = [kind for field in dataclasses.fields(cls) for kind in field.metadata.get("extras", ())]
+    return [component for kind in kinds for component in components(kind)]
 
 
 def names(kind: str) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from dataclasses import MISSING, dataclass
+from typing import Any
 
 from nmt_cli.config import check_values, flag
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.registry import group, option
+from nmt_cli.registry import discover, extras, extras_of, group, option
 from nmt_cli.task import Task
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
@@ -36,13 +36,6 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
-
-
-@dataclass(frozen=True)
-class OneOutputOptions(SearchOptions):
-    """Options of a search for the best output."""
-
-    nbest: int = 1  # no flag
 
 
 @dataclass(frozen=True)
@@ -73,9 +66,17 @@ class SamplingOptions:
                 raise UsageError(f"{flag(name)} is an option of sampling and needs --sample")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class TranslateOptions:
-    """Options of translation."""
+    """Options of translation.
+
+    Args:
+        options: the fields, and by their names the options of the search, of sampling and of extras:
+            `TranslateOptions(beam=8, read_ahead=100)`.
+
+    Raises:
+        UsageError: a name is unknown, or a value is out of range or of another type, or does not fit another one.
+    """
 
     search: SearchOptions = group("search", SearchOptions)
     sampling: SamplingOptions = group("sampling", SamplingOptions)
@@ -109,15 +110,40 @@ class TranslateOptions:
         None, "With --split-sentences: ISO 639 code of the input. [default: the checkpoint's source language]"
     )
 
-    def __post_init__(self) -> None:
+    extras: dict[str, Any] = extras("around", "search", "constraint")
+    """The settings of registered extras by name, without those whose settings are all at their defaults."""
+
+    def __init__(self, **options: Any) -> None:
+        for field in dataclasses.fields(self):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            object.__setattr__(self, field.name, options.pop(field.name, default))
+        parts = self._parts()
+        if not options.keys() <= _names(parts):
+            discover()
+            parts = self._parts()
+        for unknown in options.keys() - _names(parts):
+            raise UsageError(f"there is no option {unknown!r}. {nearest(unknown, _names({**parts, '': self}))}")
+        for part_name, part in parts.items():
+            chosen = {name: options[name] for name in part.__dataclass_fields__.keys() & options.keys()}
+            parts[part_name] = dataclasses.replace(part, **chosen)
+        object.__setattr__(self, "search", parts.pop("search"))
+        object.__setattr__(self, "sampling", parts.pop("sampling"))
+        used = {name: part for name, part in parts.items() if part != type(part)()}
+        object.__setattr__(self, "extras", used)
+        self._check()
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the groups of options, the settings of all registered extras among them, by name."""
+        extras = {extra.name: self.extras.get(extra.name, extra.config()) for extra in extras_of(type(self))}
+        return {"search": self.search, "sampling": self.sampling, **extras}
+
+    def _check(self) -> None:
         check_values(self)
         search, sample = self.search, self.sampling.sample
         if sample and search.beam is not None:
             raise UsageError("--sample cannot be used with --beam: it draws outputs and does not search")
         if self.max_length is not None and search.min_length > self.max_length:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
-        if self.sentence_language is not None and not self.split_sentences:
-            raise UsageError("--sentence-language needs --split-sentences")
         if self.split_sentences and (self.align or self.places):
             which = "--alignments" if self.align else "--markup, --protect or --glossary"
             raise UsageError(f"--split-sentences cannot be used with {which}: it joins the outputs of sentences")
@@ -133,25 +159,14 @@ class TranslateOptions:
         return bool(self.markup or self.protect or self.glossary)
 
     def replaced(self, given: Mapping[str, Any]) -> TranslateOptions:
-        """Return these options with the `TranslateKeywords` that are given. None means not given.
+        """Return these options with those that are given by name. None means not given.
 
-        Raises:
-            UsageError: a name is unknown, or a value is out of range or of another type, or does not fit another one.
+        Raises: as `TranslateOptions`.
         """
-        for name in given:
-            if name not in TranslateKeywords.__annotations__:
-                raise UsageError(f"there is no option {name!r}. {nearest(name, TranslateKeywords.__annotations__)}")
-
-        def chosen(options: Any) -> dict[str, Any]:
-            return {name: given[name] for name in options.__dataclass_fields__ if given.get(name) is not None}
-
-        beam = {"beam": given.get("beam")} if given.get("sample") else {}  # samples have no use for an earlier beam
-        return dataclasses.replace(
-            self,
-            search=dataclasses.replace(self.search, **chosen(self.search) | beam),
-            sampling=dataclasses.replace(self.sampling, **chosen(self.sampling)),
-            **chosen(self),
-        )
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if chosen.get("sample"):
+            chosen.setdefault("beam", None)  # samples have no use for an earlier beam
+        return dataclasses.replace(self, **chosen)
 
     def settings(self, task: Task) -> SearchSettings:
         """Return the options of the search, with the defaults of `task`.
@@ -168,31 +183,5 @@ class TranslateOptions:
         return SearchSettings(**vars(search) | given)
 
 
-class TranslateKeywords(TypedDict, total=False):
-    """The options of translation as keywords, which `Translator.translate` describes."""
-
-    beam: int | None
-    alpha: float | None
-    nbest: int | None
-    min_length: int | None
-    unknown: bool | None
-    sample: bool | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
-    batch_tokens: int | None
-    read_ahead: int | None
-    tag: str | None
-    max_source_length: int | None
-    max_length_offset: int | None
-    max_length: int | None
-    no_repeat_ngram: int | None
-    replace_unknown: bool | None
-    align: bool | None
-    markup: bool | None
-    protect: str | None
-    glossary: str | None
-    constrained: bool | None
-    split_sentences: bool | None
-    sentence_language: str | None
+def _names(parts: Mapping[str, Any]) -> set[str]:
+    return {name for part in parts.values() for name in part.__dataclass_fields__}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from nmt_cli.data.symbols import check_tag
 from nmt_cli.decoding.alignment import WORD, Aligner, Links, links_of
 from nmt_cli.decoding.encoding import encoded_source, encoded_target, is_unknown, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
-from nmt_cli.decoding.options import SearchSettings, TranslateKeywords, TranslateOptions
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.placing import UNITS, Placing
 from nmt_cli.decoding.sampling import AT_A_TIME
@@ -77,6 +77,8 @@ class Translator:
     def split(self) -> Split:
         """The function that divides a line into its sentences; with no `split_sentences`, the line is the only one."""
         if not self.options.split_sentences:
+            if self.options.sentence_language is not None:
+                raise UsageError("--sentence-language needs --split-sentences")
             return lambda line: [line]
         return splitter(self.task, self.options.sentence_language)
 
@@ -85,7 +87,7 @@ class Translator:
         lines: Sequence[str],
         *,
         prefixes: Iterable[str] | None = None,
-        **options: Unpack[TranslateKeywords],
+        **options: Any,
     ) -> list[str]:
         """Return the best output of each line, in order. An empty line gives an empty output.
 
@@ -130,7 +132,7 @@ class Translator:
         lines: Iterable[str],
         *,
         prefixes: Iterable[str] | None = None,
-        **options: Unpack[TranslateKeywords],
+        **options: Any,
     ) -> Iterator[Translation]:
         """Yield the translation of each line, with scores, subwords and `nbest` outputs; `lines` may be endless.
 

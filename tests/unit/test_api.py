@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
 import nmt_cli
-from nmt_cli.decoding.options import SamplingOptions, SearchOptions, TranslateKeywords, TranslateOptions
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.registry import extras_of
 
 LINES = ["abc", "hgfedcba", "", "a", "bad"]
 
@@ -55,18 +56,28 @@ NEEDED |= {"seed": "sample"}
 """The option that must be true for another one."""
 
 
-def test_every_option_has_a_keyword_of_its_type_that_sets_it_alone() -> None:
-    parts = (TranslateOptions, SearchOptions, SamplingOptions)
-    fields = {name for part in parts for name in part.__dataclass_fields__} - {"search", "sampling"}
-    keywords = get_type_hints(TranslateKeywords)
-    assert fields - {"early_termination"} == OPTIONS.keys() == keywords.keys()
-    default = {**vars(TranslateOptions()), **vars(SearchOptions()), **vars(SamplingOptions())}
+def test_every_keyword_of_version_1_sets_its_option_alone() -> None:
+    default = settings(TranslateOptions())
     for name, value in OPTIONS.items():
-        assert keywords[name] == type(value) | None
         given: dict[str, Any] = {NEEDED.get(name, name): True, name: value}
         options = TranslateOptions().replaced(given)
-        flat = {**vars(options), **vars(options.search), **vars(options.sampling)}
-        assert {key: flat[key] for key in fields if flat[key] != default[key]} == given
+        assert options == TranslateOptions(**given)
+        assert {key: value for key, value in settings(options).items() if value != default[key]} == given
+
+
+def test_every_option_has_a_keyword() -> None:
+    names = settings(TranslateOptions()).keys() - {"early_termination"}
+    assert OPTIONS.keys() <= names
+    assert TranslateOptions().replaced(dict.fromkeys(names)) == TranslateOptions()
+
+
+def settings(options: TranslateOptions) -> dict[str, Any]:
+    """All options by name, registered extras included."""
+    groups = {"search": options.search, "sampling": options.sampling}
+    extras = {extra.name: extra.config() for extra in extras_of(TranslateOptions)} | options.extras
+    flat = {**vars(options)} | {name: value for group in groups.values() for name, value in vars(group).items()}
+    flat |= {name: value for config in extras.values() for name, value in vars(config).items()}
+    return {name: value for name, value in flat.items() if name not in {"extras", *groups}}
 
 
 def test_a_translator_is_shown_in_short(translator: nmt_cli.Translator) -> None:

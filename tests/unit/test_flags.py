@@ -16,7 +16,7 @@ from nmt_cli import registry
 from nmt_cli.config import select
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command, CommandWithSections, FromFile, MoreFlags, components_in, epilog, function_of
-from nmt_cli.registry import REQUIRED, argument, group, option
+from nmt_cli.registry import REQUIRED, argument, extras, group, option
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,57 @@ def call(app: typer.Typer, *arguments: str) -> tuple[int, str]:
     if isinstance(done.exception, UsageError):
         return done.exception.exit_code, str(done.exception)
     return done.exit_code, done.output
+
+
+@dataclass(frozen=True)
+class SpiceConfig:
+    pepper: int = option(0, "Grains of pepper.")
+
+
+@dataclass(frozen=True)
+class Meal:
+    spices: OvenOptions = group("oven", OvenOptions)
+    extras: dict[str, Any] = extras("around")
+    plates: int = option(4, "Number of plates.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(FromFile):
+    """Serve."""
+
+    imports: tuple[str, ...] = option((), "A module.", names=("--import",))
+    meal: Meal = group("meal", Meal, without=("plates", "lid"))
+
+
+def test_registered_extras_have_flags_and_left_out_fields_have_none(
+    taken: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(registry, "_components", {"around": {}})
+    modules = list[str]()
+
+    def discover(imports: Sequence[str]) -> None:
+        modules.extend(imports)
+        registry.register("around", "black_pepper", SpiceConfig)(lambda config: config)
+
+    monkeypatch.setattr(registry, "discover", discover)
+    file = tmp_path / "meal.toml"
+    file.write_text('import = ["spices"]\npepper = 3\n')
+    command = Command(ServeOptions, lambda options: taken.append(options))
+    app = typer.Typer(rich_markup_mode=None)
+    words = ["--config", str(file), "--degrees", "90"]
+    app.command(cls=CommandWithSections)(function_of(command, words))
+    assert call(app, *words)[0] == 0
+    (options,) = taken
+    assert modules == ["spices"]
+    assert options.meal == Meal(OvenOptions(degrees=90), {"black_pepper": SpiceConfig(3)})
+    output = call(app, "--help")[1]
+    assert re.search(r"Black pepper:\n +--pepper N", output)
+    assert "--plates" not in output
+    assert "--lid" not in output
+    assert call(app, "--plates", "3")[0] == 2
+    file.write_text("plates = 3\n")
+    with pytest.raises(UsageError, match="there is no setting"):
+        function_of(command, words)
 
 
 def test_values_arrive_with_their_types(app: typer.Typer, taken: list[Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt_cli import registry
 from nmt_cli.commands.translate_options import check_output
-from nmt_cli.decoding.options import OneOutputOptions, TranslateOptions
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import open_input, open_output
 from nmt_cli.files.text import read_windows
@@ -29,7 +29,7 @@ class AttentionOptions:
     out: Path = option(REQUIRED, "The page to write.", metavar="PAGE.html")
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    search: OneOutputOptions = group("search", OneOutputOptions)
+    search: SearchOptions = group("search", SearchOptions, without=("nbest",))
 
 
 def attention(options: AttentionOptions) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli import registry
 from nmt_cli.commands.translate_options import check_output
-from nmt_cli.decoding.options import OneOutputOptions
+from nmt_cli.decoding.options import SearchOptions
 from nmt_cli.errors import NmtError, UsageError, counted
 from nmt_cli.files.opening import open_output
 from nmt_cli.flags import IMPORTS_HELP, Command
@@ -42,7 +42,7 @@ class ReportOptions:
     examples: int = option(5, "Sentences that are shown with their attention.", minimum=0, maximum=20)
     device: str = option("auto", "Device to use: auto, cpu, cuda or cuda:N.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    search: OneOutputOptions = group("search", OneOutputOptions)
+    search: SearchOptions = group("search", SearchOptions, without=("nbest",))
 
 
 def report(options: ReportOptions) -> None:

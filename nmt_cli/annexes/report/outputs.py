@@ -18,7 +18,7 @@ from nmt_cli.annexes.report.attention import sentence_of
 from nmt_cli.annexes.report.runs import RESUME, RunFiles
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.loading import load_translator
-from nmt_cli.decoding.options import OneOutputOptions, TranslateOptions
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, DataError, shown
 from nmt_cli.interfaces import ShowsAttention
@@ -60,7 +60,7 @@ class Validation:
     checkpoint: str | None  # below the run
     sentences: int
     examples: int
-    search: OneOutputOptions
+    search: SearchOptions
     device: str
 
     def of(self, run: RunFiles) -> Validated | None:

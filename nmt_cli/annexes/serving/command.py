@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nmt_cli
 from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.commands.translate_options import EngineOptions
-from nmt_cli.decoding.options import OneOutputOptions, SamplingOptions, TranslateOptions
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import UsageError, missing_package
 from nmt_cli.flags import Command
 from nmt_cli.registry import group, option
@@ -18,20 +18,6 @@ from nmt_cli.streams import say
 
 if TYPE_CHECKING:
     from nmt_cli.decoding.translator import Translator
-
-
-@dataclass(frozen=True)
-class ServedOptions(TranslateOptions):
-    """Options of translation, without flags for sampling and for the batches, which the queue makes."""
-
-    search: OneOutputOptions = group("search", OneOutputOptions)
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    read_ahead: int = 1024
-
-    def __post_init__(self) -> None:
-        if self.sentence_language is not None and self.split_sentences is None:
-            object.__setattr__(self, "split_sentences", True)
-        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +28,10 @@ class ServeOptions(EngineOptions):
     port: int = option(8000, "Port to listen on. 0 is a free one.", minimum=0, maximum=65535)
     quiet: bool = option(False, "No line on stderr for each request.", names=("--quiet", "-q"))
     limits: Limits = group("limits", Limits)
-    translation: ServedOptions = group("batches and limits", ServedOptions)
+    # The queue makes the batches, and an answer has one output.
+    translation: TranslateOptions = group(
+        "batches and limits", TranslateOptions, without=("read_ahead", "nbest", "sampling")
+    )
 
 
 def serve(options: ServeOptions) -> None:
@@ -57,8 +46,11 @@ def serve(options: ServeOptions) -> None:
         raise missing_package("nmt serve", error, extra="serve") from error
     from nmt_cli.decoding.workers import translation_workers
 
-    translator = options.translator(options.translation, say=say)
-    if options.translation.split_sentences is None:
+    chosen = options.translation
+    if chosen.sentence_language is not None and chosen.split_sentences is None:
+        chosen = chosen.replaced({"split_sentences": True})
+    translator = options.translator(chosen, say=say)
+    if chosen.split_sentences is None:
         translator = split_if_possible(translator)
     address = options.host, options.port
     with translation_workers(translator, options.workers) as workers:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from nmt_cli import registry
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.errors import UsageError
+from nmt_cli.registry import option
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 PAPER = TranslationTask(TranslationConfig(source_lang="en", target_lang="de"))
@@ -60,6 +63,28 @@ def test_a_wrong_choice_is_named(name: str, value: Any) -> None:
 def test_choices_that_do_not_fit_are_named(choices: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         TranslateOptions().replaced(choices)
+
+
+@dataclass(frozen=True)
+class LoudConfig:
+    loud: bool = option(False, "Write capitals.")
+
+
+def test_extras_are_found_when_one_of_their_options_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = dict(registry._components["around"])
+    monkeypatch.setitem(registry._components, "around", around)
+
+    def discover() -> None:
+        registry.register("around", "loud", LoudConfig)(lambda config: config)
+
+    monkeypatch.setattr("nmt_cli.decoding.options.discover", discover)
+    with pytest.raises(UsageError, match="there is no option 'louder'"):
+        TranslateOptions(louder=True)
+    del around["loud"]
+    options = TranslateOptions(loud=True, beam=2)
+    assert options.extras == {"loud": LoudConfig(True)}
+    assert options.replaced({"loud": None, "alpha": 1.0}) == TranslateOptions(loud=True, beam=2, alpha=1.0)
+    assert options.replaced({"loud": False}) == TranslateOptions(beam=2)  # what is at its defaults has no part
 
 
 def test_samples_need_no_beam() -> None:

@@ -150,7 +150,7 @@ def test_what_does_not_combine_is_refused(stub: Stub) -> None:
     with pytest.raises(UsageError, match="prefixes"):
         stub.translate(["A."], prefixes=["B"])
     with pytest.raises(UsageError, match="--sentence-language needs --split-sentences"):
-        TranslateOptions(sentence_language="en")
+        replace(stub, options=TranslateOptions(sentence_language="en"))
 
 
 @pytest.mark.parametrize(("own", "given_code", "match"), [
