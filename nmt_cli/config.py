@@ -2,6 +2,7 @@
 
 A run's configuration has a section for the training loop and one for each kind of component, all frozen dataclasses. A
 setting is named by its field, `d_ff`. `model.d_ff` is the same, and is needed only where two sections have the field.
+The extras of a run, such as observers, have dataclasses of their own, whose fields are in the section of the loop.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import sys
 import types
 import typing
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ DEFAULT_COMPONENTS = {
 }
 """The component of each kind that a run uses by default: the paper's."""
 ABOUT_RUN = ("data", "environment", "imports", "origin")  # the entries of a run's config.json that are not settings
+EXTRAS = ("observer", "sentences")  # the kinds of a run's extras
 COMMAND_LINE = ""  # the origin of flags: messages name a preset or a file before a setting, and nothing before a flag
 
 # The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the product of three.
@@ -42,16 +45,33 @@ class RunConfig:
 
     training: Any
     components: Mapping[str, Any]  # kind -> instance of the component's dataclass
+    extras: Mapping[str, Any]  # name -> instance of the dataclass of each registered extra, used or not
 
     def __getitem__(self, kind: str) -> Any:
         return self.components[kind]
 
     def to_json(self) -> dict[str, Any]:
         """Return the sections as plain objects; a component's has its `name` besides its fields."""
-        sections: dict[str, Any] = {"training": dataclasses.asdict(self.training)}
+        sections: dict[str, Any] = {"training": {}}
+        for config in (self.training, *self.extras.values()):
+            sections["training"] |= dataclasses.asdict(config)
         for kind, config in self.components.items():
             sections[kind] = {"name": registry.component_of(config).name, **dataclasses.asdict(config)}
         return sections
+
+    def identity(self) -> dict[str, Any]:
+        """Return the sections without the settings of the loop that a resumed run may change."""
+        sections = self.to_json()
+        for config in (self.training, *self.extras.values()):
+            for field in dataclasses.fields(config):
+                if field.metadata.get("may_change"):
+                    del sections["training"][field.name]
+        return sections
+
+    def used(self, kind: str) -> list[Any]:
+        """Return the settings of each extra of a kind that a flag, a file or a preset has switched on."""
+        names = [name for name in registry.names(kind) if name in self.extras]
+        return [self.extras[name] for name in names if self.extras[name] != type(self.extras[name])()]
 
 
 class Section(NamedTuple):
@@ -72,14 +92,41 @@ def resolve(
 ) -> RunConfig:
     """Return the configuration of a run: defaults < `base`, of --init-from < `preset` < `file` < `flags`.
 
-    `training` is the dataclass of the loop's own settings. The name of a kind of component selects one.
+    `training` is the dataclass of the loop's own settings, without those of the extras. The name of a kind of component
+    selects one.
 
     Raises:
         UsageError: a name is unknown or ambiguous, or a value is invalid.
     """
-    layers = layers_of(training, flags, preset, file, base)
-    sections = configure(layers, DEFAULT_COMPONENTS, training=training)
-    return RunConfig(sections.pop("training"), sections)
+    section = extended(training)
+    layers = layers_of(section, flags, preset, file, base)
+    sections = placed(layers, select(layers, DEFAULT_COMPONENTS), training=section)
+    settings = sections.pop("training")
+    return RunConfig(
+        part_of(settings, training),
+        {kind: construct(*section) for kind, section in sections.items()},
+        {extra.name: part_of(settings, extra.config) for extra in extras()},
+    )
+
+
+def extras() -> list[registry.Component]:
+    """Return the registered extras of runs."""
+    return [component for kind in EXTRAS for component in registry.components(kind)]
+
+
+def extended(training: type[Any]) -> type[Any]:
+    """Return the dataclass of the loop's section: the fields of `training`, and those of all registered extras."""
+    parts = [training, *(extra.config for extra in extras())]
+    names = [name for part in parts for name in part.__dataclass_fields__]
+    if twice := [name for name, number in Counter(names).items() if number > 1]:
+        raise UsageError(f"two dataclasses of settings of a run have the field {twice[0]!r}. Rename one")
+    return dataclasses.make_dataclass(training.__name__, [], bases=tuple(reversed(parts)), frozen=True)
+
+
+def part_of(section: Section, part: type[Any]) -> Any:
+    """Return an instance of the dataclass `part`, whose fields are some of a section's."""
+    values = {name: value for name, value in section.values.items() if name in part.__dataclass_fields__}
+    return construct(part, values, section.origins)
 
 
 def layers_of(
@@ -89,7 +136,7 @@ def layers_of(
     file: Path | None,
     base: Mapping[str, Any] | None = None,
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of `resolve` by their origin."""
+    """Return the settings of `resolve` by their origin; `training` is `extended`."""
     paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
     from_file = file_values(file)
     in_file = from_file.pop("preset", None)
@@ -107,18 +154,16 @@ def layers_of(
     }
 
 
-def configure(
-    layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str], **sections: type[Any]
-) -> dict[str, Any]:
-    """Return an instance of each section's dataclass, and of the dataclass of each selected component.
+def configure(layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]) -> dict[str, Any]:
+    """Return an instance of the dataclass of each selected component.
 
     Args:
         layers: settings by their origin, with which messages begin; later layers override earlier ones. The settings
             of a component are dropped where a later layer selects another component that does not have them.
         defaults: the component of each kind that is used unless a layer selects another.
     """
-    found = placed(layers, select(layers, defaults), **sections)
-    return {name: construct(*section) for name, section in found.items()}
+    sections = placed(layers, select(layers, defaults))
+    return {kind: construct(*section) for kind, section in sections.items()}
 
 
 def placed(

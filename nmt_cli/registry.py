@@ -79,6 +79,7 @@ def option(
     names: Sequence[str] = (),
     suggestions: Callable[[], Iterable[str]] = tuple,
     instead_of: str = "",
+    may_change: bool = False,
 ) -> Any:
     """Return a dataclass field that becomes a flag.
 
@@ -88,11 +89,12 @@ def option(
         metavar: the value's name in the help; by default N, X, FILE or NAME, by the field's type.
         suggestions: what a shell completes, besides the choices.
         instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if this one is given.
+        may_change: a resumed run may have another value. It has no effect on an update but rounding and dropout.
         names: the flag's names if they are not made of the field's name, such as ("--input", "-i").
     """
     metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
     more = {"metavar": metavar, "names": tuple(names), "suggestions": suggestions, "instead_of": instead_of}
-    return field(default=default, metadata={**metadata, **more})
+    return field(default=default, metadata={**metadata, **more, "may_change": may_change})
 
 
 def group(title: str, options: type[Any], without: Collection[str] = ()) -> Any:
@@ -212,8 +214,8 @@ def find(kind: str, name: str) -> Component:
 
 def component_of(config: Any) -> Component:
     """Return the component that the dataclass instance `config` configures."""
-    for kind in KINDS:
-        for component in _components[kind].values():
+    for components_of_kind in _components.values():
+        for component in components_of_kind.values():
             if component.config is type(config):
                 return component
     raise UsageError(f"no registered component has a configuration of type {type(config).__name__}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.config import DEFAULT_COMPONENTS, layers_of, placed, select
+from nmt_cli.config import DEFAULT_COMPONENTS, extended, layers_of, placed, select
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.flags import Command, MoreFlags, components_in, values_of
 from nmt_cli.presets import PRESETS
@@ -75,9 +75,10 @@ def component_flags(words: Sequence[str]) -> MoreFlags:
     registry.discover(values_of(words, "--import"))
     preset, file = (next(reversed(values_of(words, name)), None) for name in ("--preset", "--config"))
     given = components_in(words, DEFAULT_COMPONENTS)
-    layers = layers_of(TrainingConfig, given, preset, Path(file) if file else None)
+    training = extended(TrainingConfig)
+    layers = layers_of(training, given, preset, Path(file) if file else None)
     selected = select(layers, DEFAULT_COMPONENTS)
-    return MoreFlags(selected, placed(layers, selected, training=TrainingConfig))
+    return MoreFlags(selected, placed(layers, selected, training=training))
 
 
 command = Command(

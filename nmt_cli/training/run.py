@@ -18,17 +18,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from nmt_cli import checkpoint
+from nmt_cli import checkpoint, registry
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.device import HostCopies
 from nmt_cli.errors import Interrupted, TrainingError, command_line
 from nmt_cli.training import optimizer_state
+from nmt_cli.training.observers import Observer
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import ACTIONS, RunState, Totals
-from nmt_cli.training.tensorboard import TensorBoard
 from nmt_cli.training.updates import Update
 
 
@@ -37,9 +37,17 @@ class Run:
 
     Args:
         contents: the fields of `checkpoint.Contents` except the step.
+        observers: the settings of each observer that is used.
     """
 
-    def __init__(self, setup: Setup, directory: RunDirectory, reporter: Reporter, contents: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        directory: RunDirectory,
+        reporter: Reporter,
+        contents: Mapping[str, Any],
+        observers: Sequence[Any] = (),
+    ) -> None:
         self.setup, self.config, self.world = setup, setup.settings, setup.world
         self.directory, self.reporter, self.contents = directory, reporter, contents
         self.state = RunState()
@@ -49,9 +57,9 @@ class Run:
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: tuple[int, Update, Callable[[], list[float]]] | None = None  # see `add`
-        self.tensorboard: TensorBoard | None = None  # of the main rank
         self.host_copies = HostCopies()
         self.clock = 0.0  # the time up to which the training is counted
+        self.observers: list[Observer] = [registry.build(config, run=self) for config in observers]
 
     def resume(self) -> bool:
         """Restore the newest undamaged checkpoint; return whether there is one."""
@@ -74,8 +82,8 @@ class Run:
             self.directory.delete_old(self.config.keep_last)
             if self.state.best is not None:
                 self.directory.repair_best(self.state.best_step, self.reporter.note)
-            if self.config.tensorboard:
-                self.tensorboard = TensorBoard(self.directory.path)
+        for observer in self.observers:
+            observer.started()
         return folder is not None
 
     def check_agreement(self) -> None:
@@ -255,8 +263,8 @@ class Run:
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:
             self.directory.append_metrics(record)
-        if self.tensorboard is not None:
-            self.tensorboard.add(record)
+        for observer in self.observers:
+            observer.logged(record)
         self.reporter.show(record)
         self.state.window = Totals()
 

@@ -2,14 +2,12 @@
 
 RUN/config.json                        the settings and the data; a resumed run must agree with them
 RUN/metrics.jsonl                      a line for each log line
-RUN/tensorboard/                       the same for TensorBoard, with --tensorboard
 RUN/summary.json                       the run's figures, written at its end
 RUN/checkpoints/step-00001500          the last N checkpoints of --save-every
 RUN/checkpoints/latest-00001234        saved when a signal stopped the run, until a later checkpoint is saved
 RUN/checkpoints/best-00001500          the best checkpoint by --best-by; RUN/best is a link to it, or a copy
 
-RUN/checkpoints and RUN/tensorboard may be links to directories, which other files may be in. The files of a run must
-not be links.
+RUN/checkpoints may be a link to a directory, which other files may be in. The files of a run must not be links.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.config import ABOUT_RUN, flag, flatten
+from nmt_cli.config import ABOUT_RUN, extended, flag, flatten
 from nmt_cli.data.corpus import MANIFEST
 from nmt_cli.errors import CheckpointError, UsageError, command_line
 from nmt_cli.files import durable
@@ -32,12 +30,11 @@ from nmt_cli.files.staging import try_lock
 from nmt_cli.files.text import json_text, read_object
 from nmt_cli.streams import warn
 from nmt_cli.training.reporter import readable
-from nmt_cli.training.settings import MAY_CHANGE, TrainingConfig
+from nmt_cli.training.settings import TrainingConfig
 
 CONFIG, METRICS, LOCK, BEST, SUMMARY = "config.json", "metrics.jsonl", ".lock", "best", "summary.json"
-TENSORBOARD = ".tensorboard"  # what the names of the run's files for TensorBoard end with
 
-_FILES = (LOCK, CONFIG, METRICS, SUMMARY, TENSORBOARD)
+_FILES = (LOCK, CONFIG, METRICS, SUMMARY)
 # What killed processes leave of checkpoints. Version 1.0 made the names without the mark.
 _REMAINS = re.compile(rf"\.((?:step|best|latest)-[0-9]{{8,}})\.({durable.MARK}|)(?:part|old|gone)")
 
@@ -80,8 +77,9 @@ class RunDirectory:
 
     def _recover(self) -> None:
         """Clean up after a killed process."""
-        for name in _FILES:
-            for path in self.path.glob(f".{name}.[0-9a-f]*part"):  # of version 1.0, too, whose names have no mark
+        former = (f".{name}.[0-9a-f]*part" for name in _FILES)  # version 1.0 made the names without the mark
+        for pattern in (f".*.{durable.MARK}part", *former):
+            for path in self.path.glob(pattern):
                 if path.is_file() and not path.is_symlink():
                     durable.discard(path)
         durable.recover(self.path / BEST)
@@ -182,6 +180,12 @@ class RunDirectory:
         for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *latest]:
             delete_checkpoint(folder)
 
+    def records(self) -> list[dict[str, Any]]:
+        """Return the lines of metrics.jsonl."""
+        path = self.path / METRICS
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         durable.append_line(self.path / METRICS, json_text(record))
 
@@ -239,27 +243,24 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
         flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
         for content in (recorded, json.loads(json.dumps(description)))
     )
-    defaults = {name: default_of(name, new) for name in new}  # of settings that are newer than the run
-    old = json.loads(json.dumps(defaults | old))
-    different = [
-        f"{flag(name)} was {readable(old[name])}, now {readable(new[name])}"
-        for name in sorted(new)
-        if name.rpartition(".")[2] not in MAY_CHANGE and old[name] != new[name]
-    ]
+    selected = {name: registry.find(name, value).config for name, value in new.items() if "." not in name}
+    classes = {"training": extended(TrainingConfig), **selected}
+    different = []
+    for name in sorted(new):
+        section, _, field = name.partition(".")
+        before = old.get(name, new[name])
+        if field:
+            definition = classes[section].__dataclass_fields__[field]
+            if definition.metadata.get("may_change"):
+                continue
+            if name not in old:  # the setting is newer than the run
+                before = json.loads(json.dumps(definition.metadata.get("before", definition.default)))
+        if before != new[name]:
+            different.append(f"{flag(name)} was {readable(before)}, now {readable(new[name])}")
     if different:
         what = f"this run was started with other settings: {'; '.join(different)}"
         resume = command_line("train", "--resume", run)
         raise UsageError(f"{run}: {what}. Resume it with `{resume}`, or give another --out")
-
-
-def default_of(name: str, settings: Mapping[str, Any]) -> Any:
-    """Return what a setting such as `model.d_ff` is in a run without it; `settings` has the components by kind."""
-    section, _, field = name.partition(".")
-    config = TrainingConfig if section == "training" else registry.find(section, settings[section]).config
-    if not field:
-        return settings[name]
-    definition = config.__dataclass_fields__[field]
-    return definition.metadata.get("before", definition.default)
 
 
 def _step_of(line: str) -> int:

@@ -45,9 +45,13 @@ class TrainingConfig:
     batch_growth: int = option(
         1, "Updates grow evenly to their limits, from 1/N of them, in N epochs.", minimum=1, maximum=1000, metavar="N"
     )
-    max_steps: int = option(100_000, "Number of updates.", minimum=1)
+    max_steps: int = option(100_000, "Number of updates.", minimum=1, may_change=True)
     max_epochs: int | None = option(
-        None, "Stop after N times through the data, if --max-steps does not come first.", minimum=1, metavar="N"
+        None,
+        "Stop after N times through the data, if --max-steps does not come first.",
+        minimum=1,
+        metavar="N",
+        may_change=True,
     )
     mix_temperature: float = option(
         1.0, "1 takes the parts of the text by their sizes and weights. More makes them more equal.", minimum=1.0
@@ -88,14 +92,20 @@ class TrainingConfig:
         minimum=0.0,
         maximum=0.999999,
     )
-    save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.")
-    keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1)
+    save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.", may_change=True)
+    keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1, may_change=True)
     validate_every: str | int | None = option(
-        None, "Steps or minutes between validations. [default: before each checkpoint]"
+        None, "Steps or minutes between validations. [default: before each checkpoint]", may_change=True
     )
-    validation_bleu: bool = option(False, "Translate the validation set greedily at each validation, and score it.")
+    validation_bleu: bool = option(
+        False, "Translate the validation set greedily at each validation, and score it.", may_change=True
+    )
     show: int = option(
-        0, "Show the greedy outputs of N validation sentences at each validation.", minimum=0, metavar="N"
+        0,
+        "Show the greedy outputs of N validation sentences at each validation.",
+        minimum=0,
+        metavar="N",
+        may_change=True,
     )
     best_by: str = option(
         "loss",
@@ -103,33 +113,42 @@ class TrainingConfig:
         metavar="loss|bleu|exact|f1",
     )
     patience: int | None = option(
-        None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N"
+        None, "Stop after N validations without improvement. [default: never]", minimum=1, metavar="N", may_change=True
     )
-    log_every: int = option(100, "Steps between log lines.", minimum=1)
+    log_every: int = option(100, "Steps between log lines.", minimum=1, may_change=True)
     gradient_checkpointing: bool = option(
-        False, "Compute the activations of layers again in the backward pass, for less memory (not compiled)."
+        False,
+        "Compute the activations of layers again in the backward pass, for less memory (not compiled).",
+        may_change=True,
     )
-    tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.")
     compile: bool | None = option(
-        None, "Compile the layers of a Transformer on a GPU. [default: of models of at least 20 million parameters]"
+        None,
+        "Compile the layers of a Transformer on a GPU. [default: of models of at least 20 million parameters]",
+        may_change=True,
     )
-    cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.")
-    model_parallel: bool = option(False, "Divide what the model allows among the processes of torchrun.")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N.")
-    deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.")
+    cuda_graphs: bool = option(True, "Replay the updates of a Transformer on a GPU as CUDA graphs.", may_change=True)
+    model_parallel: bool = option(
+        False, "Divide what the model allows among the processes of torchrun.", may_change=True
+    )
+    device: str = option("auto", "auto, cpu, cuda or cuda:N.", may_change=True)
+    deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.", may_change=True)
     sustained_tflops: float | None = option(
         None,
         "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: published, else measured]",
         minimum=1e-6,
+        may_change=True,
     )
     peak_tflops: float | None = option(
-        None, "Peak TFLOP/s of a device, for the utilisation. [default: published, else measured]", minimum=1e-6
+        None,
+        "Peak TFLOP/s of a device, for the utilisation. [default: published, else measured]",
+        minimum=1e-6,
+        may_change=True,
     )
     non_finite_budget: int = option(
-        10, "Number of updates that may be skipped because loss or gradient is not finite.", minimum=0
+        10, "Number of updates that may be skipped because loss or gradient is not finite.", minimum=0, may_change=True
     )
     timeout_minutes: float = option(
-        10.0, "Minutes to wait for a process that does not respond.", minimum=0.01, maximum=10080
+        10.0, "Minutes to wait for a process that does not respond.", minimum=0.01, maximum=10080, may_change=True
     )
 
     def __post_init__(self) -> None:
@@ -137,14 +156,6 @@ class TrainingConfig:
         Interval(self.save_every, "--save-every")
         if self.validate_every is not None:
             Interval(self.validate_every, "--validate-every")
-
-
-MAY_CHANGE = frozenset(
-    "max_steps max_epochs save_every keep_last validate_every validation_bleu show patience log_every tensorboard "
-    "compile cuda_graphs gradient_checkpointing model_parallel device deterministic sustained_tflops peak_tflops "
-    "non_finite_budget timeout_minutes".split()
-)
-"""The settings that may change when a run is resumed: those without an effect on an update but rounding and dropout."""
 
 
 class Interval:

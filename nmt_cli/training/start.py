@@ -44,10 +44,9 @@ from nmt_cli.training.origin import Origin, model_settings, origin_of
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config, recorded_config
-from nmt_cli.training.settings import MAY_CHANGE, RunOptions, TrainingConfig
+from nmt_cli.training.settings import RunOptions, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
-from nmt_cli.training.tensorboard import summary_writer
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.validation import check_measure, validation_loss
 from nmt_cli.training.variants import Variants
@@ -122,8 +121,6 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
 def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
     """Raise a UsageError for settings that cannot be used for this task, with this criterion or together."""
     check_measure(settings.best_by, task)
-    if settings.tensorboard:
-        summary_writer()
     searches = settings.validation_bleu or settings.show or settings.best_by != LOSS
     if settings.model_parallel and (searches or getattr(criterion, "refines", False)):
         raise UsageError(
@@ -276,8 +273,7 @@ def recompute(stacks: Sequence[Any]) -> None:
 
 def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None = None) -> dict[str, Any]:
     """Return the fields of `checkpoint.Contents` except the step."""
-    sections = config.to_json()
-    sections["training"] = {name: value for name, value in sections["training"].items() if name not in MAY_CHANGE}
+    sections = config.identity()
     record = None if origin is None else origin.record
     identity = {**sections, "data": corpus.fingerprint, **({"origin": record} if record else {})}
     everything = json.dumps(identity, sort_keys=True)
@@ -323,13 +319,14 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
             setup, origin = setup_of(options, config, flags, world)  # first, so that an error leaves no directory
             corpus = setup.corpus
             config = with_precision(config, setup.precision)
+            contents = describe(config, setup.task, corpus, origin)
+            run = Run(setup, directory, reporter, contents, config.used("observer"))
             if world.is_main:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
                 recorded = {"path": " ".join(paths), "paths": paths, "fingerprint": corpus.fingerprint}
                 about = {"data": recorded, "imports": list(options.imports), "origin": origin and origin.record}
                 directory.claim({**config.to_json(), **about, "environment": environment(world, setup)})
             world.barrier()
-            run = Run(setup, directory, reporter, describe(config, setup.task, corpus, origin))
             if origin is not None and origin.weights is not None:
                 reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
             train_run(run, peak_warnings(config, options.preset))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from nmt_cli import registry
 from nmt_cli.config import RunConfig, file_values, flatten, resolve
 from nmt_cli.errors import UsageError
 from nmt_cli.presets import PRESETS, Preset
+from nmt_cli.registry import option
+from nmt_cli.training.observers import Observer
 from nmt_cli.training.settings import TrainingConfig
 
 registry.discover()
@@ -213,3 +216,38 @@ def test_a_field_that_two_components_share_is_named_with_its_section(
     file = written(tmp_path, "c.toml", "schedule.name = 'twice'\nschedule.beta1 = 0.3\noptimizer.beta2 = 0.4")
     config = resolved({"schedule.beta2": 0.5}, preset="mine", file=file)  # a preset means the paper's components
     assert [(config[kind].beta1, config[kind].beta2) for kind in ("optimizer", "schedule")] == [(0.1, 0.4), (0.3, 0.5)]
+
+
+@pytest.fixture
+def noisy(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """The settings of an observer that is registered for one test."""
+
+    @dataclass(frozen=True)
+    class NoisyConfig:
+        loudness: float = option(0.0, "How loud.", minimum=0.0)
+        colour: str = option("red", "Its colour.", may_change=True)
+
+    monkeypatch.setattr(registry, "_components", {kind: dict(known) for kind, known in registry._components.items()})
+    registry.register("observer", "noisy", NoisyConfig)(Observer)
+    return NoisyConfig
+
+
+def test_settings_of_extras_are_in_the_section_of_the_loop(tmp_path: Path, noisy: type[Any]) -> None:
+    file = written(tmp_path, "c.toml", "[training]\nloudness = 2\nseed = 7\n")
+    config = resolved({"training.colour": "blue"}, file=file)
+    assert config.extras["noisy"] == noisy(loudness=2.0, colour="blue")
+    assert config.used("observer") == [config.extras["noisy"]]
+    section = config.to_json()["training"]
+    assert (section["loudness"], section["colour"], section["seed"]) == (2.0, "blue", 7)
+    identity = config.identity()["training"]
+    assert {"loudness", "seed"} <= identity.keys()
+    assert not {"colour", "max_steps"} & identity.keys()
+    assert resolved().used("observer") == []
+    with pytest.raises(UsageError, match=r"c\.toml: --loudness must be at least 0"):
+        resolved(file=written(tmp_path, "c.toml", "loudness = -1\n"))
+
+
+def test_two_extras_cannot_have_the_same_setting(noisy: type[Any]) -> None:
+    registry.register("observer", "noisier", dataclass(frozen=True)(type("Noisier", (noisy,), {})))(Observer)
+    with pytest.raises(UsageError, match="two dataclasses of settings of a run have the field 'loudness'"):
+        resolved()

@@ -68,7 +68,7 @@ def measured(
         found = [machine.devices(world, choose_precision(torch.nn.Module(), world))]
         return [*found, *machine.exchange(world, GRADIENTS, None), *machine.directory(world, place)]
     setup, _ = setup_of(options, config, flags, world)
-    trainer = Trainer(Run(setup, RunDirectory(place), Reporter(quiet=True), {}))
+    trainer = Trainer(Run(setup, RunDirectory(place), Reporter(quiet=True), {}, config.used("observer")))
     trainer.run.check_agreement()
     found = [machine.devices(world, setup.precision), memory(trainer)]
     update = None if found[-1].stops else seconds_of_update(trainer, int(found[-1].figures["micro_batches"]))

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,9 @@ def differences(options: RunOptions, config: RunConfig, folder: Path) -> list[st
     """Return the files of a resumed run that differ from an undisturbed one; raise a TrainingError if one failed."""
     sections = config.to_json()
     short = {"max_steps": STEPS, "save_every": SAVE_EVERY, "keep_last": 1, "log_every": 1, "validate_every": STEPS}
-    sections["training"] |= {**short, "max_epochs": None, "patience": None, "tensorboard": False, "show": 0}
+    # Without observers that a resumed run may leave out, such as logs for other programs.
+    sections["training"] = {**asdict(config.training), **config.identity()["training"], **short}
+    sections["training"] |= {"max_epochs": None, "patience": None, "show": 0}
     sections["training"]["batch_tokens"] = min(TOKENS, sections["training"]["batch_tokens"])
     settings, whole, resumed = (folder / name for name in ("config.json", "whole", "resumed"))
     durable.write_bytes(settings, json.dumps(sections).encode())

@@ -43,7 +43,7 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
     assert done == ["first", "second"]
 
 
-@pytest.mark.parametrize("name", [".lock", "config.json", "metrics.jsonl", "summary.json", ".tensorboard"])
+@pytest.mark.parametrize("name", [".lock", "config.json", "metrics.jsonl", "summary.json"])
 @pytest.mark.parametrize("make", [Path.symlink_to, lambda path, _: os.mkfifo(path)])
 def test_files_of_a_run_are_regular_files(tmp_path: Path, name: str, make: Callable[[Path, Path], None]) -> None:
     """A link empties or replaces nothing that it leads to, and a pipe is not waited for."""

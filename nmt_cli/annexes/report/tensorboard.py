@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt_cli.errors import missing_package
 from nmt_cli.files import durable
-from nmt_cli.training.run_directory import METRICS, TENSORBOARD
+from nmt_cli.registry import option, register
+from nmt_cli.training.observers import Observer
+
+if TYPE_CHECKING:
+    from nmt_cli.training.run import Run
+
+RECORD = ".tensorboard"  # in the run; has what the names of the run's event files end with
 
 
-class TensorBoard:
+@dataclass(frozen=True)
+class TensorBoardConfig:
+    tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.", may_change=True)
+
+
+@register("observer", "tensorboard", TensorBoardConfig)
+class TensorBoard(Observer):
     """Writes to RUN/tensorboard, at first all lines of metrics.jsonl anew, because a resumed run repeats steps.
 
     Files of other runs may be there: RUN/.tensorboard has the ending of the run's own, which are deleted.
     """
 
-    def __init__(self, run: Path) -> None:
-        folder, ending = run / "tensorboard", _ending(run)
+    def __init__(self, config: TensorBoardConfig, run: Run) -> None:
+        super().__init__(config, run)
+        durable.check_ours(run.directory.path / RECORD)
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise missing_package("--tensorboard", error, "tensorboard") from error
+        self.writer_class = SummaryWriter
+
+    def started(self) -> None:
+        if not self.run.world.is_main:
+            return
+        directory = self.run.directory
+        folder, ending = directory.path / "tensorboard", _ending(directory.path)
         for old in folder.glob(f"events.out.tfevents.*{ending}"):
             durable.discard(old)
-        self.writer = summary_writer()(str(folder), filename_suffix=ending)
-        if (metrics := run / METRICS).exists():
-            for line in metrics.read_text(encoding="utf-8").splitlines():
-                self.add(json.loads(line))
+        self.writer = self.writer_class(str(folder), filename_suffix=ending)
+        for record in directory.records():
+            self.logged(record)
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def logged(self, record: Mapping[str, Any]) -> None:
         """Write the numbers of a line of metrics as `train/NAME` and `validation/NAME`."""
+        if not self.run.world.is_main:
+            return
         for name, value in record.items():
             if isinstance(value, (int, float)) and name != "step":
                 short = name.removeprefix("validation_")
@@ -43,8 +68,7 @@ def _ending(run: Path) -> str:
 
     A copy of a run whose RUN/tensorboard is a link gets an ending of its own: the files there are the original's.
     """
-    record, directory = run / TENSORBOARD, str(run.stat().st_ino)
-    durable.check_ours(record)
+    record, directory = run / RECORD, str(run.stat().st_ino)
     known = record.read_text(encoding="utf-8", errors="replace") if record.exists() else ""
     recorded = re.fullmatch(r"(\.nmt-[0-9a-f]{16}) (\d+)", known)
     if recorded and (recorded[2] == directory or not (run / "tensorboard").is_symlink()):
@@ -52,12 +76,3 @@ def _ending(run: Path) -> str:
     ending = f".{durable.MARK}{os.urandom(8).hex()}"
     durable.write_text(record, f"{ending} {directory}")
     return ending
-
-
-def summary_writer() -> Any:
-    """Return the class of PyTorch; raise a UsageError if the package tensorboard is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise missing_package("--tensorboard", error, "tensorboard") from error
-    return SummaryWriter
