@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import importlib
 import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from nmt_cli.cores import available_cores
 from nmt_cli.errors import NmtError, UsageError, counted, environment_number, shown
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-PINNED_DEVICES = {"cuda"}  # whose tensors `HostCopies` copies into pinned memory
+ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}  # modules that may be missing
 
 
 def choose_device(name: str) -> torch.device:
@@ -51,37 +49,60 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
 
 
 class HostCopies:
-    """Copies of tensors in the host's memory, which is pinned and kept for the next copies of a GPU's tensors."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[int, str], Tensor] = {}
+    """Copies of tensors in the host's memory."""
 
     def start(self, *groups: Mapping[str, Tensor]) -> tuple[list[dict[str, Tensor]], Callable[[], None]]:
-        """Return the copies, and a function that waits until a GPU has made them. The next call overwrites these.
-
-        They are made on the current stream, before the next update: a CUDA graph could not wait for another stream.
-        """
-        copies = [
-            {name: self._start_one((number, name), tensor) for name, tensor in group.items()}
-            for number, group in enumerate(groups)
-        ]
-        if not self._kept:
-            return copies, lambda: None
-        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        done.record()
-        return copies, done.synchronize
-
-    def _start_one(self, key: tuple[int, str], tensor: Tensor) -> Tensor:
-        if tensor.device.type not in PINNED_DEVICES:
-            return tensor.to("cpu", copy=True)
-        if key not in self._kept:
-            self._kept[key] = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-        return self._kept[key].copy_(tensor, non_blocking=True)
+        """Return the copies, and a function that waits until they are made. The next call overwrites these."""
+        return [{name: tensor.to("cpu", copy=True) for name, tensor in group.items()} for group in groups], lambda: None
 
 
-def bfloat16_in_hardware() -> bool:
-    """Return whether the CPU multiplies bfloat16 matrices faster than by converting them."""
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes that suit a device."""
+
+    batch_tokens: int  # of a batch, on each side
+    hypotheses: int  # of all sentences in a batch of a search
+
+
+class Plain:
+    """What computes on a device. A device for which `nmt_cli.fast` has more is a subclass there: see `fast`."""
+
+    sizes = Sizes(batch_tokens=2048, hypotheses=128)
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def prepare_training(self) -> None:
+        """Set what holds for this process, before it trains."""
+
+    def prepare_decoding(self) -> None:
+        """Set what holds for this process, before it loads a model to decode with."""
+
+    def prepare_translation(self) -> None:
+        """Set what holds for this process, before it translates many lines and ends."""
+
+    def precision(self, model: Any, deterministic: bool) -> str:
+        """Return the precision of training: `bfloat16`, `float16` or `float32`."""
+        return "float32"
+
+    def host_copies(self) -> HostCopies:
+        """Return what copies a run's tensors, so that they can be saved while it goes on."""
+        return HostCopies()
+
+
+def fast(device: torch.device) -> Plain:
+    """Return what computes on `device`: the class `Fast` of nmt_cli/fast, or `Plain` without it or with NMT_FAST=0."""
+    if os.environ.get("NMT_FAST") == "0":
+        return Plain(device)
+    name = ROOMS[device.type]
+    try:
+        room = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith(str(error.name)):
+            raise
+        return Plain(device)
+    chosen: Plain = room.Fast(device)
+    return chosen
 
 
 def product_dtype(tensor: Tensor) -> torch.dtype:
@@ -93,33 +114,6 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
 def lowered(x: Tensor) -> Tensor:
     """Return hidden states in the type of products: they are short, and each product need not cast them."""
     return x.to(product_dtype(x))
-
-
-def bound_product_cache() -> None:
-    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one, of up to 1,024."""
-    # It has an effect before the first product of the process.
-    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-        os.environ.setdefault(name, "64")
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost time."""
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(-3, 1 << 30) or library.mallopt(-3, 1 << 25)  # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first
-        library.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
-
-
-def prepare_cpu() -> None:
-    # PyTorch starts a thread for each core, but more than a container's quota wait for each other.
-    if "OMP_NUM_THREADS" not in os.environ and available_cores() < torch.get_num_threads():
-        torch.set_num_threads(available_cores())
-    keep_freed_memory()
-    bound_product_cache()
-    # oneDNN's float32 products are faster than MKL's. PyTorch uses them only where bfloat16 is allowed instead, and of
-    # the x86 CPUs, only those with AMX use that.
-    if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_amx_tile_supported():
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

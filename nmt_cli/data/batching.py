@@ -30,22 +30,20 @@ POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 _CHUNKS = 1 << 22
 """A larger corpus is divided among the pools in this many chunks of neighbours: 16 MiB for a corpus of any size."""
 
-_MICRO_BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
-
 
 def groups_of_update(batch_tokens: int) -> int:
     """Return the number of groups of an update: 8, the paper's GPUs, or a smaller power of 2 for small updates."""
     return next((count for count in (8, 4, 2) if batch_tokens // count >= 2048), 1)
 
 
-def default_micro_batches(batch_tokens: int, ranks: int, device_type: str, packed: bool = False) -> int:
+def default_micro_batches(batch_tokens: int, ranks: int, limit: int, packed: bool = False) -> int:
     """Return the default number of micro-batches of an update, a multiple of `ranks`.
 
-    One has up to 4,096 tokens on a CPU and 32,768 on a GPU. Unless it is packed, it is a group or an even share of one;
+    One has up to `limit` tokens on each side. Unless it is packed, it is a group or an even share of one;
     other numbers have more padding.
     """
     unit = 1 if packed else groups_of_update(batch_tokens)
-    count = unit * -(-batch_tokens // (unit * _MICRO_BATCH_TOKENS[device_type]))
+    count = unit * -(-batch_tokens // (unit * limit))
     return -(-count // ranks) * ranks
 
 

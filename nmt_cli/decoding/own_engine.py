@@ -18,7 +18,7 @@ from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.sampling import sample
-from nmt_cli.device import bound_product_cache, in_halves, is_out_of_memory
+from nmt_cli.device import fast, in_halves, is_out_of_memory
 from nmt_cli.errors import CheckpointError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, FREE, Decodable, Hypothesis, Model
 from nmt_cli.task import Task
@@ -76,7 +76,7 @@ class OwnEngine:
 def load(loading: Loading) -> OwnEngine:
     """See `Load` in `engine.py`."""
     device = loading.device
-    bound_product_cache()
+    fast(device).prepare_decoding()
     folders = [locate(path) for path in loading.checkpoints]
     low = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     dtype = ("bfloat16" if low else "float32") if loading.dtype == "auto" else loading.dtype

@@ -11,7 +11,7 @@ import torch
 from nmt_cli.cores import available_cores
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.device import keep_freed_memory
+from nmt_cli.device import fast
 from nmt_cli.errors import UsageError
 
 
@@ -41,8 +41,7 @@ def translation_workers(translator: Translator, count: int | None) -> Iterator[W
     on_cpu = device.type == "cpu"
     if count is not None and count > 1 and not on_cpu:
         raise UsageError(f"--workers {count}: several processes translate only on a CPU")
-    if on_cpu:
-        keep_freed_memory()
+    fast(device).prepare_translation()
     processes = count or (default_workers(device) if on_cpu and sys.platform == "linux" else 1)
     if processes == 1:
         yield None

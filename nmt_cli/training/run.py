@@ -20,7 +20,6 @@ from typing import Any
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.data.prefetch import Prefetcher
-from nmt_cli.device import HostCopies
 from nmt_cli.errors import Interrupted, TrainingError, command_line
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.observers import Observer
@@ -57,7 +56,7 @@ class Run:
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
         self.uncounted: tuple[int, Update, Callable[[], list[float]]] | None = None  # see `add`
-        self.host_copies = HostCopies()
+        self.host_copies = setup.fast.host_copies()
         self.clock = 0.0  # the time up to which the training is counted
         self.observers: list[Observer] = [registry.build(config, run=self) for config in observers]
 

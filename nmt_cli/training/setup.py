@@ -10,6 +10,7 @@ import torch
 
 from nmt_cli.data.batching import BatchPlan, Indices
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.device import Plain
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Criterion, Schedule
 from nmt_cli.task import Task
@@ -24,6 +25,7 @@ from nmt_cli.training.variants import Variants
 class Setup:
     settings: TrainingConfig
     world: World
+    fast: Plain  # what computes on the device
     model: Any
     criterion: Criterion
     precision: str  # of matrix products: float32, bfloat16 or float16

@@ -20,7 +20,7 @@ from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.data.mixing import mixture
 from nmt_cli.decoding.validation import examples, translation_scores
-from nmt_cli.device import bfloat16_in_hardware, prepare_cpu
+from nmt_cli.device import fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
 from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, HasParts
@@ -54,7 +54,6 @@ from nmt_cli.training.variants import Variants
 Options = TypeVar("Options", bound=RunOptions)
 
 PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
-SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it on a CPU
 SMALLEST_COMPILED = 20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
 
 
@@ -154,10 +153,11 @@ def build_setup(
     check_settings(settings, task, criterion)
     model = initial_model(config, task, world, origin)
     plan = plan_of(corpus, settings)
+    computing = fast(world.device)
 
     precision = settings.precision
     if precision == "auto":
-        precision = choose_precision(model, world, settings.deterministic)
+        precision = world.gather(computing.precision(model, settings.deterministic))[0]  # as the main rank has it
     if settings.model_parallel and precision == "float16":  # each rank would find overflows of its own
         raise UsageError("--model-parallel cannot be used with --precision float16")
     rows = model if isinstance(model, ComputesRows) and world.device.type in PACKED_DEVICES else None
@@ -173,18 +173,21 @@ def build_setup(
     def validate() -> dict[str, Any]:
         assert valid is not None
         with average.applied():
-            values: dict[str, Any] = validation_loss(model, criterion, valid, world, precision, packed)
+            values: dict[str, Any] = validation_loss(
+                model, criterion, valid, world, precision, computing.sizes.batch_tokens, packed
+            )
             if settings.validation_bleu or settings.best_by != LOSS:
                 values |= translation_scores(model, task, valid, world)
             if settings.show:
                 values["examples"] = examples(model, task, valid, world, settings.show)
         return values
 
-    automatic = default_micro_batches(plan.usual_tokens(), world.size, world.device.type, packed)
+    automatic = default_micro_batches(plan.usual_tokens(), world.size, computing.sizes.batch_tokens, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     setup = Setup(
         settings=settings,
         world=world,
+        fast=computing,
         model=model,
         criterion=criterion,
         precision=precision,
@@ -224,21 +227,6 @@ def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:
     limits = settings.batch_tokens, settings.seed
     sentences, growth = settings.batch_sentences, settings.batch_growth
     return BatchPlan(*lengths, *limits, *parts, batch_sentences=sentences, growth=growth)
-
-
-def choose_precision(model: Any, world: World, deterministic: bool = False) -> str:
-    """Return `bfloat16`, `float16` or `float32`, by the device of the main rank: bfloat16 where it has its arithmetic.
-
-    On a CPU not for small models, and not if the bits must be the same on every CPU (`deterministic`). On other GPUs
-    float16 from Volta on; earlier ones are slower with it.
-    """
-    half = world.device.type == "cuda" and torch.cuda.get_device_properties(world.device).major >= 7
-    if world.device.type == "cuda":
-        low = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        low = bfloat16_in_hardware() and size_of(model) >= SMALLEST_IN_BFLOAT16 and not deterministic
-    low, half = world.start_any([world.is_main and low, world.is_main and half])()
-    return "bfloat16" if low else "float16" if half else "float32"
 
 
 def size_of(model: Any) -> int:
@@ -339,8 +327,7 @@ def prepare_torch(settings: TrainingConfig, device: torch.device) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
-    if device.type == "cpu":
-        prepare_cpu()
+    fast(device).prepare_training()
 
 
 def setup_of(

@@ -16,8 +16,6 @@ from nmt_cli.interfaces import Criterion
 from nmt_cli.task import Task
 from nmt_cli.training.state import LOSS
 
-_TOKENS = {"cpu": 4096, "cuda": 32_768}  # of a batch, on each side
-
 
 def check_measure(measure: str, task: Task) -> None:
     if measure not in (own := [LOSS, *task.measures]):
@@ -25,10 +23,13 @@ def check_measure(measure: str, task: Task) -> None:
 
 
 def validation_loss(
-    model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, packed: bool = False
+    model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, tokens: int, packed: bool = False
 ) -> dict[str, float]:
-    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences."""
-    shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], _TOKENS[world.device.type])
+    """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences.
+
+    A batch has up to `tokens` on each side.
+    """
+    shares = length_buckets(corpus.source_lengths[:], corpus.target_lengths[:], tokens)
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     model.eval()
     repeated = shares[:1] * (-len(shares) % world.size)  # so that all ranks make as many passes
@@ -38,11 +39,11 @@ def validation_loss(
             if number < len(shares):
                 sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()
-    total, nll, tokens = world.start_sum(sums)()
+    total, nll, count = world.start_sum(sums)()
     return {
-        "validation_loss": total / tokens,
-        "validation_nll": nll / tokens,
-        "validation_perplexity": perplexity(nll / tokens),
+        "validation_loss": total / count,
+        "validation_nll": nll / count,
+        "validation_perplexity": perplexity(nll / count),
     }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
+from pathlib import Path
 
 import pytest
 import torch
 
 from nmt_cli import device
-from nmt_cli.device import choose_device, keep_freed_memory, prepare_cpu
+from nmt_cli.device import Plain, choose_device
 from nmt_cli.errors import UsageError
 
 
@@ -51,51 +51,23 @@ def test_unknown_names_and_missing_gpus(
         choose_device(name)
 
 
-@pytest.mark.parametrize("most", [1 << 31, 1 << 25])
-def test_the_c_library_keeps_freed_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before glibc 2.35, M_MMAP_THRESHOLD (-3) is at most 32 MiB: a greater one changes nothing."""
-    values: dict[int, int] = {}
-
-    class Library:
-        def mallopt(self, parameter: int, value: int) -> int:
-            if parameter == -3 and value > most:
-                return 0
-            values[parameter] = value
-            return 1
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
-    keep_freed_memory()
-    assert values == {-3: min(most, 1 << 30), -1: (1 << 31) - 1}
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_computing_of_a_device_may_be_missing(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    place = torch.device(kind)
+    assert type(device.fast(place)) is not Plain
+    monkeypatch.setenv("NMT_FAST", "0")
+    assert type(device.fast(place)) is Plain
+    monkeypatch.delenv("NMT_FAST")
+    monkeypatch.setitem(device.ROOMS, kind, "nmt_cli.missing.device")
+    assert type(device.fast(place)) is Plain
 
 
-@pytest.mark.parametrize(("wish", "expected"), [(None, 3), ("4", 4)])
-def test_a_quota_limits_the_threads_unless_they_are_given(
-    monkeypatch: pytest.MonkeyPatch, wish: str | None, expected: int
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    if wish:
-        monkeypatch.setenv("OMP_NUM_THREADS", wish)
-    monkeypatch.setattr(device, "available_cores", lambda: 3)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(4)
-        prepare_cpu()
-        assert torch.get_num_threads() == expected
-        monkeypatch.setattr(device, "available_cores", lambda: 8)
-        prepare_cpu()
-        assert torch.get_num_threads() == expected
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_float32_products_of_training_are_float32() -> None:
-    """PyTorch is allowed bfloat16, so that it uses oneDNN; the error of bfloat16 would be a thousand times as large."""
-    prepare_cpu()
-    rows, inner, columns = 64, 512, 700
-    random = torch.Generator().manual_seed(1)
-    a, b = torch.randn(rows, inner, generator=random), torch.randn(inner, columns, generator=random)
-    error = ((a @ b).double() - a.double() @ b.double()).abs().max()
-    assert error < 1e-5 * inner**0.5
+def test_an_error_in_the_computing_of_a_device_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "broken_room.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(device.ROOMS, "cpu", "broken_room")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        device.fast(torch.device("cpu"))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from nmt_cli.annexes.doctor.machine import Check
 from nmt_cli.annexes.doctor.resume import resume
 from nmt_cli.commands.dry_run import checkpoint_bytes, checkpoints_on_disk, peak_memory
 from nmt_cli.config import RunConfig
+from nmt_cli.device import fast
 from nmt_cli.distributed import World, join_world
 from nmt_cli.errors import TrainingError, UsageError, environment_number, main_rank_reports
 from nmt_cli.streams import say
@@ -31,7 +32,7 @@ from nmt_cli.training.reporter import Reporter, duration
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import RunOptions
-from nmt_cli.training.start import choose_precision, configuration, prepare_torch, setup_of
+from nmt_cli.training.start import configuration, prepare_torch, setup_of
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import updates
 
@@ -65,7 +66,7 @@ def measured(
 ) -> list[Check]:
     """Return the checks that all ranks make together."""
     if not options.data:
-        found = [machine.devices(world, choose_precision(torch.nn.Module(), world))]
+        found = [machine.devices(world, fast(world.device).precision(torch.nn.Module(), deterministic=False))]
         return [*found, *machine.exchange(world, GRADIENTS, None), *machine.directory(world, place)]
     setup, _ = setup_of(options, config, flags, world)
     trainer = Trainer(Run(setup, RunDirectory(place), Reporter(quiet=True), {}, config.used("observer")))

@@ -236,20 +236,20 @@ def test_groups_follow_from_the_batch(tokens: int, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "ranks", "device", "expected"),
+    ("tokens", "ranks", "limit", "expected"),
     [
-        (500, 1, "cpu", 1),
-        (500, 3, "cpu", 3),
-        (2048, 1, "cpu", 1),
-        (25_000, 1, "cpu", 8),
-        (25_000, 3, "cpu", 9),
-        (25_000, 1, "cuda", 8),
-        (25_000, 8, "cuda", 8),
-        (400_000, 8, "cuda", 16),
+        (500, 1, 4096, 1),
+        (500, 3, 4096, 3),
+        (2048, 1, 4096, 1),
+        (25_000, 1, 4096, 8),
+        (25_000, 3, 4096, 9),
+        (25_000, 1, 32_768, 8),
+        (25_000, 8, 32_768, 8),
+        (400_000, 8, 32_768, 16),
     ],
 )
-def test_ranks_share_the_micro_batches_evenly(tokens: int, ranks: int, device: str, expected: int) -> None:
-    assert default_micro_batches(tokens, ranks, device) == expected
+def test_ranks_share_the_micro_batches_evenly(tokens: int, ranks: int, limit: int, expected: int) -> None:
+    assert default_micro_batches(tokens, ranks, limit) == expected
 
 
 def test_collate_shifts_the_target_and_pads_on_the_right() -> None:
@@ -271,6 +271,6 @@ def test_packed_micro_batches(pairs: list[tuple[int, int]], count: int) -> None:
         longest = np.maximum(source, target)
         sizes = [int(longest[indices].sum()) for indices in micro_batches]
         assert max(sizes) - min(sizes) <= 2 * longest[update].max()
-    assert default_micro_batches(25_000, 1, "cuda", packed=True) == 1
-    assert default_micro_batches(25_000, 8, "cuda", packed=True) == 8
-    assert default_micro_batches(100_000, 2, "cuda", packed=True) == 4
+    assert default_micro_batches(25_000, 1, 32_768, packed=True) == 1
+    assert default_micro_batches(25_000, 8, 32_768, packed=True) == 8
+    assert default_micro_batches(100_000, 2, 32_768, packed=True) == 4

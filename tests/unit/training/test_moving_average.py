@@ -99,7 +99,8 @@ def test_validation_is_of_the_average(averaged: Path, tiny_data: Path) -> None:
     for folder, record in zip(checkpoint.checkpoints_of(averaged), tiny_run.metrics(averaged), strict=True):
         model, _ = checkpoint.load_model(folder)
         assert (
-            validation_loss(model, criterion, valid, world, "float32")["validation_loss"] == record["validation_loss"]
+            validation_loss(model, criterion, valid, world, "float32", tokens=4096)["validation_loss"]
+            == record["validation_loss"]
         )
 
 

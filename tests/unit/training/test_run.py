@@ -15,9 +15,11 @@ import tiny_run
 import torch
 from torch import Tensor
 
-from nmt_cli import checkpoint, device
+from nmt_cli import checkpoint
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.fast.cpu.device import Fast
+from nmt_cli.fast.cuda.copies import PinnedCopies
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.state import RunState
@@ -75,7 +77,8 @@ def test_a_checkpoint_waits_for_the_copies_of_a_gpu(
             for copied, value in self.before:
                 copy(copied, value)
 
-    monkeypatch.setattr(device, "PINNED_DEVICES", {"cpu"})
+    monkeypatch.setattr(PinnedCopies, "device_type", "cpu")
+    monkeypatch.setattr(Fast, "host_copies", lambda _: PinnedCopies())
     monkeypatch.setattr(torch.Tensor, "copy_", start)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     run(tiny_data, tmp_path / "run")

@@ -128,7 +128,7 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
         return Loss(2 * ids.sum(), ids.sum(), len(ids))
 
     world = World(0, 1, torch.device("cpu"))
-    found = validation_loss(network, criterion, Corpus.open(tiny_data, "train"), world, "float32")
+    found = validation_loss(network, criterion, Corpus.open(tiny_data, "train"), world, "float32", tokens=4096)
     assert network.training
     mean = torch.cat(batches).mean().item()
     assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)

@@ -1,0 +1,69 @@
+"""Computing on a CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+from typing import Any
+
+import torch
+
+from nmt_cli.cores import available_cores
+from nmt_cli.device import Plain, Sizes
+
+SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it
+
+
+class Fast(Plain):
+    """What a CPU does better."""
+
+    sizes = Sizes(batch_tokens=4096, hypotheses=128)
+
+    def prepare_training(self) -> None:
+        """See `Plain`."""
+        # PyTorch starts a thread for each core, but more than a container's quota wait for each other.
+        if "OMP_NUM_THREADS" not in os.environ and available_cores() < torch.get_num_threads():
+            torch.set_num_threads(available_cores())
+        keep_freed_memory()
+        bound_product_cache()
+        # oneDNN's float32 products are faster than MKL's. PyTorch uses them only where bfloat16 is allowed instead, and
+        # of the x86 CPUs, only those with AMX use that.
+        if platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_amx_tile_supported():
+            torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # type: ignore[attr-defined]
+
+    def prepare_decoding(self) -> None:
+        """See `Plain`."""
+        bound_product_cache()
+
+    def prepare_translation(self) -> None:
+        """See `Plain`."""
+        keep_freed_memory()
+
+    def precision(self, model: Any, deterministic: bool) -> str:
+        """See `Plain`. Not bfloat16 for small models, or if the bits must be the same on every CPU."""
+        size = sum(parameter.numel() for parameter in model.parameters())
+        if bfloat16_in_hardware() and size >= SMALLEST_IN_BFLOAT16 and not deterministic:
+            return "bfloat16"
+        return "float32"
+
+
+def bfloat16_in_hardware() -> bool:
+    """Return whether the CPU multiplies bfloat16 matrices faster than by converting them."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def bound_product_cache() -> None:
+    """Let oneDNN keep the code of few shapes of products: each step of a search may have a new one, of up to 1,024."""
+    # It has an effect before the first product of the process.
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "64")
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep freed memory for the next tensor, where it is glibc: new pages cost time."""
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(-3, 1 << 30) or library.mallopt(-3, 1 << 25)  # M_MMAP_THRESHOLD; glibc < 2.35 refuses the first
+        library.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
