@@ -43,14 +43,14 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
     if options.list_presets:
         show_presets(options.as_json)
         return
-    from nmt_cli.commands.dry_run import dry_run, show  # not at the top: they import torch, which help must not
+    from nmt_cli.commands.dry_run import dry_run  # not at the top: torch is not for help
     from nmt_cli.training.start import train, with_settings_of_run
 
     if options.resume is not None:
         with main_rank_reports():
             options = with_settings_of_run(options, options.resume)
     if options.dry_run:
-        show(dry_run(options, flags, options.vocab_size, options.processes), options.as_json)
+        dry_run(options, flags, options.vocab_size, options.processes, options.as_json)
     else:
         train(options, flags)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.commands.dry_run import dry_run
+from nmt_cli.commands.dry_run import planned
 from nmt_cli.config import resolve
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import discover
@@ -75,7 +75,7 @@ shows why."""
 @functools.cache
 def parameters(preset: str, vocabulary_size: int = 37_000) -> int:
     """With the vocabulary of section 5.1, about 37,000 tokens, by default."""
-    count: int = dry_run(RunOptions(preset=preset), {}, vocabulary_size)["parameters"]
+    count: int = planned(RunOptions(preset=preset), {}, vocabulary_size).figures["parameters"]
     return count
 
 
@@ -127,7 +127,7 @@ def by_hand(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int)
 )  # fmt: skip
 def test_parameters_in_closed_form(N: int, d_model: int, d_ff: int, h: int, d_k: int, d_v: int, V: int) -> None:
     letters = {"num_layers": N, "d_model": d_model, "d_ff": d_ff, "num_heads": h, "d_k": d_k, "d_v": d_v}
-    assert dry_run(RunOptions(), letters, V)["parameters"] == by_hand(N, d_model, d_ff, h, d_k, d_v, V)
+    assert planned(RunOptions(), letters, V).figures["parameters"] == by_hand(N, d_model, d_ff, h, d_k, d_v, V)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from nmt_cli.annexes.doctor import machine
+from nmt_cli.annexes.doctor.cost import checkpoint_bytes, checkpoints_on_disk, peak_memory
 from nmt_cli.annexes.doctor.machine import Check
 from nmt_cli.annexes.doctor.resume import resume
-from nmt_cli.commands.dry_run import checkpoint_bytes, checkpoints_on_disk, peak_memory
 from nmt_cli.config import RunConfig
 from nmt_cli.device import fast
 from nmt_cli.distributed import World, join_world

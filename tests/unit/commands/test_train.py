@@ -69,7 +69,6 @@ def test_a_dry_run_with_data(train: Run, tiny_data: Path) -> None:
     assert found["parameters"] == 120 * 16 + 3 * 4 * 16 * 16 + 2 * (2 * 16 * 24 + 24 + 16) + 5 * 2 * 16
     assert found["updates_per_epoch"] * found["epochs"] == pytest.approx(2)
     assert 250 < found["target_tokens_per_update"] <= 500
-    assert 1e7 < found["peak_memory_bytes"] < 1e11
     assert sorted(tiny_data.rglob("*")) == before
 
 

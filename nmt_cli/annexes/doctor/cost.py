@@ -1,0 +1,104 @@
+"""The cost of a training: the second half of `nmt train --dry-run`."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt_cli import registry
+from nmt_cli.commands.dry_run import Planned
+from nmt_cli.config import RunConfig
+from nmt_cli.data.batching import Indices
+from nmt_cli.distributed import World, divide
+from nmt_cli.interfaces import CountsFlops
+from nmt_cli.streams import say
+from nmt_cli.training.freezing import trained
+from nmt_cli.training.gradients import Gradients
+from nmt_cli.training.memory import fitting_micro_batches
+from nmt_cli.training.messages import parameters_of
+from nmt_cli.training.optimizer_state import dump
+from nmt_cli.training.settings import Interval, TrainingConfig
+
+TYPICAL_LENGTH = 27
+"""Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
+
+
+def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the figures of memory, disk space and FLOPs, and those that are read in another form than JSON has.
+
+    The memory is that of one of so many `processes`. With data, the largest micro-batch is run.
+    """
+    config, settings = planned.config, planned.config.training
+    count, learning = parameters_of(planned.model)
+    figures: dict[str, Any] = {}
+    readable: dict[str, Any] = {}
+    if planned.setup is not None:
+        say("running the largest micro-batch ...")
+        setup, device = planned.setup, planned.setup.world.device
+        figures["micro_batches"] = fitting_micro_batches(setup, Gradients(setup), setup.micro_batches)
+        figures["peak_memory_bytes"] = peak_memory(device)
+        of_what = "" if device.type == "cuda" else " (of the whole process)"
+        readable["peak_memory"] = f"{figures['peak_memory_bytes'] / 1e9:.2f} GB{of_what}"
+    size = checkpoint_bytes(config, count, learning)
+    disk = size * checkpoints_on_disk(settings, planned.steps)
+    memory = bytes_per_process(config, planned.model, processes)
+    figures |= {"checkpoint_bytes": size, "disk_bytes": disk, "bytes_per_process": memory}
+    readable["memory_of_a_process"] = f"{memory / 1e9:.2f} GB without activations"
+    readable["disk_space"] = f"at most {disk / 1e9:.2g} GB (a checkpoint: {size / 1e9:.2g} GB)"
+    if isinstance(planned.model, CountsFlops) and not settings.freeze:
+        by_part = planned.model.training_flops(*lengths_of_update(planned))
+        total = sum(by_part.values())
+        figures["training_step_flops"] = {"total": total, "by_part": by_part}
+        readable["training_step_flops"] = total
+    return figures, readable
+
+
+def lengths_of_update(planned: Planned) -> tuple[Indices, Indices]:
+    """Return the source and the target lengths of an update of full size."""
+    if planned.setup is not None:
+        plan = planned.setup.plan
+        sentences = next(plan.epoch(plan.growth - 1))
+        return plan.source_lengths[sentences], plan.target_lengths[sentences]
+    settings: TrainingConfig = planned.config.training
+    count = max(1, settings.batch_tokens // TYPICAL_LENGTH)
+    if settings.batch_sentences is not None:
+        count = min(count, settings.batch_sentences)
+    lengths = np.full(count, TYPICAL_LENGTH)
+    return lengths, lengths
+
+
+def bytes_per_process(config: RunConfig, model: Any, processes: int) -> int:
+    """Return the size of the weights, their gradients and the optimizer's state in one of so many processes."""
+    if config.training.model_parallel:
+        divide(model, World(0, processes, torch.device("meta")))
+    count, learning = (sum(p.numel() for p in each) for each in (model.parameters(), trained(model)))
+    return checkpoint_bytes(config, count, learning) + 4 * learning
+
+
+def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
+    """Return the size of a checkpoint: the float32 weights, perhaps also their average, and the optimizer's state."""
+    sample = torch.nn.Parameter(torch.zeros(1000))  # on which the optimizer is tried
+    sample.grad = torch.zeros_like(sample)
+    optimizer = registry.build(config["optimizer"], parameters=[sample])
+    optimizer.step()
+    state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
+    weights = 2 if config.training.ema_decay else 1
+    return weights * sample.element_size() * parameters + state * learning // sample.numel()
+
+
+def checkpoints_on_disk(settings: TrainingConfig, steps: int) -> int:
+    """Return the largest number of checkpoints at once: those kept, the one being written, and the best."""
+    every = Interval(settings.save_every, "--save-every")
+    written = settings.keep_last + 1 if every.is_minutes else -(-steps // every.number)
+    return min(settings.keep_last + 1, written) + 1
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return bytes: the memory of PyTorch on a GPU, of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
