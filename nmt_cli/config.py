@@ -154,16 +154,18 @@ def layers_of(
     }
 
 
-def configure(layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]) -> dict[str, Any]:
-    """Return an instance of the dataclass of each selected component.
+def configure(
+    layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str], **sections: type[Any]
+) -> dict[str, Any]:
+    """Return an instance of each section's dataclass, and of the dataclass of each selected component.
 
     Args:
         layers: settings by their origin, with which messages begin; later layers override earlier ones. The settings
             of a component are dropped where a later layer selects another component that does not have them.
         defaults: the component of each kind that is used unless a layer selects another.
     """
-    sections = placed(layers, select(layers, defaults))
-    return {kind: construct(*section) for kind, section in sections.items()}
+    settings = placed(layers, select(layers, defaults), **sections)
+    return {name: construct(*section) for name, section in settings.items()}
 
 
 def placed(

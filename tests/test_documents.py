@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from nmt_cli.cli import command_names, load
-from nmt_cli.commands.prepare import DEFAULT_TASK, TASK
+from nmt_cli.commands.prepare import DEFAULT_TASK, TASK, filter_configs
 from nmt_cli.config import COMMAND_LINE, configure, resolve
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command, CommandWithSections, function_of
@@ -73,7 +73,7 @@ def problem(words: list[str]) -> str:
         if name == "train":
             resolve(TrainingConfig, flags or {}, preset=options.preset)
         if name == "prepare":
-            configure({COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK})
+            configure({COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK}, **filter_configs())
 
     if rest and "--import" not in rest:
         try:

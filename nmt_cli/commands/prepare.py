@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, registry
-from nmt_cli.commands.prepare_filters import FilterOptions
-from nmt_cli.commands.prepare_text import Part, Sample, encode, read_held_out, read_train
-from nmt_cli.config import COMMAND_LINE, configure, select
+from nmt_cli.commands.prepare_text import CleaningOptions, PairFilter, Part, Sample, encode, read_held_out, read_train
+from nmt_cli.config import COMMAND_LINE, Section, configure, select
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
@@ -77,7 +76,7 @@ class PrepareOptions(FromFile):
     )
     overwrite: bool = option(False, "Replace existing prepared data.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
-    filters: FilterOptions = group("filters of training pairs", FilterOptions)
+    cleaning: CleaningOptions = group("duplicates and held-out text", CleaningOptions)
 
     def parts(self) -> list[Part]:
         """Return the prefixes of the training text with their weights.
@@ -100,7 +99,7 @@ class PrepareOptions(FromFile):
             if len(given) > 1:
                 raise UsageError(f"--{split} and --{split}-source contradict each other: give one of them")
             found.update((split, each) for each in given)
-        if found and self.filters.hold_out is not None:
+        if found and self.cleaning.hold_out is not None:
             raise UsageError(
                 "--hold-out takes validation and test text from --train, and cannot be used with --valid or --test"
             )
@@ -147,12 +146,16 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
     layers = {f"{options.config}: ": options.of_components(), COMMAND_LINE: flags}
-    config = configure(layers, {TASK: DEFAULT_TASK})[TASK]
-    task: Task = registry.build(config)
+    configs = configure(layers, {TASK: DEFAULT_TASK}, **filter_configs())
+    task: Task = registry.build(configs.pop(TASK))
+    filters: list[PairFilter] = list(map(registry.build, configs.values()))
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
-    files |= {"scores": list(map(Path, options.filters.scores))}
-    options.filters.check(chain.from_iterable(files.values()))
+    for pair_filter in filters:
+        files |= pair_filter.inputs
+    options.cleaning.check()
+    for pair_filter in filters:
+        pair_filter.check(chain.from_iterable(files.values()))
     if options.subwords_from is not None:
         chosen = {name.removeprefix("task.") for layer in layers.values() for name in layer}
         saved = _saved_task(options.subwords_from, task.name)
@@ -161,7 +164,7 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
     task.look_ahead(training, options.held_out().values(), adopted=options.subwords_from is not None)
     try:
         with staging.staged(options.out, overwrite=options.overwrite, ours=_OURS, marker=MANIFEST) as directory:
-            splits = _write(directory, task, options, files)
+            splits = _write(directory, task, options, filters, files)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
@@ -208,13 +211,19 @@ def _saved_task(path: Path, name: str) -> Task:
     return task
 
 
-def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
+def _write(
+    directory: Path,
+    task: Task,
+    options: PrepareOptions,
+    filters: Sequence[PairFilter],
+    files: Mapping[str, Sequence[Path]],
+) -> dict[str, Any]:
     """Write all files; return the manifest's entries of the splits."""
     workers = options.workers or min(8, available_cores())
-    held_out = [read_held_out(task, split, prefix) for split, prefix in options.held_out().items()]
+    held_out = [read_held_out(task, split, prefix, filters) for split, prefix in options.held_out().items()]
     watched = {source for _, sources in held_out for source in sources}
     size = sum(path.stat().st_size for path in files["train"])
-    (train, *taken), found = read_train(task, options.parts(), size, watched, options.filters, workers)
+    (train, *taken), found = read_train(task, options.parts(), size, watched, options.cleaning, filters, workers)
     for text, sources in held_out:
         if count := sum(source in found for source in sources):
             warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")
@@ -233,7 +242,10 @@ def _write(directory: Path, task: Task, options: PrepareOptions, files: Mapping[
         "nmt": __version__,
         "task": task.describe(),
         "settings": {
-            **{name: value for name, value in asdict(options.filters).items() if name != "dropped"},
+            "keep_duplicates": options.cleaning.keep_duplicates,
+            "unique": options.cleaning.unique,
+            **{name: value for pair_filter in filters for name, value in pair_filter.settings.items()},
+            "hold_out": options.cleaning.hold_out,
             "subwords_from": None if options.subwords_from is None else str(options.subwords_from),
         },
         "inputs": [
@@ -275,16 +287,21 @@ def _table(splits: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _task_flags(words: Sequence[str]) -> MoreFlags:
-    """Return the flags of the tasks. Models are not discovered, as they need torch."""
+def filter_configs() -> dict[str, type[Any]]:
+    return {component.name: component.config for component in registry.components("filter")}
+
+
+def _more_flags(words: Sequence[str]) -> MoreFlags:
+    """Return the flags of tasks and filters. Models are not discovered, as they need torch."""
     registry.discover(values_of(words, "--import"), homes=("tasks",))
-    return MoreFlags(select({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}))
+    selected = select({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK})
+    return MoreFlags(selected, {name: Section(config, {}, {}) for name, config in filter_configs().items()})
 
 
 command = Command(
     PrepareOptions,
     prepare,
-    _task_flags,
+    _more_flags,
     examples=[
         "nmt prepare --source-lang en --target-lang de \\\n      --train corpus/train --valid corpus/valid --out data",
         "nmt prepare --source-lang en --target-lang de \\\n      --train a --train b --vocab-size 32000 --out data",

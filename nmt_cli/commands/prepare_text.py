@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, count
@@ -14,24 +14,36 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.commands import progress
-from nmt_cli.commands.prepare_filters import (
-    LOW_SCORE,
-    Filter,
-    FilterOptions,
-    low_scores,
-    make_filters,
-    one_spaced,
-    write_sample,
-)
 from nmt_cli.data import parallel
 from nmt_cli.data.cleaning import COMPARED, DUPLICATE, EMPTY, TAKEN, held_out, pair_hash, repeated
 from nmt_cli.data.corpus import RAW_SPLITS, SIDES, CorpusWriter, Ids
-from nmt_cli.data.marks import warn_of_marks
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.registry import option
 from nmt_cli.streams import warn
 from nmt_cli.task import Example, Task
 
 Mask = npt.NDArray[np.bool_]
+Filter = tuple[str, Callable[[str, str], bool]]  # a reason, and whether it drops a source with a target
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleaningOptions:
+    """Duplicates, and text that is held out."""
+
+    keep_duplicates: bool = option(False, "Keep repeated pairs.")
+    unique: str = option("pair", "What no two pairs have in common. The first one stays.", choices=tuple(COMPARED))
+    hold_out: int | None = option(
+        None,
+        "Take N of the pairs that are left for validation, and N for test. Pairs that share a side with them are "
+        "dropped.",
+        minimum=1,
+        metavar="N",
+    )
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not fit one another."""
+        if self.keep_duplicates and self.unique != "pair":
+            raise UsageError(f"--keep-duplicates contradicts --unique {self.unique}")
 
 
 class Part(NamedTuple):
@@ -85,13 +97,57 @@ class Text:
                 yield Selected(part, block, chosen)
 
 
-def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]:
+class Cleaned(NamedTuple):
+    """The training text, and the pairs of it that are dropped."""
+
+    task: Task
+    parts: Sequence[Part]
+    size: int  # bytes
+    codes: npt.NDArray[np.uint8]  # of the reason to drop each pair; 0: it is kept
+    reasons: Sequence[str | None]  # by code
+
+    def blocks(self, consumed: Callable[[int], None]) -> Iterator[Any]:
+        """Yield the blocks of all pairs, read again."""
+        return (block for part in self.parts for block in self.task.blocks(part.prefix, consumed))
+
+
+class PairFilter:
+    """More reasons to drop training pairs than the task has. A component of the kind `filter` is one."""
+
+    settings: Mapping[str, Any] = {}  # in the manifest
+    inputs: Mapping[str, list[Path]] = {}  # the files that it reads, by their name in the manifest
+
+    def check(self, inputs: Iterable[Path]) -> None:
+        """Raise UsageError for settings that do not fit; `inputs` are all files that are read."""
+
+    def look(self, block: Any) -> None:
+        """Look at a block of pairs of any split, in order."""
+
+    def tests(self, held_out: Set[str]) -> Sequence[Filter]:
+        """Return the filters; `held_out` are the sources of validation and test text. They run in worker processes."""
+        return ()
+
+    def by_number(self, pairs: int) -> Iterable[tuple[str, Mask]]:
+        """Return more reasons, each with whether it drops each of all pairs, in the order of the text."""
+        return ()
+
+    def finished(self, cleaned: Cleaned) -> None:
+        """Report what was dropped."""
+
+
+def one_spaced(line: str) -> str:
+    """Return a line as it is compared with validation and test text: the white space in it is single spaces."""
+    return " ".join(line.split())
+
+
+def read_held_out(task: Task, split: str, prefix: str, filters: Sequence[PairFilter]) -> tuple[Text, list[str]]:
     """Read validation or test text, of which every line is kept; return its source lines, too."""
     sources: list[str] = []
     empty: list[str] = []  # the places of such pairs
     copies: list[str] = []
     for block in task.blocks(prefix):
-        warn_of_marks(block)
+        for pair_filter in filters:
+            pair_filter.look(block)
         for source, target, place in task.examples(block):
             if "\0" in source or "\0" in target:
                 raise DataError(f"{place}: NUL byte in this line of the {split} text, or in its translation")
@@ -110,7 +166,7 @@ def read_held_out(task: Task, split: str, prefix: str) -> tuple[Text, list[str]]
     return Text(task, split, [Part(prefix)], np.ones(len(sources), bool)), sources
 
 
-class _Cleaned(NamedTuple):
+class _CleanedBlock(NamedTuple):
     reasons: list[str | None]  # to drop each pair
     hashes: bytes  # of the pairs kept
     found: Set[str]  # the watched lines among the sources kept
@@ -118,68 +174,106 @@ class _Cleaned(NamedTuple):
     copies: int  # pairs kept whose target is the source
 
 
+@dataclass
+class _Pass:
+    """What the first pass over the training text has found."""
+
+    codes: bytearray = field(default_factory=bytearray)  # of the reason to drop each pair
+    hashes: bytearray = field(default_factory=bytearray)  # as in `_CleanedBlock`, of all blocks
+    sides: bytearray = field(default_factory=bytearray)
+    found: set[str] = field(default_factory=set)
+    copies: int = 0
+    code_of: defaultdict[str | None, int] = field(
+        default_factory=lambda: defaultdict(count(2).__next__, {None: 0, DUPLICATE: 1})
+    )
+
+    def add(self, block: _CleanedBlock) -> None:
+        self.codes += bytes(map(self.code_of.__getitem__, block.reasons))
+        self.hashes += block.hashes
+        self.sides += block.sides
+        self.found |= block.found
+        self.copies += block.copies
+
+
 def read_train(
-    task: Task, parts: Sequence[Part], size: int, watched: Set[str], options: FilterOptions, workers: int
+    task: Task,
+    parts: Sequence[Part],
+    size: int,
+    watched: Set[str],
+    options: CleaningOptions,
+    filters: Sequence[PairFilter],
+    workers: int,
 ) -> tuple[list[Text], set[str]]:
     """Read the training text, of `size` bytes, and decide which pairs are kept.
 
     Return it, with --hold-out validation and test text, and those of the lines `watched` that are among its sources.
     """
-    codes = bytearray()  # of the reason to drop each pair
-    reasons = defaultdict[str | None, int](count(3).__next__, {None: 0, LOW_SCORE: 1, DUPLICATE: 2})
-    hashes = bytearray()
-    sides = bytearray()
-    copies = 0
-    found: set[str] = set()
-    state = task, watched, make_filters(options, set(map(task.without_symbols, watched)))
+    held_out_sources = set(map(task.without_symbols, watched))
+    state = task, watched, [test for pair_filter in filters for test in pair_filter.tests(held_out_sources)]
+    compared = None if options.keep_duplicates else COMPARED[options.unique]
+    clean = partial(_clean, compared=compared, with_sides=options.hold_out is not None)
+    seen = _Pass()
     with progress.stage("reading train", size, "bytes") as consumed:
         blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
-        compared = None if options.keep_duplicates else COMPARED[options.unique]
-        clean = partial(_clean, compared=compared, with_sides=options.hold_out is not None)
         for block, cleaned in parallel.mapped(clean, state, blocks, workers):
-            codes += bytes(map(reasons.__getitem__, cleaned.reasons))
-            hashes += cleaned.hashes
-            sides += cleaned.sides
-            copies += cleaned.copies
-            found |= cleaned.found
-            warn_of_marks(block)
-    dropped = np.frombuffer(codes, dtype=np.uint8)
-    whole = np.flatnonzero(dropped == 0)
-    if len(whole) and copies == len(whole):
+            seen.add(cleaned)
+            for pair_filter in filters:
+                pair_filter.look(block)
+    dropped = np.frombuffer(seen.codes, dtype=np.uint8)
+    if seen.copies and seen.copies == np.count_nonzero(dropped == 0):
         warn("in all training pairs the target is the source")
-    if options.min_score is not None:
-        low = low_scores(options.scores, options.min_score, len(dropped))
-        if hashes:
-            hashes = bytearray(np.frombuffer(hashes, dtype="V8")[~low[dropped == 0]])
-        dropped[(dropped == 0) & low] = reasons[LOW_SCORE]
+    taken = _drop_among_all(task, parts, dropped, seen, options, filters)
+    for pair_filter in filters:
+        pair_filter.finished(Cleaned(task, parts, size, dropped, list(seen.code_of)))
+    counts = Counter({name: int(np.count_nonzero(dropped == code)) for name, code in seen.code_of.items() if name})
+    text = Text(task, "train", parts, dropped == 0, +counts)
+    _check_not_empty(text)
+    return [text, *taken], seen.found
+
+
+def _drop_among_all(
+    task: Task,
+    parts: Sequence[Part],
+    dropped: npt.NDArray[np.uint8],
+    seen: _Pass,
+    options: CleaningOptions,
+    filters: Sequence[PairFilter],
+) -> list[Text]:
+    """Add to `dropped` what is known when all pairs are read; return the text that --hold-out takes."""
+    whole = np.flatnonzero(dropped == 0)  # the pairs with hashes
+    hashes: Any = seen.hashes
+    for pair_filter in filters:
+        for reason, drops in pair_filter.by_number(len(dropped)):
+            if hashes:
+                hashes = bytearray(np.frombuffer(hashes, dtype="V8")[~drops[dropped == 0]])
+            dropped[(dropped == 0) & drops] = seen.code_of[reason]
     if not options.keep_duplicates:
-        dropped[dropped == 0] = repeated(hashes) * np.uint8(reasons[DUPLICATE])
+        dropped[dropped == 0] = repeated(hashes) * np.uint8(seen.code_of[DUPLICATE])
     taken: list[Text] = []
     if options.hold_out is not None:
-        left = dropped[whole] == 0
-        both = np.frombuffer(sides, dtype=np.uint64).reshape(-1, 2)[left]
-        *chosen, shares = held_out(both[:, 0], both[:, 1], options.hold_out)
+        is_left = dropped[whole] == 0
+        left = whole[is_left]
+        sides = np.frombuffer(seen.sides, dtype=np.uint64).reshape(-1, 2)[is_left]
+        *chosen, shares = held_out(sides[:, 0], sides[:, 1], options.hold_out)
         for split, numbers in zip(RAW_SPLITS, chosen, strict=True):
             kept = np.zeros(len(dropped), bool)
-            kept[whole[left][numbers]] = True
+            kept[left[numbers]] = True
             taken.append(Text(task, split, parts, kept))
-        dropped[whole[left][shares]] = reasons[TAKEN]
-    counts = Counter({name: int(np.count_nonzero(dropped == code)) for name, code in reasons.items() if name})
-    text = Text(task, "train", parts, dropped == 0, +counts)
-    if options.dropped:
-        with progress.stage("reading dropped pairs", size, "bytes") as consumed:
-            again = (block for part in parts for block in task.blocks(part.prefix, consumed))
-            write_sample(options.dropped, task, again, dropped, list(reasons))
+        dropped[left[shares]] = seen.code_of[TAKEN]
+    return taken
+
+
+def _check_not_empty(text: Text) -> None:
     if not len(text):
         problems = ", ".join(f"{reason} {count}" for reason, count in text.dropped.most_common())
-        problem = f"all {len(dropped)} pairs were dropped: {problems}" if len(dropped) else "the files are empty"
-        raise DataError(f"--train {' '.join(part.prefix for part in parts)}: {problem}")
-    return [text, *taken], found
+        pairs = len(text.kept)
+        problem = f"all {pairs} pairs were dropped: {problems}" if pairs else "the files are empty"
+        raise DataError(f"--train {' '.join(part.prefix for part in text.parts)}: {problem}")
 
 
 def _clean(
     state: tuple[Task, Set[str], Sequence[Filter]], block: Any, compared: slice | None, with_sides: bool
-) -> _Cleaned:
+) -> _CleanedBlock:
     task, watched, filters = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
@@ -187,7 +281,7 @@ def _clean(
     for name, drops in filters:
         reasons = [old or (name if drops(*text) else None) for old, text in zip(reasons, texts, strict=True)]
     kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
-    return _Cleaned(
+    return _CleanedBlock(
         reasons,
         b"".join(pair_hash(*example[compared]) for example in kept) if compared else b"",
         watched & {one_spaced(source) for source, _, _ in kept} if watched else frozenset(),

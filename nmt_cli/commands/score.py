@@ -13,7 +13,7 @@ from rich.console import Console
 
 from nmt_cli.commands.held_out import reference_file
 from nmt_cli.commands.score_tables import Report, parts_of_bleu
-from nmt_cli.data.marks import MOSES, SUBWORDS
+from nmt_cli.data.cleaning import MOSES_MARKS, SUBWORD_MARKS
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines, without_compression
@@ -24,7 +24,7 @@ from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
 
-_TOKENIZED = re.compile(rf"{MOSES.pattern}| [.,](?= |$)")
+_TOKENIZED = re.compile(rf"{MOSES_MARKS.pattern}| [.,](?= |$)")
 _TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
 
 
@@ -151,7 +151,7 @@ def _read_segments(name: str, nbest: bool = False, mark: bool = True) -> tuple[s
 def _check_subword_marks(name: str, lines: Sequence[str]) -> None:
     """Raise DataError at the first line that contains subword marks: scores of subwords are far too high."""
     for number, line in enumerate(lines, 1):
-        if mark := SUBWORDS.search(line):
+        if mark := SUBWORD_MARKS.search(line):
             raise DataError(
                 f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
                 "high; join the subwords first, or pass --allow-subword-marks"

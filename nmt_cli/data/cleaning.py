@@ -7,6 +7,7 @@ it from text that is clean.
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ NUL, EMPTY, TOO_LONG, RATIO = "NUL byte", "empty", "too long", "length ratio"
 IDENTICAL, DUPLICATE, TAKEN = "source equals target", "duplicate", "held out"
 
 COMPARED = {"pair": slice(2), "source": slice(1), "target": slice(1, 2)}  # what is equal in duplicates
+
+# Marks of other programs in text.
+SUBWORD_MARKS = re.compile(r"@@(?= |$)|\u2581")
+MOSES_MARKS = re.compile(r"&apos;|&quot;|@-@|##AT##")
 
 _GROUPS = 16  # of hashes, sorted one after the other to save memory
 

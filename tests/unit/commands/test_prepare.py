@@ -141,19 +141,6 @@ def test_parts_have_their_weights_and_are_stored_once(text: Path) -> None:
     assert task.decode_target(corpus.target(100), "") == target[100]
 
 
-@pytest.mark.parametrize(("mark", "advice"), [("Ka@@ ter", "join"), ("a @-@ b", "detokenize"), ("a\rb", "line feeds")])
-def test_marks_of_other_programs_are_warned_about_once_a_file(
-    text: Path, capfd: pytest.CaptureFixture[str], mark: str, advice: str
-) -> None:
-    source, target = sentences(300)
-    target = [f"{line} {mark}" if number % 3 == 1 else line for number, line in enumerate(target)]
-    write(text, "train", [*source[:299], f"one {mark}"], target)
-    assert run(arguments(text, "--workers", "2")) == 0
-    (warning,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
-    assert "train.de:2: 100 of the first 300 lines" in warning
-    assert advice in warning
-
-
 def test_validation_lines_all_stay(text: Path) -> None:
     source = ["", "same\x85line\u2028here", "same\x85line\u2028here", "dog " * 300, "Жук dog"]
     target = ["leer", "x", "x", "", "Hund"]

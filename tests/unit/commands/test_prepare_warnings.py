@@ -7,7 +7,6 @@ import re
 import subprocess
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prepare_command import run
@@ -49,35 +48,6 @@ def test_a_file_that_is_no_table(name: str, tmp_path: Path, capfd: pytest.Captur
         assert expected in capfd.readouterr().err
     write(tmp_path, name, ("one", "eins"))
     assert run([*PREPARE, "--train", str(table), "--out", str(tmp_path / "data")]) == 0
-
-
-ROWS = [('He said: "Hi!"', "Er sagte: „Hi!“"), ('"No."', '"Nein."'), *((f"No. {n}!", f"Nr. {n}!") for n in range(8))]
-QUOTED = ": 2 of the first 11 lines have a cell in quotation marks"
-HEADER = ":1: ['English', 'German (de)'] look like names of columns"
-
-
-@pytest.mark.parametrize(
-    ("rows", "quoting", "expected"),
-    [
-        ([("English", "German (de)"), *ROWS], csv.QUOTE_MINIMAL, [QUOTED, HEADER]),  # as spreadsheets save it
-        (ROWS, csv.QUOTE_ALL, [": 10 of the first 10 lines have a cell in quotation marks"]),
-        (ROWS[2:], csv.QUOTE_MINIMAL, []),
-        ([("Hi", "Hallo"), ("dog", "Hund"), ('"well"', '"so"'), ("cat", "Katze")], csv.QUOTE_NONE, []),
-    ],
-)
-def test_tables_of_spreadsheets(
-    rows: list[tuple[str, str]], quoting: Any, expected: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    table = tmp_path / "TABLE.TSV"
-    with table.open("w", encoding="utf-8-sig", newline="") as file:
-        csv.writer(
-            file, delimiter="\t", quoting=quoting, quotechar=None if quoting == csv.QUOTE_NONE else '"'
-        ).writerows(rows)
-    assert run([*PREPARE, "--train", str(table), "--out", str(tmp_path / "data")]) == 0
-    warnings = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning")]
-    assert len(warnings) == len(expected)
-    for warning, text in zip(warnings, expected, strict=True):
-        assert warning.startswith(f"warning: {table}{text}")
 
 
 def test_csv_is_converted_as_the_page_shows(tmp_path: Path) -> None:

@@ -1,88 +1,96 @@
-"""Filters of training pairs, beside the task's own reasons to drop one, and a sample of the pairs dropped."""
+"""Filters of training pairs by patterns, scripts, languages and scores, and a sample of the pairs that were dropped."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nmt_cli.commands.translate_formats import column
-from nmt_cli.data.cleaning import COMPARED
+from nmt_cli.annexes.filters.marks import warn_of_marks
+from nmt_cli.commands import progress
+from nmt_cli.commands.prepare_text import Cleaned, Filter, PairFilter, one_spaced
 from nmt_cli.errors import DataError, UsageError, missing_package, shown
 from nmt_cli.files.opening import open_output
+from nmt_cli.files.parallel_text import ParallelLines
 from nmt_cli.files.text import read_lines
-from nmt_cli.registry import option
-from nmt_cli.task import Task
+from nmt_cli.registry import option, register
 
 LOW_SCORE, HELD_OUT, PATTERN, SCRIPT, LANGUAGE = "low score", "held-out source", "pattern", "script", "language"
 SAMPLE = 100  # pairs written for each reason
 
-Filter = tuple[str, Callable[[str, str], bool]]  # the reason, and whether it drops a source with a target
-
 
 @dataclass(frozen=True, kw_only=True)
-class FilterOptions:
+class FilterConfig:
     """Filters of training pairs."""
 
-    keep_duplicates: bool = option(False, "Keep repeated pairs.")
-    unique: str = option("pair", "What no two pairs have in common. The first one stays.", choices=tuple(COMPARED))
     drop_held_out: bool = option(False, "Drop pairs with a source of the validation or test text.")
     drop_matching: tuple[str, ...] = option((), "Drop pairs that match on a side. Repeat for more.", metavar="REGEX")
     scripts: str | None = option(None, "Drop pairs in other scripts: Latn,Hani+Hira+Kana.", metavar="SOURCE,TARGET")
     identify_languages: str | None = option(None, "Drop pairs in other languages: en,de.", metavar="SOURCE,TARGET")
     min_score: float | None = option(None, "Drop pairs with lower --scores, per token from nmt score-targets.")
     scores: tuple[str, ...] = option((), "A score a line, for each pair of --train. Repeat for more.", metavar="FILE")
-    hold_out: int | None = option(
-        None,
-        "Take N of the pairs that are left for validation, and N for test. Pairs that share a side with them are "
-        "dropped.",
-        minimum=1,
-        metavar="N",
-    )
     dropped: Path | None = option(None, f"Write dropped pairs to a table, evenly spaced {SAMPLE} for each reason.")
 
+
+@register("filter", "filters", FilterConfig)
+class Filters(PairFilter):
+    """The filters that the flags ask for."""
+
+    def __init__(self, config: FilterConfig) -> None:
+        self.config = config
+        self.settings = {name: value for name, value in asdict(config).items() if name != "dropped"}
+        self.inputs = {"scores": [Path(name) for name in config.scores]}
+
     def check(self, inputs: Iterable[Path]) -> None:
-        """Raise UsageError for options that do not fit one another, or a file to write that is one of the inputs."""
-        if self.keep_duplicates and self.unique != "pair":
-            raise UsageError(f"--keep-duplicates contradicts --unique {self.unique}")
-        if (self.min_score is None) == bool(self.scores):
+        if (self.config.min_score is None) == bool(self.config.scores):
             raise UsageError("--scores and --min-score need each other")
-        if self.dropped:
+        if self.config.dropped:
             from nmt_cli.commands.translate_options import check_output  # not at the top: `nmt prepare --help` is fast
 
             for path in inputs:
-                check_output(self.dropped, path)
+                check_output(self.config.dropped, path)
+
+    def look(self, block: Any) -> None:
+        """Warn of marks of other programs in the first lines of each file."""
+        if isinstance(block, ParallelLines) and block.first == 1:
+            warn_of_marks(block)
+
+    def tests(self, held_out: Set[str]) -> list[Filter]:
+        """Return the filters, fast ones first; raise UsageError for an unknown expression, script or language."""
+        c = self.config
+        filters: list[Filter] = []
+        if c.drop_held_out:
+            filters.append((HELD_OUT, lambda source, _: one_spaced(source) in held_out))
+        patterns = [_compiled(text, f"--drop-matching {text}").search for text in c.drop_matching]
+        if patterns:
+            filters.append((PATTERN, lambda source, target: any(test(source) or test(target) for test in patterns)))
+        if c.scripts:
+            filters.append((SCRIPT, _on_either_side(_script, "--scripts", c.scripts)))
+        if c.identify_languages:
+            filters.append((LANGUAGE, _on_either_side(_language, "--identify-languages", c.identify_languages)))
+        return filters
+
+    def by_number(self, pairs: int) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        if self.config.min_score is not None:
+            yield LOW_SCORE, low_scores(self.config.scores, self.config.min_score, pairs)
+
+    def finished(self, cleaned: Cleaned) -> None:
+        if self.config.dropped:
+            write_sample(self.config.dropped, cleaned)
 
 
-def make_filters(options: FilterOptions, watched: Set[str]) -> list[Filter]:
-    """Return the filters, fast ones first; raise UsageError for an unknown expression, script or language.
-
-    `watched` are the sources of validation and test text.
-    """
-    found: list[Filter] = [(HELD_OUT, lambda source, _: one_spaced(source) in watched)] if options.drop_held_out else []
-    if tests := [_compiled(text, f"--drop-matching {text}").search for text in options.drop_matching]:
-        found.append((PATTERN, lambda source, target: any(test(source) or test(target) for test in tests)))
-    for reason, name, make in ((SCRIPT, "scripts", _script), (LANGUAGE, "identify_languages", _language)):
-        if text := getattr(options, name):
-            if not re.fullmatch("[^,]+,[^,]+", text):
-                raise UsageError(f"--{name.replace('_', '-')} {text}: expected a name for each side, as in a,b")
-            found.append((reason, _either(*map(make, text.split(",")))))
-    return found
-
-
-def one_spaced(line: str) -> str:
-    """Return a line as it is compared with validation and test text: the white space in it is single spaces."""
-    return " ".join(line.split())
-
-
-def _either(first: Callable[[str], bool], second: Callable[[str], bool]) -> Callable[[str, str], bool]:
+def _on_either_side(make: Callable[[str], Callable[[str], bool]], flag: str, names: str) -> Callable[[str, str], bool]:
+    """Return whether the test of the first name drops a source, or that of the second its target."""
+    if not re.fullmatch("[^,]+,[^,]+", names):
+        raise UsageError(f"{flag} {names}: expected a name for each side, as in a,b")
+    first, second = map(make, names.split(","))
     return lambda source, target: first(source) or second(target)
 
 
@@ -99,7 +107,8 @@ def _script(names: str) -> Callable[[str], bool]:
     """Return whether most letters of a line are in other scripts than `names`, such as Latn or Hani+Kana."""
     # Script extensions: the mark of long vowels is both Hira and Kana.
     own = "".join(rf"--\p{{scx={name}}}" for name in names.split("+"))
-    letters, others = (_compiled(rf"[\p{{L}}--\p{{scx=Zyyy}}{less}]", f"--scripts {names}") for less in ("", own))
+    letters = _compiled(r"[\p{L}--\p{scx=Zyyy}]", f"--scripts {names}")
+    others = _compiled(rf"[\p{{L}}--\p{{scx=Zyyy}}{own}]", f"--scripts {names}")
     return lambda line: 2 * len(others.findall(line)) > len(letters.findall(line))
 
 
@@ -134,19 +143,20 @@ def _score(line: str, path: str, number: int) -> float:
     raise DataError(f"{path}:{number}: expected a number, or a line of nmt score-targets, found {shown(line)}")
 
 
-def write_sample(
-    path: Path, task: Task, blocks: Iterable[Any], codes: npt.NDArray[np.uint8], reasons: Sequence[str | None]
-) -> None:
-    """Write place, reason, source and target of dropped pairs, by reason; `codes` number the reasons of all pairs."""
-    chosen = np.zeros_like(codes)
-    for code in range(1, len(reasons)):
-        places = np.flatnonzero(codes == code)
+def write_sample(path: Path, cleaned: Cleaned) -> None:
+    """Write place, reason, source and target of pairs that were dropped, by reason."""
+    chosen = np.zeros_like(cleaned.codes)
+    for code in range(1, len(cleaned.reasons)):
+        places = np.flatnonzero(cleaned.codes == code)
         chosen[places[np.linspace(0, len(places) - 1, min(SAMPLE, len(places))).astype(int)]] = code
     rows: list[list[str]] = []
-    for block in blocks:
-        here, chosen = chosen[: len(block)], chosen[len(block) :]
-        if here.any():
-            pairs = ((reasons[code], pair) for code, pair in zip(here, task.examples(block), strict=False) if code)
-            rows += [[pair.place, str(reason), column(pair.source), column(pair.target)] for reason, pair in pairs]
+    with progress.stage("reading dropped pairs", cleaned.size, "bytes") as consumed:
+        for block in cleaned.blocks(consumed):
+            here, chosen = chosen[: len(block)], chosen[len(block) :]
+            if here.any():
+                for code, pair in zip(here, cleaned.task.examples(block), strict=False):
+                    if code:
+                        sides = [re.sub(r"[\n\r\t]", " ", side) for side in (pair.source, pair.target)]
+                        rows.append([pair.place, str(cleaned.reasons[code]), *sides])
     with open_output(path) as write:
         write("".join("\t".join(row) + "\n" for row in sorted(rows, key=lambda row: row[1])).encode())

@@ -18,10 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prepare_command import run
 
-from nmt_cli.commands.prepare_filters import FilterOptions, low_scores, make_filters
-from nmt_cli.commands.prepare_text import Part, read_train
+from nmt_cli.annexes.filters.filters import FilterConfig, Filters, low_scores
+from nmt_cli.commands.prepare_text import CleaningOptions, Part, read_train
 from nmt_cli.commands.score_targets import format_score
-from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.scoring import TargetScore
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import parallel_text
@@ -36,11 +35,11 @@ def write(prefix: Path, pairs: list[tuple[str, str]]) -> None:
 
 def drops(source: str, target: str, watched: set[str] | None = None, **options: Any) -> list[str]:
     """The reasons of the filters that drop a pair."""
-    return [reason for reason, drop in make_filters(FilterOptions(**options), watched or set()) if drop(source, target)]
+    return [reason for reason, drop in Filters(FilterConfig(**options)).tests(watched or set()) if drop(source, target)]
 
 
 def test_there_is_no_filter_by_default() -> None:
-    assert make_filters(FilterOptions(), {"a"}) == []
+    assert Filters(FilterConfig()).tests({"a"}) == []
 
 
 def test_a_match_on_either_side_drops() -> None:
@@ -85,7 +84,7 @@ def test_several_scripts_and_marks_that_belong_to_two() -> None:
 )
 def test_filters_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_filters(FilterOptions(**options), set())
+        Filters(FilterConfig(**options)).tests(set())
 
 
 def test_languages() -> None:
@@ -95,19 +94,19 @@ def test_languages() -> None:
         "Der Hund läuft über die Straße.",
         "Le chien traverse la rue.",
     )
-    ((reason, drop),) = make_filters(FilterOptions(identify_languages="en,de"), set())
+    ((reason, drop),) = Filters(FilterConfig(identify_languages="en,de")).tests(set())
     assert reason == "language"
     good = [(english, german), ("42.", "42."), ("Tom", "Tom"), ("3 × 5 = 15", german)]
     bad = [(german, english), (english, english), (english, french), (french, german)]
     assert [drop(*pair) for pair in [*good, *bad]] == [False] * len(good) + [True] * len(bad)
     with pytest.raises(UsageError, match=r"'eng' is none of .* en, "):
-        make_filters(FilterOptions(identify_languages="de,eng"), set())
+        Filters(FilterConfig(identify_languages="de,eng")).tests(set())
 
 
 def test_the_identifier_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     with pytest.raises(UsageError, match=r"pip install 'nmt-cli\[language-id\]'"):
-        make_filters(FilterOptions(identify_languages="en,de"), set())
+        Filters(FilterConfig(identify_languages="en,de")).tests(set())
 
 
 def test_scores_are_numbers_or_sums_per_token(tmp_path: Path) -> None:
@@ -157,9 +156,8 @@ def test_what_is_dropped_agrees_with_a_loop(
         folder = Path(name)
         write(folder / "train", [("a" * 99, "b"), *((source, target) for source, target, _ in rows)])
         (folder / "scores").write_text("0\n" + "".join(f"{score}\n" for *_, score in rows))
-        options = FilterOptions(
-            keep_duplicates=unique is None,
-            unique=unique or "pair",
+        options = CleaningOptions(keep_duplicates=unique is None, unique=unique or "pair")
+        config = FilterConfig(
             drop_held_out=True,
             drop_matching=("^cc$",),
             scores=(str(folder / "scores"),),
@@ -170,9 +168,9 @@ def test_what_is_dropped_agrees_with_a_loop(
         parts = [Part(str(folder / "train"))]
         if all(expected):
             with pytest.raises(DataError, match=rf"all {len(rows) + 1} pairs were dropped: .*"):
-                read_train(task, parts, 1, watched, options, 1)
+                read_train(task, parts, 1, watched, options, [Filters(config)], 1)
         else:
-            (text,), _ = read_train(task, parts, 1, watched, options, 1)
+            (text,), _ = read_train(task, parts, 1, watched, options, [Filters(config)], 1)
             assert text.kept.tolist() == [False, *(reason is None for reason in expected)]
             assert text.dropped == Counter(["length ratio", *filter(None, expected)])
         rows_of = [("a" * 99, "b"), *((source, target) for source, target, _ in rows)]
@@ -269,70 +267,3 @@ def test_options_that_do_not_fit(
     assert "Traceback" not in error
     assert not (text / "data").exists()
     assert (text / "a.en").read_text().startswith("the dog 0\n")
-
-
-def held_out_of(folder: Path, *more: str, out: str) -> dict[str, list[tuple[str, str]]]:
-    """Prepare `all` with `--hold-out 20`, and return the pairs of each split."""
-    words = ["prepare", "--source-lang", "en", "--target-lang", "de", "--vocab-size", "60", "--workers", "1"]
-    assert run([*words, "--train", str(folder / "all"), "--hold-out", "20", "--out", str(folder / out), *more]) == 0
-    task = TranslationTask.load(folder / out / "task")
-    pairs = {}
-    for split in ("train", "valid", "test"):
-        corpus = Corpus.open(folder / out, split)
-        corpus.verify()
-        ids = ((corpus.source(i), corpus.target(i)) for i in range(len(corpus)))
-        pairs[split] = [(task.decode_target(source, ""), task.decode_target(target, "")) for source, target in ids]
-        if split != "train":
-            assert list(zip(corpus.raw_lines("source"), corpus.raw_lines("target"), strict=True)) == pairs[split]
-    return pairs
-
-
-def test_hold_out_takes_clean_pairs_and_leaves_none_of_their_sides(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parallel_text, "BLOCK", 7)
-    clean = [(f"the dog {n // 2}", f"der Hund {n % 150}") for n in range(300)]  # each side twice, no pair twice
-    dirty = [("empty", ""), ("same", "same"), ("see http://a.b", "x"), *clean[:50], ("low", "niedrig"), ("a" * 99, "b")]
-    write(tmp_path / "all", [*dirty, *clean])
-    (tmp_path / "scores").write_text("0\n" * 53 + "-9\n" + "0\n" * 301)
-    filters = ("--drop-identical", "--drop-matching", "http", "--scores", str(tmp_path / "scores"), "--min-score", "-1")
-    splits = held_out_of(tmp_path, *filters, out="one")
-    assert "warning" not in capfd.readouterr().err
-    assert len(splits["valid"]) == len(splits["test"]) == 20
-    held = splits["valid"] + splits["test"]
-    assert len({source for source, _ in held}) == 40
-    assert set(held) < set(clean)
-    sources, targets = ({pair[side] for pair in held} for side in (0, 1))
-    left = [pair for pair in clean if pair[0] not in sources and pair[1] not in targets]
-    assert sorted(splits["train"]) == sorted(left)
-    manifest = json.loads((tmp_path / "one" / "manifest.json").read_text())
-    train, valid = manifest["splits"]["train"], manifest["splits"]["valid"]
-    assert train["dropped"]["held out"] == 300 - len(left)
-    assert train["read"] == 355 == len(left) + sum(train["dropped"].values())
-    assert (valid["read"], valid["dropped"], manifest["settings"]["hold_out"]) == (20, {}, 20)
-
-    write(tmp_path / "all", clean[::-1])
-    again = held_out_of(tmp_path, "--keep-duplicates", out="two")
-    chosen = [{source for source, _ in splits[split]} for split in ("valid", "test")]
-    assert [{source for source, _ in again[split]} for split in ("valid", "test")] == chosen
-
-
-def test_hold_out_leaves_no_pair_that_is_the_same_to_a_model(tmp_path: Path) -> None:
-    letters = [f"{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]
-    write(tmp_path / "all", [(f"{word} {odd}dog", f"Hund {word}") for word in letters for odd in ("", " ", "\u200b")])
-    splits = held_out_of(tmp_path, out="one")
-    assert len(splits["train"]) == 3 * (64 - 40)
-    for side in (0, 1):
-        held = {pair[side] for pair in splits["valid"] + splits["test"]}
-        assert len(held) == 40
-        assert held.isdisjoint(pair[side] for pair in splits["train"])
-
-
-def test_hold_out_that_cannot_be(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "a", [(f"dog {n}", f"Hund {n}") for n in range(9)])
-    words = ["prepare", "--source-lang", "en", "--target-lang", "de", "--train", str(tmp_path / "a")]
-    words += ["--out", str(tmp_path / "data")]
-    assert run([*words, "--hold-out", "2", "--test", str(tmp_path / "a")]) == 2
-    assert "--hold-out takes validation and test text from --train, and cannot be used" in capfd.readouterr().err
-    assert run([*words, "--hold-out", "5"]) != 0
-    assert "all 9 pairs were dropped: held out 9" in capfd.readouterr().err

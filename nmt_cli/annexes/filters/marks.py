@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import re
 
+from nmt_cli.data.cleaning import MOSES_MARKS, SUBWORD_MARKS
 from nmt_cli.errors import shown
 from nmt_cli.files.parallel_text import ParallelLines, TableLines
 from nmt_cli.streams import warn
-
-SUBWORDS = re.compile(r"@@(?= |$)|\u2581")
-CARRIAGE_RETURN = re.compile(r"\r(?!$)")  # old Mac line ends
-MOSES = re.compile(r"&apos;|&quot;|@-@|##AT##")
 
 _CSV_CELL = re.compile(r'"(?:[^"]|"")*"')
 _COLUMN_NAME = re.compile(r"[\w ()-]{1,30}")
 _SHARE = 0.005  # of the lines; fewer may be text about markup
 _KINDS = {
-    "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords first": SUBWORDS,
+    "marks of subwords (@@ or U+2581); nmt prepare splits words itself: join the subwords first": SUBWORD_MARKS,
     "Moses' tokens (&apos;, &quot;, @-@), which outputs will have too; detokenize the text first, for example: "
-    "sacremoses -l LANG detokenize": MOSES,
-    "carriage returns inside, which do not end a line here; make line feeds of them: tr '\\r' '\\n'": CARRIAGE_RETURN,
+    "sacremoses -l LANG detokenize": MOSES_MARKS,
+    "carriage returns inside, which do not end a line here; make line feeds of them: tr '\\r' '\\n'": re.compile(
+        r"\r(?!$)"
+    ),  # old Mac line ends
 }
 
 
-def warn_of_marks(block: object) -> None:
-    """Warn of each kind of marks in the first lines of each file, if `block` has the first lines."""
-    if not isinstance(block, ParallelLines) or block.first != 1:
-        return
+def warn_of_marks(block: ParallelLines) -> None:
+    """Warn of each kind of marks in the first lines of each file."""
     for name, content in zip(block.names, block.blocks, strict=True):
         lines = content.decode("utf-8", "replace").split("\n")
         for kind, pattern in _KINDS.items():
