@@ -11,13 +11,14 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import Candidates, Search, check_probabilities, hypotheses
+from nmt_cli.decoding.beam_search import Candidates, History, Outputs, Search, check_probabilities, hypotheses
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.interfaces import EOS, FixedShapes, Hypothesis
 
@@ -50,19 +51,46 @@ def fixed_search(model: Any, source: Tensor, limits: Sequence[int], options: Sea
 class FixedSearch(Search):
     """A search whose tensors keep their shapes and places. A sentence that is done stays, with scores of -inf."""
 
-    fixed = True
     state: Any
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.graphs: dict[tuple[int, bool], Any] = {}
+        # What sentences have that was cut off, when they are done: both [A, K].
+        self.cut_scores = torch.full_like(self.scores, -torch.inf)
+        self.cut_lengths = torch.zeros_like(self.last)
+
+    def finish(self, candidates: Candidates, ends: Tensor) -> Candidates:
+        """See `Search`."""
+        return self.take_ends(candidates, ends)
 
     def leave(self, live: Candidates, done: Tensor) -> Candidates:
         """See `Search`. NaN stays until the end, for the host to find."""
+        cut = self.cut_off()
+        now_done = done[:, None] & ~cut.scores.isneginf()
+        self.cut_scores = torch.where(now_done, cut.scores, self.cut_scores)
+        self.cut_lengths = torch.where(now_done, cut.lengths, self.cut_lengths)
         gone = (done & ~live.scores[:, 0].isnan())[:, None]
-        return live._replace(scores=live.scores.masked_fill(gone, -torch.inf))
+        return replace(live, scores=live.scores.masked_fill(gone, -torch.inf))
+
+    def results(self, sentences: int) -> Outputs:
+        """The outputs of the first `sentences`: those that are finished, and those that were cut off."""
+        cut = replace(self.cut_off(), scores=self.cut_scores, lengths=self.cut_lengths)
+        return self.sentences.finished.followed_by(cut).map(lambda part: part[:sentences])
+
+    def collect(self, outputs: Outputs, history: History, places: Tensor) -> None:
+        """Write the results of the first sentences to these `places` [any] of `outputs` and `history`."""
+        found = [*self.results(len(places)).all(), *(part[: len(places)] for part in self.history.all())]
+        for whole, part in zip([*outputs.all(), *history.all()], found, strict=True):
+            whole[places] = part
 
     def load(self, other: FixedSearch, active: Sequence[int]) -> None:
         """Take over the `active` sentences of another search."""
         self.state.columns = other.state.columns
-        rows = torch.tensor([*active, *[0] * (len(self.limits) - len(active))], device=self.now.device)
-        for mine, its in zip(self._tensors(), other._tensors(), strict=True):
+        rows = torch.tensor([*active, *[0] * (len(self.last) - len(active))], device=self.now.device)
+        tensors = [self.sentences.limits, *self._changing(), *self.history.all(), *self.state.tensors()]
+        others = [other.sentences.limits, *other._changing(), *other.history.all(), *other.state.tensors()]
+        for mine, its in zip(tensors, others, strict=True):
             mine.copy_(its[rows])
         self.scores[len(active) :] = -torch.inf
         self.now.copy_(other.now)
@@ -70,26 +98,27 @@ class FixedSearch(Search):
 
     def run(self, length: int) -> None:
         """Do a step: the first of its kind as it is, which prepares the libraries, and the next from a CUDA graph."""
-        self.length, self.state.columns = length, -(-length // COLUMNS) * COLUMNS * self.options.beam
+        self.length, self.state.columns = length - 1, -(-length // COLUMNS) * COLUMNS * self.options.beam
         key = self.state.columns, length > self.options.min_length
-        graphs = vars(self).setdefault("graphs", {})
-        if key not in graphs:
-            graphs[key] = None
+        if key not in self.graphs:
+            self.graphs[key] = None
             self._step_in_place()
             return
-        graphs[key] = graphs[key] or captured(self._step_in_place)
-        graphs[key].replay()
+        self.graphs[key] = self.graphs[key] or captured(self._step_in_place)
+        self.graphs[key].replay()
+        self.length = length
 
-    def _tensors(self) -> list[Tensor]:
-        own = [self.limits, self.penalties, self.scores, self.last, self.finished, self.history]
-        return [*own, *self.state.tensors()]
+    def _changing(self) -> list[Tensor]:
+        """The tensors in place of which a step makes new ones."""
+        return [self.scores, self.last, self.cut_scores, self.cut_lengths, *self.sentences.finished.all()]
 
     def _step_in_place(self) -> None:
-        before = self.scores, self.last, self.finished
+        before = self._changing()
         self.step()
-        for mine, new in zip(before, (self.scores, self.last, self.finished), strict=True):
+        for mine, new in zip(before, self._changing(), strict=True):
             mine.copy_(new)
-        self.scores, self.last, self.finished = before
+        self.scores, self.last, self.cut_scores, self.cut_lengths, *finished = before
+        self.sentences.finished = Outputs(*finished)
 
 
 def _search(model: Any, source: Tensor, limits: Sequence[int], options: SearchSettings) -> list[list[Hypothesis]]:
@@ -113,11 +142,7 @@ def _search(model: Any, source: Tensor, limits: Sequence[int], options: SearchSe
 
     sentences, answer = torch.arange(B), None
     search = moved(made(len(source)), range(B))
-    outputs, history = search.outputs[:B].clone(), search.history[:B].clone()
-
-    def collect() -> None:
-        places = sentences.to(device)
-        outputs[places], history[places] = search.finished[: len(places)], search.history[: len(places)]
+    outputs, history = search.results(B), search.history.map(lambda part: part[:B].clone())
 
     for length in range(1, last + 1):
         search.run(length)
@@ -127,13 +152,13 @@ def _search(model: Any, source: Tensor, limits: Sequence[int], options: SearchSe
             active = [place for place, score in enumerate(answer().tolist()) if score != -torch.inf]
             if not active:
                 break
-            if _bucket(len(active)) < len(search.limits):
-                collect()
+            if _bucket(len(active)) < len(search.last):
+                search.collect(outputs, history, sentences.to(device))
                 search, sentences = moved(search, active), sentences[active]
         answer = _copied(search.scores[:, 0])
-    collect()
+    search.collect(outputs, history, sentences.to(device))
     check_probabilities(search.scores[:, 0])
-    return hypotheses(outputs, history[:, :length])
+    return hypotheses(outputs, history, length, options.nbest)
 
 
 def _bucket(sentences: int) -> int:

@@ -45,6 +45,7 @@ class SearchSettings(SearchOptions):
     beam: int = 4
     alpha: float = 0.6
     never_generated: int = 0  # the number of the last ids that outputs do not have
+    penalty: Any = dataclasses.field(default=None, metadata={"title": "a `LengthPenalty`"})  # None: the paper's
 
 
 @dataclass(frozen=True)

@@ -194,12 +194,12 @@ def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> 
 def test_sentences_that_are_done_leave_for_a_smaller_bucket() -> None:
     decodable, limits = model(), [3] * 30 + [45, 44]
     fixed_search(decodable, sources([5] * 32), limits, SearchSettings(early_termination=False))
-    steps = {len(search.limits): search.length for search in decodable.kept.values()}
+    steps = {len(search.last): search.length for search in decodable.kept.values()}
     assert steps == {32: 16, 8: 46}
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_the_host_waits_at_most_ten_times_in_fifty_steps(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_waits_at_most_fifteen_times_in_fifty_steps(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
     decodable, source, limits = model(), sources([9, 8, 7] * 8), [49, 20, 10] * 8
     options = SearchSettings(beam, min_length=49 if beam == 1 else 0, early_termination=False)
     for _ in range(3):  # graphs are made once
@@ -208,7 +208,7 @@ def test_the_host_waits_at_most_ten_times_in_fifty_steps(beam: int, monkeypatch:
         monkeypatch.setattr(Tensor, "tolist", lambda tensor: counted.tolist(tensor))
         assert fixed_search(decodable, source, limits, options) == expected
     assert max(search.length for search in decodable.kept.values()) == 50
-    assert 5 < counted.waits <= 10
+    assert 5 < counted.waits <= 15  # 7 are for the outputs, at the end
 
 
 def test_nan_is_an_error() -> None:
