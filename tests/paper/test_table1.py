@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
+from nmt_cli.annexes.later.settings import RestrictedAttentionConfig
 from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel
-from nmt_cli.layers.restricted_attention import RestrictedAttention
-from nmt_cli.layers.settings import RestrictedAttentionConfig
 
 
 def restricted(r: int) -> RestrictedAttention:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from nmt_cli.annexes.later.linear_decay import LinearDecay
 from nmt_cli.annexes.later.settings import CosineConfig
-from nmt_cli.optim.linear_decay import LinearDecay
 
 
 class Cosine(LinearDecay):

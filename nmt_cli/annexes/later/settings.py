@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nmt_cli.annexes.later.linear_decay import LinearDecayConfig
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.optim.adam import AdamConfig
-from nmt_cli.optim.linear_decay import LinearDecayConfig
 from nmt_cli.registry import configures, option
 
 
@@ -62,3 +62,11 @@ class RelativeAttentionConfig:
 @dataclass(frozen=True)
 class RotaryAttentionConfig:
     """Rotary attention has no settings."""
+
+
+@configures("attention", "restricted", "nmt_cli.annexes.later.restricted_attention:RestrictedAttention")
+@dataclass(frozen=True)
+class RestrictedAttentionConfig:
+    """The r of section 4."""
+
+    neighbourhood: int = option(128, "r: a query attends to r / 2 positions on each side.", minimum=2)

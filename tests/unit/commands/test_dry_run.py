@@ -14,9 +14,9 @@ import torch
 from tiny_run import SIZES, words
 
 from nmt_cli import registry
+from nmt_cli.annexes.later.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.distributed import World
-from nmt_cli.optim.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.length import Length
 from nmt_cli.training.messages import opening_lines, peak_warnings, warnings

@@ -7,12 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
 from nmt_cli.annexes.later.rotary_attention import RotaryAttention
-from nmt_cli.annexes.later.settings import RotaryAttentionConfig
+from nmt_cli.annexes.later.settings import RestrictedAttentionConfig, RotaryAttentionConfig
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
 from nmt_cli.layers.layout import Binned, layout_of
-from nmt_cli.layers.restricted_attention import RestrictedAttention
-from nmt_cli.layers.settings import RestrictedAttentionConfig
 from nmt_cli.packing import Bins, Packing
 
 KERNELS = {

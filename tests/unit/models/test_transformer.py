@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
+from nmt_cli.annexes.later.settings import RestrictedAttentionConfig
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.restricted_attention import RestrictedAttention
-from nmt_cli.layers.settings import RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])

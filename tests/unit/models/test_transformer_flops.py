@@ -10,9 +10,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli import packing, registry
+from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
+from nmt_cli.annexes.later.settings import RestrictedAttentionConfig
 from nmt_cli.layers.attention import AttentionMask, FullAttention
-from nmt_cli.layers.restricted_attention import RestrictedAttention
-from nmt_cli.layers.settings import FullAttentionConfig, RestrictedAttentionConfig
+from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer import Transformer
 

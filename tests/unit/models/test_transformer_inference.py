@@ -9,10 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RelativeAttentionConfig, RotaryAttentionConfig
+from nmt_cli.annexes.later.settings import (
+    AlibiAttentionConfig,
+    RelativeAttentionConfig,
+    RestrictedAttentionConfig,
+    RotaryAttentionConfig,
+)
 from nmt_cli.interfaces import BOS
 from nmt_cli.layers.attention import AttentionMask, FullAttention
-from nmt_cli.layers.settings import FullAttentionConfig, RestrictedAttentionConfig
+from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.models.transformer_inference import FIRST_COLUMNS, TransformerInference, TransformerState
 

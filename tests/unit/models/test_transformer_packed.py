@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RotaryAttentionConfig
+from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RestrictedAttentionConfig, RotaryAttentionConfig
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.batching import collate
 from nmt_cli.data.bins import binned
 from nmt_cli.interfaces import Batch, joined
 from nmt_cli.layers import sublayer
-from nmt_cli.layers.settings import RestrictedAttentionConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.training.start import compile_layers
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from nmt_cli.annexes.later.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.optim.inverse_sqrt import InverseSqrt, InverseSqrtConfig
-from nmt_cli.optim.linear_decay import LinearDecay, LinearDecayConfig
 
 
 def test_the_scale_of_a_peak_is_that_of_the_documents() -> None:

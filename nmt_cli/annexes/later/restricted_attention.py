@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt_cli.annexes.later.settings import RestrictedAttentionConfig
 from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
-from nmt_cli.layers.settings import RestrictedAttentionConfig
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from nmt_cli.annexes.later.linear_decay import LinearDecay, LinearDecayConfig
 from nmt_cli.errors import UsageError
-from nmt_cli.optim.linear_decay import LinearDecay, LinearDecayConfig
 
 
 def linear_decay(warmup: int, end: int, scale: float = 1.0) -> LinearDecay:
