@@ -254,7 +254,7 @@ class Training:
         with gpu:
             with self.world.device:  # torch cannot move the weights of a fake module
                 self.setup = start.build_setup(config, task, self.corpus, None, self.world)
-            run: Any = SimpleNamespace(setup=self.setup, config=config.training, world=self.world)
+            run: Any = SimpleNamespace(setup=self.setup, config=config.training, world=self.world, observers=[])
             self.trainer = Trainer(run)
         self.setup.model.train()
         self.following = self.setup.plan.updates(0, 0)

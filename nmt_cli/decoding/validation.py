@@ -21,18 +21,6 @@ def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> 
     }
 
 
-def examples(model: Any, task: Task, corpus: Corpus, world: World, count: int) -> list[dict[str, str]]:
-    """Return source, reference and output of `count` sentences at most, at equal distances in the corpus."""
-    sources, references = (corpus.raw_lines(side) for side in ("source", "target"))
-    count = min(count, len(sources))
-    chosen = [len(sources) * i // count for i in range(count)]
-    outputs = greedy_outputs(model, task, [sources[i] for i in chosen], world)
-    return [
-        {"source": sources[i], "reference": references[i], "output": output}
-        for i, output in zip(chosen, outputs, strict=True)
-    ]
-
-
 def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -> list[str]:
     """Return the outputs of `nmt translate --beam 1`, with products in float32. The ranks share the work.
 

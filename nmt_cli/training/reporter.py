@@ -106,7 +106,7 @@ class Reporter:
         }
 
     def show(self, record: Mapping[str, Any]) -> None:
-        """Print a line of metrics, which fits 80 columns, and below it the figures and examples of a validation."""
+        """Print a line of metrics, which fits 80 columns, and below it the figures of a validation."""
         words = [time.strftime("%H:%M:%S"), f"step {record['step']:,}", f"epoch {record['epoch']}"]
         if record["loss"] is not None:
             words += [f"loss {record['loss']:.3f}", f"ppl {readable(record['perplexity'])}", f"lr {record['lr']:.2e}"]
@@ -116,8 +116,6 @@ class Reporter:
         if shown:
             shown = {"ppl" if name == "perplexity" else name: shown[name] for name in shown if name != "nll"}
             self.note(" ".join(["  validation:", *(f"{name} {readable(value)}" for name, value in shown.items())]))
-        for example in record.get("examples", ()):
-            self.note("\n".join(f"  {name + ':':<11}{line}" for name, line in example.items()))
 
     def summarise(self, summary: Mapping[str, Any]) -> None:
         best = [name for name in summary if name.startswith("best_validation_") and summary[name] is not None]

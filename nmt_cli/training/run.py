@@ -10,6 +10,7 @@ is being written. What ends a run is written at once, and all ranks wait for it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import time
@@ -20,6 +21,7 @@ from typing import Any
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.data.prefetch import Prefetcher
+from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.errors import Interrupted, TrainingError, command_line
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.observers import Observer
@@ -27,8 +29,11 @@ from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
 from nmt_cli.training.setup import Setup
-from nmt_cli.training.state import ACTIONS, RunState, Totals
+from nmt_cli.training.state import ACTIONS, LOSS, RunState, Totals
 from nmt_cli.training.updates import Update
+from nmt_cli.training.validation import validation_loss
+
+RAW = "raw."  # before the names of the weights that training goes on from, where an observer saves others
 
 
 class Run:
@@ -66,7 +71,12 @@ class Run:
         if folder is not None:
             checkpoint.assign_weights(self.setup.model, checkpoint.load_weights(folder), str(folder))
             saved = checkpoint.load_training(folder)
-            self.setup.average.restore(saved.tensors, str(folder))
+            for observer in self.observers:
+                observer.resumed()
+            raw = {name: saved.tensors.pop(name) for name in list(saved.tensors) if name.startswith(RAW)}
+            if raw:
+                weights = {name.removeprefix(RAW): weight for name, weight in raw.items()}
+                checkpoint.assign_weights(self.setup.model, weights, str(folder))
             optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
             self.state = RunState.from_json(saved.values["state"], str(folder))
             self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
@@ -88,7 +98,7 @@ class Run:
     def check_agreement(self) -> None:
         """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
         self.world.barrier()
-        read = self.state.step, self.setup.corpus.fingerprint, self.setup.validation_set
+        read = self.state.step, self.setup.corpus.fingerprint, self.validation_set
         if len(set(self.world.gather(read))) > 1:
             raise TrainingError(
                 "the processes do not read the same files. With several machines, DATA must be the same on all, and "
@@ -100,19 +110,25 @@ class Run:
         state, setup = self.state, self.setup
         if state.best is None or self.at_last_step:
             return
-        if not setup.validation_set:
+        if not self.validation_set:
             self.reporter.note("warning: the data have no validation set now: the best checkpoint stays as it is")
             return
         other = ""
         if self.config.best_by == "bleu" and state.tokenization != setup.task.tokenization:
             other = f"tokenization of BLEU ({setup.task.tokenization})"
-        if state.validation_set not in ("", setup.validation_set):
+        if state.validation_set not in ("", self.validation_set):
             other = "validation set"
         if other:
             self.reporter.note(f"warning: the {other} is another one: the best checkpoint and --patience begin anew")
             state.best = None
             state.best_figures = {}
             state.stale_validations = 0
+
+    @property
+    def validation_set(self) -> str:
+        """The fingerprint of the validation set, or "" without one."""
+        valid = self.setup.valid
+        return "" if valid is None else valid.fingerprint
 
     @property
     def out_of_patience(self) -> bool:
@@ -207,7 +223,7 @@ class Run:
         save = self.save_interval.ends_at(state.step) or save_elapsed or self.at_last_step
         # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
         due = save if every is None else every.ends_at(state.step) or validation_elapsed
-        validate = self.setup.validate is not None and due
+        validate = self.setup.valid is not None and due
         log = validate or self.at_last_step or state.step % self.config.log_every == 0
         actions = {"validate": validate, "log": log, "save": save}
         state.pending = [action for action in ACTIONS if actions[action]]
@@ -248,12 +264,28 @@ class Run:
 
     def validate(self) -> dict[str, Any]:
         """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
-        if self.setup.validate is None:  # the run was resumed with data that has no validation set
+        setup = self.setup
+        if setup.valid is None:  # the run was resumed with data that has no validation set
             return {}
-        values = self.setup.validate()
-        figures = {name.removeprefix("validation_"): value for name, value in values.items() if name != "examples"}
-        self.state.validation_set = self.setup.validation_set
-        self.state.tokenization = self.setup.task.tokenization
+        with contextlib.ExitStack() as contexts:
+            for observer in self.observers:
+                contexts.enter_context(observer.validating())
+            values: dict[str, Any] = validation_loss(
+                setup.model,
+                setup.criterion,
+                setup.valid,
+                self.world,
+                setup.precision,
+                setup.fast.sizes.batch_tokens,
+                setup.plan.packed,
+            )
+            if self.config.validation_bleu or self.config.best_by != LOSS:
+                values |= translation_scores(setup.model, setup.task, setup.valid, self.world)
+            figures = {name.removeprefix("validation_"): value for name, value in values.items()}
+            for observer in self.observers:
+                values |= observer.validated()
+        self.state.validation_set = self.validation_set
+        self.state.tokenization = setup.task.tokenization
         self.state.judge(self.world.gather(figures)[0], self.config.best_by)
         return values
 
@@ -262,9 +294,9 @@ class Run:
         record = self.reporter.record(self.state, rate, values)
         if self.world.is_main:
             self.directory.append_metrics(record)
+        self.reporter.show(record)
         for observer in self.observers:
             observer.logged(record)
-        self.reporter.show(record)
         self.state.window = Totals()
 
     def save(self, place: Path, best: bool = False, ending: bool = False) -> None:
@@ -288,9 +320,12 @@ class Run:
     def snapshot(self, place: Path, best: bool, copy: bool) -> Callable[[], None]:
         """Return a function that writes this step to `place`; with `copy` at any time, else before the next update."""
         step, keep = self.state.step, self.config.keep_last
-        weights, raw = self.setup.average.dump(checkpoint.weights_of(self.setup.model))
+        weights = trained = checkpoint.weights_of(self.setup.model)
         scalars, moments = optimizer_state.dump(self.setup.optimizer)
-        moments |= raw
+        for observer in self.observers:
+            weights = observer.saved(weights)
+        if weights is not trained:
+            moments |= {f"{RAW}{name}": weight for name, weight in trained.items()}
         wait = None
         if copy:
             (weights, moments), wait = self.host_copies.start(weights, moments)

@@ -86,12 +86,6 @@ class TrainingConfig:
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     clip_norm: float = option(0.0, "Largest gradient norm. 0 means no clipping, as in the paper.", minimum=0.0)
-    ema_decay: float = option(
-        0.0,
-        "Decay of a moving average of the weights, such as 0.999, for checkpoints. 0 means none.",
-        minimum=0.0,
-        maximum=0.999999,
-    )
     save_every: str | int = option("1500", "Steps between checkpoints, or minutes such as 10m.", may_change=True)
     keep_last: int = option(20, "Number of checkpoints to keep besides the best.", minimum=1, may_change=True)
     validate_every: str | int | None = option(
@@ -99,13 +93,6 @@ class TrainingConfig:
     )
     validation_bleu: bool = option(
         False, "Translate the validation set greedily at each validation, and score it.", may_change=True
-    )
-    show: int = option(
-        0,
-        "Show the greedy outputs of N validation sentences at each validation.",
-        minimum=0,
-        metavar="N",
-        may_change=True,
     )
     best_by: str = option(
         "loss",

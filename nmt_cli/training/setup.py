@@ -16,7 +16,6 @@ from nmt_cli.interfaces import Criterion, Schedule
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.length import Length
-from nmt_cli.training.moving_average import MovingAverage
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.variants import Variants
 
@@ -30,16 +29,14 @@ class Setup:
     criterion: Criterion
     precision: str  # of matrix products: float32, bfloat16 or float16
     optimizer: torch.optim.Optimizer
-    average: MovingAverage  # of the weights
     scaler: torch.amp.GradScaler  # of the loss in float16, else without an effect
     schedule: Schedule
     task: Task
     corpus: Corpus
+    valid: Corpus | None  # the validation set
     plan: BatchPlan
     variants: Variants  # of the sentences, in each epoch
     micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length
-    validation_set: str  # its fingerprint; "" without one
-    validate: Callable[[], dict[str, Any]] | None  # scores of the task on the main rank only
     flops: Callable[[Indices, Indices], Mapping[str, float]] | None = None  # of source and target lengths, by part

@@ -19,7 +19,6 @@ from nmt_cli.config import RunConfig, file_values, flag, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.data.mixing import mixture
-from nmt_cli.decoding.validation import examples, translation_scores
 from nmt_cli.device import fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
@@ -38,7 +37,6 @@ from nmt_cli.training.messages import (
     summary,
     warnings,
 )
-from nmt_cli.training.moving_average import MovingAverage
 from nmt_cli.training.new_vocabulary import start_from
 from nmt_cli.training.origin import Origin, model_settings, origin_of
 from nmt_cli.training.reporter import Reporter
@@ -48,7 +46,7 @@ from nmt_cli.training.settings import RunOptions, TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
 from nmt_cli.training.trainer import Trainer
-from nmt_cli.training.validation import check_measure, validation_loss
+from nmt_cli.training.validation import check_measure
 from nmt_cli.training.variants import Variants
 
 Options = TypeVar("Options", bound=RunOptions)
@@ -120,10 +118,10 @@ def _open_directory(data: Path, verify: bool) -> tuple[Task, Corpus, Corpus | No
 def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -> None:
     """Raise a UsageError for settings that cannot be used for this task, with this criterion or together."""
     check_measure(settings.best_by, task)
-    searches = settings.validation_bleu or settings.show or settings.best_by != LOSS
+    searches = settings.validation_bleu or settings.best_by != LOSS
     if settings.model_parallel and (searches or getattr(criterion, "refines", False)):
         raise UsageError(
-            "--model-parallel: there can be no search, as --validation-bleu, --show, --best-by and --criterion ask"
+            "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
         )
 
 
@@ -168,20 +166,6 @@ def build_setup(
     elif rows is not None and stacks and wants_compiled(model, settings):
         compile_layers(stacks, criterion)
 
-    average = MovingAverage(model, settings.ema_decay)
-
-    def validate() -> dict[str, Any]:
-        assert valid is not None
-        with average.applied():
-            values: dict[str, Any] = validation_loss(
-                model, criterion, valid, world, precision, computing.sizes.batch_tokens, packed
-            )
-            if settings.validation_bleu or settings.best_by != LOSS:
-                values |= translation_scores(model, task, valid, world)
-            if settings.show:
-                values["examples"] = examples(model, task, valid, world, settings.show)
-        return values
-
     automatic = default_micro_batches(plan.usual_tokens(), world.size, computing.sizes.batch_tokens, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
     setup = Setup(
@@ -192,11 +176,11 @@ def build_setup(
         criterion=criterion,
         precision=precision,
         optimizer=optimizer_of(config, model),
-        average=average,
         scaler=torch.amp.GradScaler(world.device.type, enabled=precision == "float16"),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
         corpus=corpus,
+        valid=valid,
         plan=replace(plan, packed=packed),
         variants=Variants(settings, task),
         micro_batches=settings.micro_batches or automatic,
@@ -204,8 +188,6 @@ def build_setup(
         length=length_of(plan, settings),
         # Not with frozen parameters: their products are made in part only.
         flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
-        validation_set="" if valid is None else valid.fingerprint,
-        validate=None if valid is None else validate,
     )
     if hasattr(criterion, "prepare"):
         criterion.prepare(setup)
@@ -361,7 +343,6 @@ def check_validation(settings: TrainingConfig, flags: Mapping[str, Any], data: s
         "--patience": settings.patience is not None,
         "--best-by": settings.best_by != LOSS,
         "--validation-bleu": settings.validation_bleu,
-        "--show": settings.show > 0,
         "--validate-every": {"validate_every", "training.validate_every"} & flags.keys(),  # a preset may have it
     }
     if any(wanted.values()):
@@ -388,7 +369,7 @@ def train_run(run: Run, more_warnings: Sequence[str] = ()) -> None:
     else:
         adapts = run.contents["origin"] is not None
         run.reporter.note("\n".join([opening_lines(run.setup, adapts), *more_warnings]))
-        if adapts and run.setup.validate is not None:  # step 0 may be the best
+        if adapts and run.setup.valid is not None:  # step 0 may be the best
             run.state.pending = ["validate", "log"]
     Trainer(run).fit()
     figures = summary(run)

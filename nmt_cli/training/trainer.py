@@ -67,7 +67,8 @@ class Trainer:
         read = self.world.start_sum(sums)
         self.change_weights(sums)  # section 5.3: Adam
         self.setup.scaler.update()
-        self.setup.average.update(step)
+        for observer in self.run.observers:
+            observer.updated(step)
         return read
 
     def set_learning_rate(self, step: int) -> None:

@@ -80,13 +80,13 @@ def bytes_per_process(config: RunConfig, model: Any, processes: int) -> int:
 
 
 def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
-    """Return the size of a checkpoint: the float32 weights, perhaps also their average, and the optimizer's state."""
+    """Return the size of a checkpoint: the float32 weights, copies of observers, and the optimizer's state."""
     sample = torch.nn.Parameter(torch.zeros(1000))  # on which the optimizer is tried
     sample.grad = torch.zeros_like(sample)
     optimizer = registry.build(config["optimizer"], parameters=[sample])
     optimizer.step()
     state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
-    weights = 2 if config.training.ema_decay else 1
+    weights: int = 1 + sum(observer.copies_of_weights for observer in config.used("observer"))
     return weights * sample.element_size() * parameters + state * learning // sample.numel()
 
 

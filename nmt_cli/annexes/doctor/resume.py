@@ -74,7 +74,7 @@ def differences(options: RunOptions, config: RunConfig, folder: Path) -> list[st
     short = {"max_steps": STEPS, "save_every": SAVE_EVERY, "keep_last": 1, "log_every": 1, "validate_every": STEPS}
     # Without observers that a resumed run may leave out, such as logs for other programs.
     sections["training"] = {**asdict(config.training), **config.identity()["training"], **short}
-    sections["training"] |= {"max_epochs": None, "patience": None, "show": 0}
+    sections["training"] |= {"max_epochs": None, "patience": None}
     sections["training"]["batch_tokens"] = min(TOKENS, sections["training"]["batch_tokens"])
     settings, whole, resumed = (folder / name for name in ("config.json", "whole", "resumed"))
     durable.write_bytes(settings, json.dumps(sections).encode())

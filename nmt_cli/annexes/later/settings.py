@@ -8,6 +8,20 @@ from nmt_cli.annexes.later.linear_decay import LinearDecayConfig
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.optim.adam import AdamConfig
 from nmt_cli.registry import configures, option
+from nmt_cli.training.observers import ObserverConfig
+
+
+@configures("observer", "moving_average", "nmt_cli.annexes.later.moving_average:MovingAverage")
+@dataclass(frozen=True)
+class MovingAverageConfig(ObserverConfig):
+    copies_of_weights = 1
+
+    ema_decay: float = option(
+        0.0,
+        "Decay of a moving average of the weights, such as 0.999, for checkpoints. 0 means none.",
+        minimum=0.0,
+        maximum=0.999999,
+    )
 
 
 @configures("optimizer", "adamw", "nmt_cli.annexes.later.adamw:adamw")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nmt_cli.errors import missing_package
 from nmt_cli.files import durable
 from nmt_cli.registry import option, register
-from nmt_cli.training.observers import Observer
+from nmt_cli.training.observers import Observer, ObserverConfig
 
 if TYPE_CHECKING:
     from nmt_cli.training.run import Run
@@ -21,7 +21,7 @@ RECORD = ".tensorboard"  # in the run; has what the names of the run's event fil
 
 
 @dataclass(frozen=True)
-class TensorBoardConfig:
+class TensorBoardConfig(ObserverConfig):
     tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.", may_change=True)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from nmt_cli import checkpoint
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.decoding.validation import examples, translation_scores
+from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.distributed import World
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -56,23 +56,6 @@ def test_the_outputs_are_those_of_greedy_translation(
     assert code == 0, err
     assert scored == out.splitlines()
     assert len(set(scored)) > 3
-
-
-def test_examples_are_lines_at_equal_distances(trained: tuple[Any, Any]) -> None:
-    """With the outputs that they have among all lines. There are no more than lines."""
-    model, task = trained
-    corpus: Any = Lines()
-    scored: list[list[str]] = []
-    task.evaluate = lambda hypotheses, references: scored.append(hypotheses) or {}
-    translation_scores(model, task, corpus, ALONE)
-    every = [
-        dict(zip(("source", "reference", "output"), line, strict=True))
-        for line in zip(Lines.sources, Lines.targets, scored[0], strict=True)
-    ]
-    assert examples(model, task, corpus, ALONE, 3) == every[::2]
-    assert examples(model, task, corpus, ALONE, 4) == [every[i] for i in (0, 1, 3, 4)]
-    assert examples(model, task, corpus, ALONE, 100) == every
-    assert model.training
 
 
 def test_the_ranks_share_the_lines(trained: tuple[Any, Any]) -> None:

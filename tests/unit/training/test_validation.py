@@ -25,7 +25,7 @@ from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import PAD, Batch, Loss
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationTask
-from nmt_cli.training import start
+from nmt_cli.training import run as run_module
 from nmt_cli.training.messages import is_far_worse
 from nmt_cli.training.state import RunState
 from nmt_cli.training.validation import validation_loss
@@ -48,7 +48,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """BLEU by step, in place of the model's; a validation of another step would fail."""
     given = {2: 10.0, 4: 30.0, 6: 20.0, 8: 30.0, 10: 25.0}
     left = iter(given.values())
-    monkeypatch.setattr(start, "translation_scores", lambda *_: {"validation_bleu": next(left)})
+    monkeypatch.setattr(run_module, "translation_scores", lambda *_: {"validation_bleu": next(left)})
     return given
 
 
@@ -70,29 +70,6 @@ def test_the_largest_share_of_exact_outputs_is_the_best(
     run(tiny_data, tmp_path / "run", best_by="exact", max_steps=6)
     assert validations(tmp_path / "run", "exact") == {2: 1.0, 4: 2.0, 6: 2.0}
     assert best_of(tmp_path / "run") == 4
-
-
-def test_examples_are_shown_and_recorded(
-    nmt: Nmt, tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """At each validation, the same sentences, without a score of the others. A stopped run has the same ones."""
-    run(tiny_data, tmp_path / "run", show=2, max_steps=4)
-    shown = capfd.readouterr().err
-    records = [record for record in tiny_run.metrics(tmp_path / "run") if "validation_loss" in record]
-    assert [record["step"] for record in records if "validation_bleu" not in record] == [2, 4]
-    first, last = ([example["source"] for example in record["examples"]] for record in records)
-    valid = Corpus.open(tiny_data, "valid").raw_lines("source")
-    assert first == last == [valid[0], valid[len(valid) // 2]]
-    for example in records[1]["examples"]:
-        lines = [f"  source:    {example['source']}", f"  reference: {example['reference']}"]
-        assert "\n".join([*lines, f"  output:    {example['output']}"]) in shown
-    (tmp_path / "source").write_text("".join(f"{line}\n" for line in last))
-    code, out, err = nmt("translate", tmp_path / "run", "--beam", 1, "--input", tmp_path / "source")
-    assert code == 0, err
-    assert out.splitlines() == [example["output"] for example in records[1]["examples"]]
-    run(tiny_data, tmp_path / "parts", show=2, max_steps=2)
-    run(tiny_data, tmp_path / "parts", show=2, max_steps=4)
-    assert contents(tmp_path / "parts") == contents(tmp_path / "run")
 
 
 def test_it_is_that_of_the_saved_checkpoint(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
@@ -153,7 +130,7 @@ def other_validation_data(tiny_data: Path, tmp_path: Path) -> Path:
 def losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder set."""
     left = iter([1.0, 1.1, 5.0, 4.0, 4.5])
-    monkeypatch.setattr(start, "validation_loss", lambda *_: {"validation_loss": next(left)})
+    monkeypatch.setattr(run_module, "validation_loss", lambda *_: {"validation_loss": next(left)})
 
 
 @pytest.fixture
@@ -245,8 +222,8 @@ def test_all_figures_of_the_best_validation_are_in_the_summary(
         loss, bleu = next(left)
         return {"validation_loss": loss, "validation_bleu": bleu}
 
-    monkeypatch.setattr(start, "validation_loss", validated)
-    monkeypatch.setattr(start, "translation_scores", lambda *_: {})
+    monkeypatch.setattr(run_module, "validation_loss", validated)
+    monkeypatch.setattr(run_module, "translation_scores", lambda *_: {})
     run(tiny_data, tmp_path / "run", max_steps=6, validation_bleu=True)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["best_validation_loss"], summary["best_validation_bleu"], summary["best_step"]) == (2.0, 8.5, 4)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tiny_run
@@ -14,12 +16,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
+from nmt_cli.annexes.later.moving_average import MovingAverage
+from nmt_cli.annexes.later.settings import MovingAverageConfig
 from nmt_cli.commands.average import AverageOptions, average
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
-from nmt_cli.errors import CheckpointError, UsageError
+from nmt_cli.errors import UsageError
 from nmt_cli.training import start
-from nmt_cli.training.moving_average import RAW, MovingAverage
+from nmt_cli.training.run import RAW
 from nmt_cli.training.validation import validation_loss
 
 run = partial(tiny_run.run, max_steps=6, save_every=1, log_every=1)
@@ -41,19 +45,20 @@ def raw_weights(folder: Path) -> dict[str, Tensor]:
 
 def test_it_is_that_of_torch_after_its_first_steps() -> None:
     model = nn.Linear(5, 3)
-    ours = MovingAverage(model, DECAY)
+    run: Any = SimpleNamespace(setup=SimpleNamespace(model=model))
+    ours = MovingAverage(MovingAverageConfig(DECAY), run)
     for step in range(1, 5):
-        ours.update(step)
+        ours.updated(step)
     theirs = AveragedModel(model, avg_fn=get_ema_avg_fn(DECAY))
     theirs.update_parameters(model)  # the first time, it copies
     for step in range(5, 12):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.randn_like(parameter))
-        ours.update(step)
+        ours.updated(step)
         theirs.update_parameters(model)
     for name, parameter in theirs.module.named_parameters():
-        torch.testing.assert_close(ours.weights[name], parameter.detach())
+        torch.testing.assert_close(ours.average[name], parameter.detach())
 
 
 def test_training_is_as_without_it_and_checkpoints_have_the_average(
@@ -112,9 +117,3 @@ def test_it_can_be_averaged_and_not_changed(averaged: Path, tiny_data: Path, tmp
     shutil.copytree(averaged, tmp_path / "run", symlinks=True)
     with pytest.raises(UsageError, match=r"--training\.ema-decay was 0\.4, now 0"):
         run(tiny_data, tmp_path / "run", max_steps=8)
-
-
-def test_a_checkpoint_without_the_weights_of_training_is_refused() -> None:
-    average = MovingAverage(nn.Linear(2, 2), DECAY)
-    with pytest.raises(CheckpointError, match="here: weights and configuration do not fit"):
-        average.restore({}, "here")
