@@ -32,7 +32,7 @@ DEFAULT_COMPONENTS = {
 }
 """The component of each kind that a run uses by default: the paper's."""
 ABOUT_RUN = ("data", "environment", "imports", "origin")  # the entries of a run's config.json that are not settings
-EXTRAS = ("observer", "sentences")  # the kinds of a run's extras
+EXTRAS = ("observer", "sentences", "preparation")  # the kinds of a run's extras
 COMMAND_LINE = ""  # the origin of flags: messages name a preset or a file before a setting, and nothing before a flag
 
 # The bound of integers without one of their own: SentencePiece takes no more, nor PyTorch the product of three.

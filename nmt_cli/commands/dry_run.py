@@ -16,15 +16,13 @@ from nmt_cli.config import RunConfig
 from nmt_cli.distributed import World, own_device
 from nmt_cli.errors import UsageError
 from nmt_cli.streams import say
-from nmt_cli.training.freezing import freeze
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.messages import parameters_of, peak_warnings, schedule_warnings, warnings
-from nmt_cli.training.new_vocabulary import model_without_weights
 from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
 from nmt_cli.training.settings import RunOptions, TrainingConfig
 from nmt_cli.training.setup import Setup
-from nmt_cli.training.start import build_setup, configuration, open_data
+from nmt_cli.training.start import build_setup, configuration, model_without_weights, open_data, prepared
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | Non
     if options.data:
         task, corpus, _ = open_data(options.data)
         path = options.init_from
-        origin = None if path is None else read_origin(path, config, task, options.new_vocabulary)
+        origin = None if path is None else read_origin(path, config, task)
         setup = build_setup(config, task, corpus, None, World(0, 1, device), origin)
         model, schedule, steps = setup.model, setup.schedule, setup.length.steps
         figures |= {
@@ -91,12 +89,12 @@ def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | Non
             "device": str(device),
             **checkpoint.vocabulary_of(task),
         }
-        notes = warnings(setup, origin is not None)
+        notes = warnings(setup)
     elif vocab_size is not None:
         vocabulary = dict(zip(checkpoint.VOCABULARY, (vocab_size, vocab_size, True), strict=True))
         figures |= vocabulary
         model, steps = model_without_weights(config, vocabulary), settings.max_steps
-        freeze(model, settings.freeze)
+        prepared(model, config)
         schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
         notes = schedule_warnings(schedule, steps)
     else:

@@ -36,8 +36,6 @@ def run(options: TrainOptions, flags: Mapping[str, Any]) -> None:
         raise UsageError("--vocab-size is for --dry-run without DATA")
     if options.processes > 1 and not options.dry_run:
         raise UsageError("--processes is for --dry-run; torchrun starts processes")
-    if options.new_vocabulary and options.init_from is None:
-        raise UsageError("--new-vocabulary is for --init-from; a resumed run needs neither")
     if options.as_json and not (options.dry_run or options.list_presets):
         raise UsageError("--json is for --dry-run and --list-presets; the metrics of a run are in metrics.jsonl")
     if options.list_presets:

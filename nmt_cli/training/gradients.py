@@ -7,16 +7,20 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.device import autocast
 from nmt_cli.distributed import explain_lost_ranks, sharers_of
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
-from nmt_cli.training.freezing import trained
 from nmt_cli.training.replay import Replay
 from nmt_cli.training.setup import Setup
 
 GRAPHS = {"cuda"}  # devices that have them
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that an update changes."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 class Objective:

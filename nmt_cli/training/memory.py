@@ -11,8 +11,7 @@ from nmt_cli.data.batching import Indices
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import TrainingError, counted
 from nmt_cli.interfaces import Batch
-from nmt_cli.training.freezing import trained
-from nmt_cli.training.gradients import Gradients
+from nmt_cli.training.gradients import Gradients, trained
 from nmt_cli.training.run import Run
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.updates import read_batch

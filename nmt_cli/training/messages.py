@@ -15,7 +15,7 @@ from nmt_cli.interfaces import Schedule
 from nmt_cli.layers.embedding import learned_positions
 from nmt_cli.optim.inverse_sqrt import InverseSqrtConfig
 from nmt_cli.training.costs import utilisation
-from nmt_cli.training.freezing import trained
+from nmt_cli.training.gradients import trained
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run import Run
@@ -88,8 +88,8 @@ def next_command(run: Run) -> list[object]:
     return ["translate", path if state.best is None else path / "best"]
 
 
-def opening_lines(setup: Setup, adapts: bool) -> str:
-    """Return lines about the training to come, which starts from a trained model if it `adapts` one."""
+def opening_lines(setup: Setup) -> str:
+    """Return lines about the training to come."""
     plan, length = setup.plan, setup.length
     count, learning = parameters_of(setup.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
@@ -105,7 +105,7 @@ def opening_lines(setup: Setup, adapts: bool) -> str:
         f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}{peak}",
         *described(plan.stages, setup.corpus),
         *validation_lines(setup),
-        *warnings(setup, adapts),
+        *warnings(setup),
     ]
     return "\n".join(lines)
 
@@ -117,9 +117,10 @@ def validation_lines(setup: Setup) -> list[str]:
     return [f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {setup.task.tokenization}"]
 
 
-def warnings(setup: Setup, adapts: bool, resumed: bool = False) -> list[str]:
+def warnings(setup: Setup, resumed: bool = False) -> list[str]:
     """Return lines about settings that do not suit this training. A trained model may be larger for its corpus."""
     lines = schedule_warnings(setup.schedule, setup.length.steps, resumed)
+    adapts = resumed or setup.origin is not None
     if (positions := learned_positions(setup.model)) is not None:
         lengths = np.maximum(setup.corpus.source_lengths[:], setup.corpus.target_lengths[:])
         if longer := int((lengths > positions).sum()):

@@ -7,7 +7,7 @@ checkpoint of its own; from then on the origin may be moved or deleted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,13 @@ from nmt_cli.task import Task
 from nmt_cli.training.run_directory import recorded_config
 
 KINDS = ("model", "attention")  # the components that a run takes over from its origin
-NEW_VOCABULARY = "new_vocabulary"  # in the record of an origin with other vocabularies
 
 
 @dataclass(frozen=True)
 class Origin:
-    record: dict[str, Any]  # its path, its run's fingerprint, its step, and whether it has other vocabularies
+    record: dict[str, Any]  # its path, its run's fingerprint, its step, and what preparations add
     weights: Mapping[str, Tensor] | None  # None if the run has a checkpoint of its own
-    task: Task | None = None  # if its vocabularies are others
+    task: Task | None = None  # with vocabularies that are not those of the data
 
 
 def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
@@ -37,9 +36,7 @@ def model_settings(run: Path | None, init_from: Path) -> dict[str, Any]:
     return flatten({kind: sections[kind] for kind in KINDS if kind in sections}, str(init_from))
 
 
-def origin_of(
-    run: Path | None, init_from: Path | None, config: RunConfig, task: Task, new_vocabulary: bool = False
-) -> Origin | None:
+def origin_of(run: Path | None, init_from: Path | None, config: RunConfig, task: Task) -> Origin | None:
     """Return the origin of a run, which a resumed one knows without `init_from`, or None; `run` is None if it is new.
 
     Raises:
@@ -48,7 +45,7 @@ def origin_of(
     """
     resumed = recorded_config(run)
     if run is None or resumed is None:
-        return None if init_from is None else read_origin(init_from, config, task, new_vocabulary)
+        return None if init_from is None else read_origin(init_from, config, task)
     recorded = resumed.get("origin")
     if init_from is not None and not (recorded and Path(recorded["path"]).is_relative_to(init_from.resolve())):
         began = f"from {recorded['path']}" if recorded else "without --init-from"
@@ -60,35 +57,40 @@ def origin_of(
         return None
     if checkpoint.resumable_of(run):
         return Origin(recorded, None)
-    found = read_origin(Path(recorded["path"]), config, task, NEW_VOCABULARY in recorded)
-    if found.record != recorded:
+    origin = read_origin(Path(recorded["path"]), config, task)
+    if not origin.record.items() <= recorded.items():
         raise CheckpointError(f"{recorded['path']}: not the checkpoint that {run} was started from; give another --out")
-    return found
+    return replace(origin, record=recorded)
 
 
-def read_origin(path: Path, config: RunConfig, task: Task, new_vocabulary: bool = False) -> Origin:
+def read_origin(path: Path, config: RunConfig, task: Task) -> Origin:
     """Return a checkpoint, or the newest of a run, as the origin of a model like `config` for the data of `task`.
 
     Raises:
         UsageError: the settings of the model are not those of the checkpoint.
-        CheckpointError: the checkpoint is missing or damaged, or has other vocabularies, without `new_vocabulary`.
+        CheckpointError: the checkpoint is missing or damaged.
     """
     folder = checkpoint.locate(path)
     contents = checkpoint.read_contents(folder)
     former = checkpoint.load_task(folder / checkpoint.TASK, contents.modules.get("task", ""))
-    difference = task.difference(former)
-    if difference is not None and not new_vocabulary:
-        raise CheckpointError(
-            f"--init-from {folder}: the data have another {difference}. Prepare them with its vocabularies: "
-            f"{command_line('prepare', '--subwords-from', folder)}. Or give --new-vocabulary: pieces that both have "
-            "keep their weights"
-        )
     for kind in KINDS:
         check_settings(config[kind], checkpoint.component_config(contents, kind, str(folder)), kind, folder)
     record = {"path": str(folder.resolve()), "run": contents.run, "step": contents.step}
-    if difference is None:
-        return Origin(record, checkpoint.load_weights(folder))
-    return Origin({**record, NEW_VOCABULARY: True}, checkpoint.load_weights(folder), former)
+    return Origin(record, checkpoint.load_weights(folder), former if task.difference(former) else None)
+
+
+def assign(origin: Origin, model: Any, task: Task) -> None:
+    """Give the weights of its origin to a model; raise a CheckpointError if they are for other vocabularies."""
+    if origin.weights is None:
+        return
+    if origin.task is not None:
+        folder = Path(origin.record["path"])
+        raise CheckpointError(
+            f"--init-from {folder}: the data have another {task.difference(origin.task)}. Prepare them with its "
+            f"vocabularies: {command_line('prepare', '--subwords-from', folder)}. Or give --new-vocabulary: pieces "
+            "that both have keep their weights"
+        )
+    checkpoint.assign_weights(model, origin.weights, origin.record["path"])
 
 
 def check_settings(ours: Any, theirs: Any, kind: str, folder: Path) -> None:

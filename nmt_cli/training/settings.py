@@ -23,9 +23,6 @@ class RunOptions:
     init_from: Path | None = option(
         None, "Start from the weights of a checkpoint, or of a run (its newest checkpoint).", metavar="CHECKPOINT"
     )
-    new_vocabulary: bool = option(
-        False, "With --init-from: the data may have another vocabulary. The weights of pieces that both have are kept."
-    )
     preset: str | None = option(None, "A named model (nmt train --list-presets).", choices=PRESETS, metavar="NAME")
     config: Path | None = option(None, "Read settings from a TOML, YAML or JSON file.")
     imports: tuple[str, ...] = option((), IMPORTS_HELP, metavar="MODULE", names=("--import",))
@@ -60,11 +57,6 @@ class TrainingConfig:
         (),
         "The parts of the text by epoch: 'bt*2 clean until 3', 'clean'. Repeat for each stage, in order.",
         metavar="'PART[*WEIGHT]... [until EPOCH]'",
-    )
-    freeze: tuple[str, ...] = option(
-        (),
-        "Do not train these parameters: embeddings, encoder, decoder, or a pattern of names. May be repeated.",
-        metavar="PATTERN",
     )
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
     bpe_dropout: float = option(

@@ -16,6 +16,7 @@ from nmt_cli.interfaces import Criterion, Schedule
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.length import Length
+from nmt_cli.training.origin import Origin
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.variants import Variants
 
@@ -26,6 +27,7 @@ class Setup:
     world: World
     fast: Plain  # what computes on the device
     model: Any
+    origin: Origin | None  # where its weights are from, if a checkpoint has them
     criterion: Criterion
     precision: str  # of matrix products: float32, bfloat16 or float16
     optimizer: torch.optim.Optimizer

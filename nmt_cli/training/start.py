@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
@@ -16,17 +16,17 @@ import torch
 
 from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.config import RunConfig, file_values, flag, resolve
-from nmt_cli.data.batching import BatchPlan, default_micro_batches
+from nmt_cli.data.batching import BatchPlan, Indices, default_micro_batches
 from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
 from nmt_cli.data.mixing import mixture
 from nmt_cli.device import fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
-from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion, HasParts
+from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
 from nmt_cli.streams import say
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
-from nmt_cli.training.freezing import freeze, trained
+from nmt_cli.training.gradients import trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.messages import (
     closing_lines,
@@ -37,8 +37,7 @@ from nmt_cli.training.messages import (
     summary,
     warnings,
 )
-from nmt_cli.training.new_vocabulary import start_from
-from nmt_cli.training.origin import Origin, model_settings, origin_of
+from nmt_cli.training.origin import Origin, assign, model_settings, origin_of
 from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import CONFIG, RunDirectory, read_config, recorded_config
@@ -125,8 +124,8 @@ def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -
         )
 
 
-def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | None) -> Any:
-    """Return the model before its first update; the seed determines the weights, unless there is an origin."""
+def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | None) -> tuple[Any, Origin | None]:
+    """Return the model before its first update, and its origin. Without one, the seed determines the weights."""
     settings: TrainingConfig = config.training
     torch.manual_seed(settings.seed)
     try:
@@ -136,10 +135,34 @@ def initial_model(config: RunConfig, task: Task, world: World, origin: Origin | 
         model.to(world.device)
     except (RuntimeError, OverflowError) as error:
         raise UsageError(f"the model cannot be built: {str(error).splitlines()[0]}; make it smaller") from error
-    if origin is not None and origin.weights is not None:
-        start_from(origin, model, config, task, say if world.is_main else lambda _: None)
-    freeze(model, settings.freeze)
-    return model
+    origin = prepared(model, config, origin, task, say if world.is_main else lambda _: None)
+    if origin is not None:
+        assign(origin, model, task)
+    return model, origin
+
+
+def prepared(
+    model: Any,
+    config: RunConfig,
+    origin: Origin | None = None,
+    task: Task | None = None,
+    note: Callable[[str], None] = say,
+) -> Origin | None:
+    """Let all registered preparations change a model before its optimizer is made; return the origin of its weights.
+
+    A preparation is `(config, *, model, run, origin, task, note) -> Origin | None`, where `run` is the `RunConfig`, and
+    `task` is None without data. It does nothing unless one of its settings asks for it.
+    """
+    for component in registry.components("preparation"):
+        settings = config.extras[component.name]
+        origin = component.build(settings, model=model, run=config, origin=origin, task=task, note=note)
+    return origin
+
+
+def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> Any:
+    """Return the model on the meta device: names and shapes of its parameters, and nothing in memory."""
+    with checkpoint.WithoutInitialisation(), torch.device("meta"):
+        return registry.build(config["model"], attention=config["attention"], **vocabulary)
 
 
 def build_setup(
@@ -149,7 +172,7 @@ def build_setup(
     settings: TrainingConfig = config.training
     criterion = registry.build(config["criterion"])
     check_settings(settings, task, criterion)
-    model = initial_model(config, task, world, origin)
+    model, origin = initial_model(config, task, world, origin)
     plan = plan_of(corpus, settings)
     computing = fast(world.device)
 
@@ -173,9 +196,10 @@ def build_setup(
         world=world,
         fast=computing,
         model=model,
+        origin=origin,
         criterion=criterion,
         precision=precision,
-        optimizer=optimizer_of(config, model),
+        optimizer=registry.build(config["optimizer"], parameters=trained(model)),
         scaler=torch.amp.GradScaler(world.device.type, enabled=precision == "float16"),
         schedule=registry.build(config["schedule"], d_model=config["model"].d_model),
         task=task,
@@ -186,21 +210,20 @@ def build_setup(
         micro_batches=settings.micro_batches or automatic,
         costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),
-        # Not with frozen parameters: their products are made in part only.
-        flops=model.training_flops if isinstance(model, CountsFlops) and not settings.freeze else None,
+        flops=flops_of(model),
     )
     if hasattr(criterion, "prepare"):
         criterion.prepare(setup)
     return setup
 
 
-def optimizer_of(config: RunConfig, model: Any) -> torch.optim.Optimizer:
-    """Return the optimizer. The parameters of the part `embeddings` get the attribute `embeds`, which muon asks for."""
-    for module in model.parts().get("embeddings", ()) if isinstance(model, HasParts) else ():
-        for parameter in module.parameters():
-            vars(parameter)["embeds"] = True
-    optimizer: torch.optim.Optimizer = registry.build(config["optimizer"], parameters=trained(model))
-    return optimizer
+def flops_of(model: Any) -> Callable[[Indices, Indices], Mapping[str, float]] | None:
+    """Return the function that counts the FLOPs of an update, if the model has one and all of it is trained.
+
+    The products of frozen parameters are made in part only.
+    """
+    frozen = any(not parameter.requires_grad for parameter in model.parameters())
+    return model.training_flops if isinstance(model, CountsFlops) and not frozen else None
 
 
 def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:
@@ -241,18 +264,18 @@ def recompute(stacks: Sequence[Any]) -> None:
         stack.recompute = True
 
 
-def describe(config: RunConfig, task: Task, corpus: Corpus, origin: Origin | None = None) -> dict[str, Any]:
+def describe(config: RunConfig, setup: Setup) -> dict[str, Any]:
     """Return the fields of `checkpoint.Contents` except the step."""
     sections = config.identity()
-    record = None if origin is None else origin.record
-    identity = {**sections, "data": corpus.fingerprint, **({"origin": record} if record else {})}
+    record = None if setup.origin is None else setup.origin.record
+    identity = {**sections, "data": setup.corpus.fingerprint, **({"origin": record} if record else {})}
     everything = json.dumps(identity, sort_keys=True)
     modules = {kind: registry.component_of(component).module for kind, component in config.components.items()}
     return {
         "sections": sections,
-        **checkpoint.vocabulary_of(task),
+        **checkpoint.vocabulary_of(setup.task),
         "run": hashlib.sha256(everything.encode()).hexdigest()[:16],
-        "modules": {**modules, "task": type(task).__module__},
+        "modules": {**modules, "task": type(setup.task).__module__},
         "origin": record,
     }
 
@@ -286,10 +309,10 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
         directory = RunDirectory(out)
         reporter = Reporter(quiet=not world.is_main)
         try:
-            setup, origin = setup_of(options, config, flags, world)  # first, so that an error leaves no directory
-            corpus = setup.corpus
+            setup = setup_of(options, config, flags, world)  # first, so that an error leaves no directory
+            corpus, origin = setup.corpus, setup.origin
             config = with_precision(config, setup.precision)
-            contents = describe(config, setup.task, corpus, origin)
+            contents = describe(config, setup)
             run = Run(setup, directory, reporter, contents, config.used("observer"))
             if world.is_main:
                 paths = [str(Path(text).resolve()) for text in data]  # a weight stays
@@ -312,21 +335,19 @@ def prepare_torch(settings: TrainingConfig, device: torch.device) -> None:
     fast(device).prepare_training()
 
 
-def setup_of(
-    options: RunOptions, config: RunConfig, flags: Mapping[str, Any], world: World
-) -> tuple[Setup, Origin | None]:
-    """Return the objects of the run, and the model that it starts from, if there is one; nothing is written.
+def setup_of(options: RunOptions, config: RunConfig, flags: Mapping[str, Any], world: World) -> Setup:
+    """Return the objects of the run; nothing is written.
 
     Raises:
         NmtError: the data, the origin or the settings cannot be used, or not together.
     """
     task, corpus, valid = open_data(options.data, verify=world.is_first_of_machine)
-    origin = origin_of(options.out, options.init_from, config, task, options.new_vocabulary)
+    origin = origin_of(options.out, options.init_from, config, task)
     setup = build_setup(config, task, corpus, valid, world, origin)
     if valid is None:
         check_validation(config.training, flags, " ".join(options.data))
     check_shares(setup.micro_batches, world.size)
-    return setup, origin
+    return setup
 
 
 def environment(world: World, setup: Setup) -> dict[str, Any]:
@@ -364,12 +385,11 @@ def train_run(run: Run, more_warnings: Sequence[str] = ()) -> None:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif resumed:
-        for line in warnings(run.setup, adapts=True, resumed=True):
+        for line in warnings(run.setup, resumed=True):
             run.reporter.note(line)
     else:
-        adapts = run.contents["origin"] is not None
-        run.reporter.note("\n".join([opening_lines(run.setup, adapts), *more_warnings]))
-        if adapts and run.setup.valid is not None:  # step 0 may be the best
+        run.reporter.note("\n".join([opening_lines(run.setup), *more_warnings]))
+        if run.setup.origin is not None and run.setup.valid is not None:  # step 0 may be the best
             run.state.pending = ["validate", "log"]
     Trainer(run).fit()
     figures = summary(run)

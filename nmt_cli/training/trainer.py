@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.training.freezing import trained
-from nmt_cli.training.gradients import Gradients
+from nmt_cli.training.gradients import Gradients, trained
 from nmt_cli.training.memory import choose_micro_batches, explain_out_of_memory
 from nmt_cli.training.replay import Replay
 from nmt_cli.training.run import Run

@@ -14,14 +14,13 @@ from nmt_cli.commands.dry_run import Planned
 from nmt_cli.config import RunConfig
 from nmt_cli.data.batching import Indices
 from nmt_cli.distributed import World, divide
-from nmt_cli.interfaces import CountsFlops
 from nmt_cli.streams import say
-from nmt_cli.training.freezing import trained
-from nmt_cli.training.gradients import Gradients
+from nmt_cli.training.gradients import Gradients, trained
 from nmt_cli.training.memory import fitting_micro_batches
 from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.optimizer_state import dump
 from nmt_cli.training.settings import Interval, TrainingConfig
+from nmt_cli.training.start import flops_of
 
 TYPICAL_LENGTH = 27
 """Tokens of a sentence, EOS included, where there is no data: about the mean of WMT14's training text."""
@@ -49,8 +48,8 @@ def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, An
     figures |= {"checkpoint_bytes": size, "disk_bytes": disk, "bytes_per_process": memory}
     readable["memory_of_a_process"] = f"{memory / 1e9:.2f} GB without activations"
     readable["disk_space"] = f"at most {disk / 1e9:.2g} GB (a checkpoint: {size / 1e9:.2g} GB)"
-    if isinstance(planned.model, CountsFlops) and not settings.freeze:
-        by_part = planned.model.training_flops(*lengths_of_update(planned))
+    if (flops := flops_of(planned.model)) is not None:
+        by_part = flops(*lengths_of_update(planned))
         total = sum(by_part.values())
         figures["training_step_flops"] = {"total": total, "by_part": by_part}
         readable["training_step_flops"] = total

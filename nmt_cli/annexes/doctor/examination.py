@@ -68,7 +68,7 @@ def measured(
     if not options.data:
         found = [machine.devices(world, fast(world.device).precision(torch.nn.Module(), deterministic=False))]
         return [*found, *machine.exchange(world, GRADIENTS, None), *machine.directory(world, place)]
-    setup, _ = setup_of(options, config, flags, world)
+    setup = setup_of(options, config, flags, world)
     trainer = Trainer(Run(setup, RunDirectory(place), Reporter(quiet=True), {}, config.used("observer")))
     trainer.run.check_agreement()
     found = [machine.devices(world, setup.precision), memory(trainer)]

@@ -81,7 +81,6 @@ def differences(options: RunOptions, config: RunConfig, folder: Path) -> list[st
     command = ["train", *options.data, "--config", str(settings)]
     command += [f"--import={module}" for module in options.imports]
     command += [f"--init-from={options.init_from}"] if options.init_from else []
-    command += ["--new-vocabulary"] if options.new_vocabulary else []
     execute(["-m", "nmt_cli", *command, "--out", str(whole)])
     execute(["-c", KILLED, str(KILLED_AT), *command, "--out", str(resumed)], -signal.SIGKILL)
     execute(["-m", "nmt_cli", *command, "--out", str(resumed)])

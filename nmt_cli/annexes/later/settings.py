@@ -58,6 +58,32 @@ class GuidedAlignmentConfig(LabelSmoothingConfig):
     alignment_weight: float = option(0.05, "Weight of the cross-entropy of attention with the links.", minimum=0.0)
 
 
+@configures("preparation", "new_vocabulary", "nmt_cli.annexes.later.new_vocabulary:adapt")
+@dataclass(frozen=True)
+class NewVocabularyConfig:
+    new_vocabulary: bool = option(
+        False,
+        "With --init-from: the data may have another vocabulary. The weights of pieces that both have are kept.",
+        may_change=True,
+    )
+
+
+@configures("preparation", "embeddings", "nmt_cli.annexes.later.muon:mark_embeddings")
+@dataclass(frozen=True)
+class EmbeddingsConfig:
+    """Marking the embeddings for Muon has no settings."""
+
+
+@configures("preparation", "freeze", "nmt_cli.annexes.later.freezing:freeze_parts")
+@dataclass(frozen=True)
+class FreezeConfig:
+    freeze: tuple[str, ...] = option(
+        (),
+        "Do not train these parameters: embeddings, encoder, decoder, or a pattern of names. May be repeated.",
+        metavar="PATTERN",
+    )
+
+
 @configures("attention", "alibi", "nmt_cli.annexes.later.alibi_attention:AlibiAttention")
 @dataclass(frozen=True)
 class AlibiAttentionConfig:

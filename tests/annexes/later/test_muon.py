@@ -18,7 +18,7 @@ from nmt_cli.annexes.later.muon import muon, orthogonalised
 from nmt_cli.annexes.later.settings import MuonConfig
 from nmt_cli.config import resolve
 from nmt_cli.training.settings import TrainingConfig
-from nmt_cli.training.start import optimizer_of
+from nmt_cli.training.start import prepared
 
 SHAPES = [(8, 8), (24, 8), (8, 24), (8, 8), (24, 8), (3, 4, 5), (7,)]
 
@@ -69,7 +69,9 @@ def test_of_a_transformer_it_trains_the_matrices_of_the_layers(separate: bool) -
     sizes = {"source_vocabulary_size": 16, "target_vocabulary_size": 16, "shared_vocabulary": not separate}
     model = registry.build(config["model"], attention=config["attention"], **sizes)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    hidden, *others = ({names[id(p)] for p in group["params"]} for group in optimizer_of(config, model).param_groups)
+    prepared(model, config)
+    optimizer = registry.build(config["optimizer"], parameters=list(model.parameters()))
+    hidden, *others = ({names[id(p)] for p in group["params"]} for group in optimizer.param_groups)
     matrices = {name for name, parameter in model.named_parameters() if parameter.dim() == 2}
     tables = {name for name in matrices if "embedding" in name or "positions" in name}
     assert len(tables) == 3 + separate

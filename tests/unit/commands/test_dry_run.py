@@ -20,6 +20,7 @@ from nmt_cli.distributed import World
 from nmt_cli.presets import PRESETS
 from nmt_cli.training.length import Length
 from nmt_cli.training.messages import opening_lines, peak_warnings, warnings
+from nmt_cli.training.origin import Origin
 from nmt_cli.training.start import build_setup, configuration, open_data
 
 Nmt = Callable[..., tuple[int, str, str]]
@@ -38,7 +39,7 @@ def setup(tiny_data: Path) -> Any:
 
 
 def test_size_steps_and_epochs(setup: Any) -> None:
-    lines = opening_lines(setup, adapts=False).split("\n")
+    lines = opening_lines(setup).split("\n")
     count = sum(parameter.numel() for parameter in setup.model.parameters())
     steps = 3 * len(list(setup.plan.epoch(0)))
     assert len(lines) == 2
@@ -54,8 +55,9 @@ def test_a_model_that_is_too_large(setup: Any) -> None:
             return iter([torch.empty(60_000_000, device="meta")])
 
     def lines(steps: int, adapts: bool) -> list[str]:
-        training = replace(setup, model=Large(), length=Length(1, 40_000, steps))
-        return opening_lines(training, adapts).split("\n")
+        origin = Origin({}, None) if adapts else None
+        training = replace(setup, model=Large(), length=Length(1, 40_000, steps), origin=origin)
+        return opening_lines(training).split("\n")
 
     assert "multi30k, quickstart" in lines(2000, adapts=False)[2]
     assert len(lines(2000, adapts=True)) == len(lines(500, adapts=False)) == 2
@@ -89,7 +91,7 @@ def test_settings_that_do_not_suit_the_run(
     assert err.count("warning") == len(warned)
     config = configuration(TrainOptions(), settings | {"device": "cpu"})
     task, corpus, valid = open_data([str(tiny_data)])
-    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD), adapts=False)
+    lines = opening_lines(build_setup(config, task, corpus, valid, WORLD))
     assert all(word in err and word in lines for word in warned)
 
 
@@ -110,7 +112,7 @@ def lines_of(tiny_data: Path, resumed: bool = False, **settings: Any) -> str:
     config = configuration(TrainOptions(), TINY | {"device": "cpu"} | settings)
     task, corpus, valid = open_data([str(tiny_data)])
     setup = build_setup(config, task, corpus, valid, WORLD)
-    return "\n".join(warnings(setup, False, resumed))
+    return "\n".join(warnings(setup, resumed))
 
 
 def test_a_schedule_that_ends_before_the_run(tiny_data: Path) -> None:
@@ -159,4 +161,4 @@ def test_a_short_warmup_with_a_high_peak(preset: str | None, settings: dict[str,
 
 
 def test_the_highest_learning_rate_stands_in_the_first_lines(setup: Any) -> None:
-    assert opening_lines(setup, adapts=False).endswith("; highest learning rate: 0.25")
+    assert opening_lines(setup).endswith("; highest learning rate: 0.25")

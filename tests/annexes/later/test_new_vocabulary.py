@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.later.new_vocabulary import vocabulary_rows, weights_for
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.config import resolve
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
-from nmt_cli.training.new_vocabulary import start_from, vocabulary_rows
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.settings import TrainingConfig
 
@@ -65,7 +65,7 @@ def test_rows_are_matched_by_piece(model: str, before: bool, after: bool) -> Non
     _, initial = model_of(model, new, 2)
     lines: list[str] = []
     origin = Origin({"path": "checkpoint"}, checkpoint.weights_of(former), old)
-    start_from(origin, found, config, new, lines.append)
+    checkpoint.assign_weights(found, weights_for(found, new, config, origin, lines.append), "checkpoint")
     biases = ["output_bias"] if model == "transformer" else ["output.weight"]
     embeddings = [("source_embedding.weight", "source"), ("target_embedding.weight", "target")]
     for name, side in [*embeddings, *((name, "target") for name in biases)]:
@@ -87,10 +87,8 @@ def test_the_counts_are_told() -> None:
     old, new = task_of("abc", "abc", False), task_of("abc", "opqrstu", True)
     config, former = model_of("transformer", old, 1)
     lines: list[str] = []
-    start_from(
-        Origin({"path": "x"}, checkpoint.weights_of(former), old), model_of("transformer", new, 2)[1], config, new,
-        lines.append,
-    )  # fmt: skip
+    origin = Origin({"path": "x"}, checkpoint.weights_of(former), old)
+    weights_for(model_of("transformer", new, 2)[1], new, config, origin, lines.append)
     size = new.target_vocabulary_size
     assert set(lines) == {
         "8 of 8 source pieces taken over; 0 new",

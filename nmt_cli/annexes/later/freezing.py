@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import nn
 
+from nmt_cli.annexes.later.settings import FreezeConfig
 from nmt_cli.errors import UsageError, nearest
 from nmt_cli.interfaces import HasParts
+from nmt_cli.training.origin import Origin
+
+
+def freeze_parts(config: FreezeConfig, *, model: nn.Module, origin: Origin | None, **_: Any) -> Origin | None:
+    if config.freeze:
+        freeze(model, config.freeze)
+    return origin
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
@@ -28,9 +37,5 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
             raise UsageError(f"--freeze {pattern}: the model has no parameter of this name. {near}")
         for parameter in frozen:
             parameter.requires_grad_(False)
-    if not trained(model):
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UsageError(f"--freeze {' --freeze '.join(patterns)}: nothing is left to train")
-
-
-def trained(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -17,11 +17,12 @@ from torch import nn
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
+from nmt_cli.annexes.later.freezing import freeze
 from nmt_cli.config import resolve
 from nmt_cli.errors import UsageError
-from nmt_cli.training.freezing import freeze, trained
-from nmt_cli.training.new_vocabulary import model_without_weights
+from nmt_cli.training.gradients import trained
 from nmt_cli.training.settings import TrainingConfig
+from nmt_cli.training.start import model_without_weights
 
 Nmt = Callable[..., tuple[int, str, str]]
 SIZES = tiny_run.SIZES | {"num_layers": 2}
