@@ -16,8 +16,7 @@ import torch
 
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.decoding.scoring import TargetScore
+from nmt_cli.decoding.outputs import Output, TargetScore, Translation
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.metrics.bleu import Score, score

@@ -34,7 +34,7 @@ Examples:
     nmt score test.translated --ref test.de
 
 `nmt COMMAND --help` lists the flags of a command. The documentation is in README.md and docs/ of the source."""
-COMMANDS = ("prepare", "train", "average", "translate", "score-targets", "score")
+COMMANDS = ("prepare", "train", "average", "translate", "score")
 """Each is the `command` of a module of `nmt_cli.commands`."""
 WRONG_COMMAND_LINE: type[Any] = typer.BadParameter.__mro__[1]  # the base class of typer's usage errors
 

@@ -48,14 +48,6 @@ def encoded_source(task: Task, options: TranslateOptions, line: str) -> Encoded:
     return encoded(line, encode, options.max_source_length)
 
 
-def encoded_target(task: Task, options: TranslateOptions, line: str, place: str) -> Encoded:
-    """As `encoded`, of a target; errors begin with its `place`."""
-    try:
-        return encoded(line, task.encode_target, options.max_source_length)
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from error
-
-
 def tagged(line: str, options: TranslateOptions) -> str:
     """Return a line with the tag of the options before it."""
     return f"{options.tag} {line}" if options.tag else line
@@ -111,11 +103,3 @@ def plain(text: str) -> str:
     if "\n" in text.strip():
         raise UsageError(f"expected one line, not several, in {shown(text)}; give a list with each line")
     return text.encode("utf-8", "replace").decode()
-
-
-def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
-    """Raise UsageError unless all words of `tag` are symbols."""
-    for name in tag.split():
-        if name not in symbols:
-            known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
-            raise UsageError(f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,3 +38,20 @@ class Translation:
     def text(self) -> str:
         """The best output."""
         return self.outputs[0].text
+
+
+@dataclass(frozen=True)
+class TargetScore:
+    """The log-probability (natural) of a given target. An empty target has one token, the end of the sentence."""
+
+    source: str
+    target: str
+    tokens: list[str]  # the subwords of the target
+    token_scores: list[float]  # log-probability of each, and of EOS unless the target was cut
+    source_truncated: bool  # the line was longer than `max_source_length`
+    target_truncated: bool
+
+    @property
+    def score(self) -> float:
+        """The sum over the tokens, not normalised by their number."""
+        return math.fsum(self.token_scores)

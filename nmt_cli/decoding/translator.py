@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.parallel import Workers
+from nmt_cli.data.symbols import check_tag
 from nmt_cli.decoding.alignment import WORD, Aligner, Links, links_of
-from nmt_cli.decoding.encoding import check_tag, encoded_source, encoded_target, is_unknown, plain, request_of, tagged
+from nmt_cli.decoding.encoding import is_unknown, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
-from nmt_cli.decoding.outputs import Output, Translation
+from nmt_cli.decoding.outputs import Output, TargetScore, Translation
 from nmt_cli.decoding.placing import UNITS, Placing
 from nmt_cli.decoding.sampling import AT_A_TIME
-from nmt_cli.decoding.scoring import TargetScore, token_log_probabilities
 from nmt_cli.decoding.sentences import Split, joined, splitter
 from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import UsageError, check_iterable
@@ -204,57 +205,14 @@ class Translator:
             advance([request.line for request in batch])
         return results
 
-    def score_targets(
-        self,
-        sources: Iterable[str],
-        targets: Iterable[str],
-        advance: Callable[[Sequence[str]], None] = lambda sources: None,
-        place: Callable[[int], str] = lambda position: f"target {position + 1}",
-    ) -> list[TargetScore]:
+    def score_targets(self, sources: Iterable[str], targets: Iterable[str], *more: Any) -> list[TargetScore]:
         """Return the log-probability of each target as the output of the source at the same position.
 
-        The options `batch_tokens` and `max_source_length` apply to both sides. Nothing is left out: an empty source is
-        the end of the sentence alone, and unknown words have the probability of the unknown word.
-
-        Args:
-            advance: called with the sources of the targets scored since the last call.
-            place: the name of the target at a position, for messages.
-
-        Raises:
-            UsageError: these are not two lists of strings of the same length, or the engine is another program.
-            DataError: the task cannot read a target, such as a tree with unbalanced brackets.
-            CheckpointError: a probability is NaN.
-            NmtError: one pair does not fit in memory.
+        The entry point `score_targets` of the group `nmt.methods` has the function, and describes its arguments.
         """
-        if not self.engine.models:
-            raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
-        check_iterable(sources, "a list of sources")
-        check_iterable(targets, "a list of targets")
-        inputs = [encoded_source(self.task, self.options, line) for line in sources]
-        outputs = [
-            encoded_target(self.task, self.options, line, place(position)) for position, line in enumerate(targets)
-        ]
-        if len(inputs) != len(outputs):
-            raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
-        log_probabilities = token_log_probabilities(
-            self.engine.models,
-            [line.ids for line in inputs],
-            [line.ids for line in outputs],
-            self.engine.device,
-            self.batch_tokens,
-            lambda positions: advance([inputs[i].line for i in positions]),
-        )
-        return [
-            TargetScore(
-                source.line,
-                target.line,
-                self.task.target_tokens(target.ids),
-                scores[:-1] if target.truncated else scores,
-                source.truncated,
-                target.truncated,
-            )
-            for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True)
-        ]
+        (method,) = entry_points(group="nmt.methods", name="score_targets")
+        scores: list[TargetScore] = method.load()(self, sources, targets, *more)
+        return scores
 
     @property
     def batch_tokens(self) -> int:

@@ -11,7 +11,7 @@ import torch
 
 import nmt_cli
 from nmt_cli import checkpoint
-from nmt_cli.decoding.scoring import token_log_probabilities
+from nmt_cli.annexes.search.scoring import token_log_probabilities
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -34,6 +34,7 @@ def test_help_lists_every_command(nmt: Nmt) -> None:
         "recipes",
         "report",
         "rerank",
+        "score-targets",
         "score-trees",
         "serve",
     }

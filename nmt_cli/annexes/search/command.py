@@ -119,6 +119,7 @@ def _model(path: Path, pair: Callable[[str, str], tuple[str, str]], options: Rer
     """Return a function of the log-probabilities by a model, divided by the length penalty of its search."""
     import torch
 
+    from nmt_cli.annexes.search.scoring import score_targets
     from nmt_cli.decoding.beam_search import length_penalty
     from nmt_cli.decoding.loading import load_translator
 
@@ -127,7 +128,7 @@ def _model(path: Path, pair: Callable[[str, str], tuple[str, str]], options: Rer
     def scores(pairs: Pairs) -> list[Any]:
         wanted = [[pair(*each) for each in group] for group in pairs]
         unique = list(dict.fromkeys(each for group in wanted for each in group))
-        found = translator.score_targets([source for source, _ in unique], [target for _, target in unique])
+        found = score_targets(translator, [source for source, _ in unique], [target for _, target in unique])
         lengths = torch.tensor([len(each.token_scores) for each in found])
         sums = torch.tensor([each.score for each in found])
         known = dict(zip(unique, (sums / length_penalty(lengths, translator.search.alpha)).tolist(), strict=True))

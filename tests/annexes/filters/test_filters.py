@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from prepare_command import run
 
 from nmt_cli.annexes.filters.filters import FilterConfig, Filters, low_scores
+from nmt_cli.annexes.search.score_targets import format_score
 from nmt_cli.commands.prepare_text import CleaningOptions, Part, read_train
-from nmt_cli.commands.score_targets import format_score
-from nmt_cli.decoding.scoring import TargetScore
+from nmt_cli.decoding.outputs import TargetScore
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import parallel_text
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from nmt_cli.data.batching import pad
+from nmt_cli.data.batching import collate, pad
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchSettings
-from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import EOS
 from nmt_cli.models.transformer import Transformer
@@ -101,8 +100,14 @@ class Comparison:
 
     def log_probabilities(self, targets: Sequence[Ids], model: Any = None) -> list[list[float]]:
         """Return the model's log-probabilities of the tokens of each target, and of EOS after them."""
-        models = [model or self.model]
-        return token_log_probabilities(models, self.sources, targets, torch.device("cpu"), batch_tokens=4096)
+        results = []
+        for source, target in zip(self.sources, targets, strict=True):
+            batch = collate([source], [target])
+            with torch.inference_mode():
+                logits = (model or self.model)(batch.source, batch.target_in)  # [1, T, V]
+            scores = logits.log_softmax(dim=2).gather(2, batch.target_out[:, :, None])
+            results.append(scores.flatten().tolist())
+        return results
 
     def _allows(self, difference: float) -> bool:
         """Whether two log-probabilities may differ by so much; NaN is never allowed."""

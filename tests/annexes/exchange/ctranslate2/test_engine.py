@@ -15,11 +15,11 @@ import torch
 
 import nmt_cli
 from nmt_cli.annexes.exchange.ctranslate2.engine import CTranslate2Engine
+from nmt_cli.annexes.search.scoring import token_log_probabilities
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
-from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import NmtError, UsageError
 from nmt_cli.interfaces import SPECIAL_SYMBOLS

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from nmt_cli import registry
 from nmt_cli.annexes.exchange.importing.settings import ImportedTransformerConfig
+from nmt_cli.annexes.search.scoring import token_log_probabilities
 from nmt_cli.data.batching import pad
-from nmt_cli.decoding.scoring import token_log_probabilities
 from nmt_cli.interfaces import BOS, EOS
 
 SOURCES, TARGETS = [[5, 6, 7, 8], [9], []], [[4, 5], [6, 7, 8], [9]]

@@ -21,7 +21,7 @@ from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS
 from nmt_cli.registry import REQUIRED, option
 
 if TYPE_CHECKING:  # this imports torch, which `nmt score-targets --help` must not
-    from nmt_cli.decoding.scoring import TargetScore
+    from nmt_cli.decoding.outputs import TargetScore
 
 _SPACES = re.compile(r"\s")
 _DEFAULTS = TranslateOptions()
@@ -62,6 +62,7 @@ def score_targets(options: ScoreTargetsOptions) -> None:
 def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
     """Load the model, and return the function that scores a window, whose other lines are targets."""
     from nmt_cli import registry
+    from nmt_cli.annexes.search.scoring import score_targets as scored
     from nmt_cli.decoding.loading import load_translator
 
     registry.discover(options.imports)
@@ -71,7 +72,7 @@ def _load(options: ScoreTargetsOptions, _: ExitStack) -> Work:
     def work(advance: Callable[[Sequence[str]], None], first: int, sources: list[str], targets: list[str]) -> Results:
         start = time.perf_counter()
         places = [f"{options.target}:{number}" for number in range(first, first + len(targets))]
-        scores = translator.score_targets(sources, targets, advance, places.__getitem__)
+        scores = scored(translator, sources, targets, advance, places.__getitem__)
         totals, warnings = Totals(lines=len(scores), seconds=time.perf_counter() - start), []
         for number, score in enumerate(scores, first):
             totals.tokens += len(score.token_scores)

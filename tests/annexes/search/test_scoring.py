@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import nmt_cli
-from nmt_cli.decoding import scoring
-from nmt_cli.decoding.scoring import token_log_probabilities
+from nmt_cli.annexes.search import scoring
+from nmt_cli.annexes.search.scoring import token_log_probabilities
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import CheckpointError, DataError, NmtError, UsageError
 from nmt_cli.interfaces import BOS, EOS, UNK

@@ -6,8 +6,7 @@ Letters: B sentences, T target length, V vocabulary, M models, d their width.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +15,11 @@ from torch import Tensor
 
 from nmt_cli.data.batching import collate, length_buckets
 from nmt_cli.decoding.beam_search import check_probabilities
+from nmt_cli.decoding.encoding import Encoded, encoded, encoded_source
+from nmt_cli.decoding.outputs import TargetScore
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import in_halves
+from nmt_cli.errors import DataError, UsageError, check_iterable
 from nmt_cli.interfaces import PAD, Batch, Model, output_bias_of
 
 ROWS = 512  # rows of the logits [ROWS, V] that exist at a time
@@ -24,21 +27,63 @@ ROWS = 512  # rows of the logits [ROWS, V] that exist at a time
 Ids = Sequence[int]
 
 
-@dataclass(frozen=True)
-class TargetScore:
-    """The log-probability (natural) of a given target. An empty target has one token, the end of the sentence."""
+def score_targets(
+    translator: Translator,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    advance: Callable[[Sequence[str]], None] = lambda sources: None,
+    place: Callable[[int], str] = lambda position: f"target {position + 1}",
+) -> list[TargetScore]:
+    """Return the log-probability of each target as the output of the source at the same position.
 
-    source: str
-    target: str
-    tokens: list[str]  # the subwords of the target
-    token_scores: list[float]  # log-probability of each, and of EOS unless the target was cut
-    source_truncated: bool  # the line was longer than `max_source_length`
-    target_truncated: bool
+    The options `batch_tokens` and `max_source_length` apply to both sides. Nothing is left out: an empty source is the
+    end of the sentence alone, and unknown words have the probability of the unknown word.
 
-    @property
-    def score(self) -> float:
-        """The sum over the tokens, not normalised by their number."""
-        return math.fsum(self.token_scores)
+    Args:
+        advance: called with the sources of the targets scored since the last call.
+        place: the name of the target at a position, for messages.
+
+    Raises:
+        UsageError: these are not two lists of strings of the same length, or the engine is another program.
+        DataError: the task cannot read a target, such as a tree with unbalanced brackets.
+        CheckpointError: a probability is NaN.
+        NmtError: one pair does not fit in memory.
+    """
+    task, options, engine = translator.task, translator.options, translator.engine
+    if not engine.models:
+        raise UsageError("targets are scored by nmt's own engine: load the checkpoint with it")
+    check_iterable(sources, "a list of sources")
+    check_iterable(targets, "a list of targets")
+    inputs = [encoded_source(task, options, line) for line in sources]
+    outputs = [_encoded_target(translator, line, place(position)) for position, line in enumerate(targets)]
+    if len(inputs) != len(outputs):
+        raise UsageError(f"there are {len(inputs)} sources and {len(outputs)} targets: give one for each source")
+    log_probabilities = token_log_probabilities(
+        engine.models,
+        [line.ids for line in inputs],
+        [line.ids for line in outputs],
+        engine.device,
+        translator.batch_tokens,
+        lambda positions: advance([inputs[i].line for i in positions]),
+    )
+    return [
+        TargetScore(
+            source=source.line,
+            target=target.line,
+            tokens=task.target_tokens(target.ids),
+            token_scores=scores[:-1] if target.truncated else scores,
+            source_truncated=source.truncated,
+            target_truncated=target.truncated,
+        )
+        for source, target, scores in zip(inputs, outputs, log_probabilities, strict=True)
+    ]
+
+
+def _encoded_target(translator: Translator, line: str, place: str) -> Encoded:
+    try:
+        return encoded(line, translator.task.encode_target, translator.options.max_source_length)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
 
 
 @torch.inference_mode()
@@ -94,15 +139,10 @@ def _batch_scores(models: Sequence[Model], batch: Batch) -> list[list[float]]:
     return [scores.tolist() for scores in torch.split(mean.clamp(max=0.0), real.sum(dim=1).tolist())]
 
 
-def log_probabilities_of(ids: Tensor, hidden: Tensor, model: Model, never: Sequence[int] = ()) -> Tensor:
-    """Return the log-probability [N] of each of `ids` [N] by the model's `hidden` [N, d] before it.
-
-    Args:
-        never: ids without probability; the probabilities of the others sum to 1.
-    """
+def log_probabilities_of(ids: Tensor, hidden: Tensor, model: Model) -> Tensor:
+    """Return the log-probability [N] of each of `ids` [N] by the model's `hidden` [N, d] before it."""
     parts = []
     for rows, targets in zip(torch.split(hidden, ROWS), torch.split(ids, ROWS), strict=True):
         logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()  # [ROWS, V]
-        logits[:, list(never)] = -torch.inf
         parts.append(F.cross_entropy(logits, targets, reduction="none"))
     return -torch.cat(parts)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import nmt_cli
-from nmt_cli.commands.score_targets import ScoreTargetsOptions, format_score, score_targets
-from nmt_cli.decoding.scoring import TargetScore
+from nmt_cli.annexes.search.score_targets import ScoreTargetsOptions, format_score, score_targets
+from nmt_cli.decoding.outputs import TargetScore
 from nmt_cli.errors import DataError
 
 SOURCE = ["abc", "", "hgfedcba", "ab", "fed", "a", "cab"]
