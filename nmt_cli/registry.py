@@ -117,20 +117,28 @@ def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
 
 
 def register(kind: str, name: str, config: type[Any]) -> Callable[[Builder], Builder]:
-    """Register the decorated class or function as the component `name`, configured by the dataclass `config`."""
+    """Register the decorated class or function as the component `name`, configured by the dataclass `config`.
+
+    A class replaces a component of this name that it is a subclass of.
+    """
     if kind not in _components:
         raise UsageError(f"there is no kind of component called {kind!r}. {nearest(kind, KINDS)}")
 
     def add(build: Builder) -> Builder:
         taken = _components[kind].get(name)
         origin = (build.__module__, build.__qualname__)
-        if taken is not None and (taken.module, taken.build.__qualname__) != origin:  # a module may be loaded again
+        again = taken is not None and (taken.module, taken.build.__qualname__) == origin  # a module may be loaded again
+        if taken is not None and not again and not _extends(build, taken.build):
             where = f"by {taken.module} and by {build.__module__}"
             raise UsageError(f"{kind} {name!r} is registered twice: {where}. Rename one.")
         _components[kind][name] = Component(kind, name, build, config, build.__module__)
         return build
 
     return add
+
+
+def _extends(build: Any, other: Any) -> bool:
+    return isinstance(build, type) and isinstance(other, type) and issubclass(build, other)
 
 
 def configures(kind: str, name: str, place: str) -> Callable[[Config], Config]:

@@ -128,8 +128,8 @@ class Task(ABC):
         """The symbols that may be put before a source line as tags."""
         return ()
 
-    def without_symbols(self, line: str) -> str:
-        """Return a line without its symbols."""
+    def text_of(self, line: str) -> str:
+        """Return the text of a line, without what is none, such as tags."""
         return line
 
     @property

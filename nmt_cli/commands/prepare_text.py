@@ -152,7 +152,7 @@ def read_held_out(task: Task, split: str, prefix: str, filters: Sequence[PairFil
             if "\0" in source or "\0" in target:
                 raise DataError(f"{place}: NUL byte in this line of the {split} text, or in its translation")
             sources.append(one_spaced(source))
-            if not (task.without_symbols(source).strip() and target.strip()):
+            if not (task.text_of(source).strip() and target.strip()):
                 empty.append(place)
             elif source == target:
                 copies.append(place)
@@ -208,7 +208,7 @@ def read_train(
 
     Return it, with --hold-out validation and test text, and those of the lines `watched` that are among its sources.
     """
-    held_out_sources = set(map(task.without_symbols, watched))
+    held_out_sources = set(map(task.text_of, watched))
     state = task, watched, [test for pair_filter in filters for test in pair_filter.tests(held_out_sources)]
     compared = None if options.keep_duplicates else COMPARED[options.unique]
     clean = partial(_clean, compared=compared, with_sides=options.hold_out is not None)
@@ -277,7 +277,7 @@ def _clean(
     task, watched, filters = state
     examples = task.examples(block)
     reasons = list(map(task.rejection, examples))
-    texts = [tuple(map(task.without_symbols, example[:2])) for example in examples] if filters else []
+    texts = [tuple(map(task.text_of, example[:2])) for example in examples] if filters else []
     for name, drops in filters:
         reasons = [old or (name if drops(*text) else None) for old, text in zip(reasons, texts, strict=True)]
     kept = [example for example, reason in zip(examples, reasons, strict=True) if reason is None]
@@ -292,7 +292,7 @@ def _clean(
 
 def _compared(task: Task, example: Example) -> Iterator[str]:
     """Yield both sides as models see them, without symbols: text that differs in spaces alone is equal."""
-    return (one_spaced(task.without_symbols(side)) for side in task.normalise(example))
+    return (one_spaced(task.text_of(side)) for side in task.normalise(example))
 
 
 class Sample:

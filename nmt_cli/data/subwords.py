@@ -50,7 +50,7 @@ class LearningOptions:
     size: int = 10000  # special symbols included
     byte_fallback: bool = False  # spell unknown characters as their UTF-8 bytes (256 ids)
     character_coverage: float = 1.0  # share of the text's characters that the vocabulary must contain
-    symbols: int = 0  # entries of `size` that are left for symbols
+    reserved: int = 0  # entries of `size` that are left for others
 
 
 class SentencePieces(Vocabulary):
@@ -191,7 +191,7 @@ class WholeTokens(Listed):
 
 
 def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
-    """Learn a vocabulary of exactly `size - symbols` pieces (characters and whole tokens: at most), deterministically.
+    """Learn a vocabulary of exactly `size - reserved` pieces (characters and whole tokens: at most), deterministically.
 
     The trainer holds the lines in memory. Word pieces are learned by BPE and differ in how they are applied.
 
@@ -204,7 +204,7 @@ def learn(lines: Iterable[str], options: LearningOptions) -> Vocabulary:
     if options.kind == "none":
         counts = Counter(token for line in lines for token in line.split(" ") if token)
         ranked = sorted(counts, key=lambda token: (-counts[token], token))
-        return WholeTokens([*SPECIAL_SYMBOLS, *ranked][: options.size - options.symbols])
+        return WholeTokens([*SPECIAL_SYMBOLS, *ranked][: options.size - options.reserved])
     learned = SentencePieces(_train(lines, options), options.kind)
     return WordPieces(learned.pieces(range(len(learned)))) if options.kind == "wordpiece" else learned
 
@@ -276,7 +276,7 @@ def _train(lines: Iterable[str], options: LearningOptions) -> bytes:
             sentence_iterator=text(),
             model_writer=model,
             model_type={"unigram": "unigram", "character": "char"}.get(options.kind, "bpe"),
-            vocab_size=options.size - options.symbols,
+            vocab_size=options.size - options.reserved,
             byte_fallback=options.byte_fallback,
             character_coverage=options.character_coverage,
             normalization_rule_name="identity",
@@ -305,10 +305,10 @@ def _explained(message: str, options: LearningOptions, lines: int) -> Exception:
     if not lines:
         return DataError("there is no text to learn subwords from")
     if found := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", message):
-        most = int(found[1]) + options.symbols
+        most = int(found[1]) + options.reserved
         return UsageError(f"--vocab-size {options.size} is too large for this text: use --vocab-size {most} or less")
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        least = int(found[1]) + options.symbols
+        least = int(found[1]) + options.reserved
         return UsageError(
             f"--vocab-size {options.size} is too small for the text's characters: use at least --vocab-size {least}, "
             f"or lower --character-coverage (now {options.character_coverage:g}). Where a side has too little text for "

@@ -103,3 +103,11 @@ def plain(text: str) -> str:
     if "\n" in text.strip():
         raise UsageError(f"expected one line, not several, in {shown(text)}; give a list with each line")
     return text.encode("utf-8", "replace").decode()
+
+
+def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
+    """Raise UsageError unless all words of `tag` are symbols."""
+    for name in tag.split():
+        if name not in symbols:
+            known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
+            raise UsageError(f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols")

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.parallel import Workers
-from nmt_cli.data.symbols import check_tag
 from nmt_cli.decoding.alignment import WORD, Aligner, Links, links_of
-from nmt_cli.decoding.encoding import is_unknown, plain, request_of, tagged
+from nmt_cli.decoding.encoding import check_tag, is_unknown, plain, request_of, tagged
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, TargetScore, Translation

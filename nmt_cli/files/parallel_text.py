@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -13,7 +13,6 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.opening import open_input
 from nmt_cli.files.text import LONGEST_LINE, decoded_line, too_long, without_mark
 
-SYMBOL = re.compile(r"<[^<>\s,\u2581]+>")
 BLOCK = 2000  # lines in a block; the last block of a file may be shorter
 
 
@@ -25,7 +24,6 @@ class ParallelLines:
     blocks: tuple[bytes, ...]  # of each file, a line feed between two lines
     first: int  # the number of the first line
     size: int
-    tag: str = ""  # put before each source line that is not empty
 
     def __len__(self) -> int:
         return self.size
@@ -37,14 +35,8 @@ class ParallelLines:
             DataError: a line is not UTF-8. The message names the file and the line.
         """
         source, target = self._sides()
-        if self.tag:
-            source = [f"{self.tag} {line}" if line.strip() else line for line in source]
         places = (f"{self.names[0]}:{number}" for number in range(self.first, self.first + len(self)))
         return zip(source, target, places, strict=True)
-
-    def tags(self) -> set[str]:
-        """Return all tags in columns of tags: those of `V;PST` are `<V>` and `<PST>`."""
-        return set()
 
     def _sides(self) -> tuple[list[str], list[str]]:
         return self._decoded(0), self._decoded(1)
@@ -65,22 +57,14 @@ class Columns(NamedTuple):
 
     source: int = 1
     target: int = 2
-    tags: tuple[int, ...] = ()
-    known: frozenset[str] | None = None  # other tags are left out
 
 
-def columns_of(columns: str, tags: str) -> Columns:
-    """Return the columns of `source=2,target=5` and of `3,4`.
-
-    Raises:
-        UsageError: they have another form.
-    """
-    found = re.fullmatch(r"source=([1-9]\d{0,4}),target=([1-9]\d{0,4})", columns)
-    if not found:
+def columns_of(columns: str) -> Columns:
+    """Return the columns of `source=2,target=5`; raise UsageError for another form."""
+    numbers = re.fullmatch(r"source=([1-9]\d{0,4}),target=([1-9]\d{0,4})", columns)
+    if not numbers:
         raise UsageError(f"--columns {columns}: expected two numbers from 1, as in source=2,target=5")
-    if tags and not re.fullmatch(r"[1-9]\d{0,4}(,[1-9]\d{0,4})*", tags):
-        raise UsageError(f"--tags {tags}: expected numbers of columns from 1, as in 3,4")
-    return Columns(int(found[1]), int(found[2]), tuple(map(int, tags.split(","))) if tags else ())
+    return Columns(int(numbers[1]), int(numbers[2]))
 
 
 @dataclass(frozen=True)
@@ -89,47 +73,34 @@ class TableLines(ParallelLines):
 
     columns: Columns = field(default_factory=Columns)
 
-    def tags(self) -> set[str]:
-        return {tag for _, _, tags in self._rows() for tag in tags}
-
     def _sides(self) -> tuple[list[str], list[str]]:
-        rows = self._rows()
-        return [" ".join([*tags, source]) if source.strip() else source for source, _, tags in rows], [
-            r[1] for r in rows
-        ]
+        rows = self.cells(self.columns)
+        return [row[0] for row in rows], [row[1] for row in rows]
 
-    def _rows(self) -> list[tuple[str, str, list[str]]]:
-        source, target, tags, known = self.columns
-        needed, rows = max(source, target, *tags), []
+    def cells(self, columns: Sequence[int], flag: str = "--columns") -> list[list[str]]:
+        """Return the columns of each line, which `flag` gives; raise DataError for a line that lacks one."""
+        needed, rows = max(columns), []
         for number, line in enumerate(self._decoded(0), self.first):
             cells = line.split("\t") if line.strip() else [""] * needed
             if len(cells) < needed:
                 raise DataError(
                     f"{self.names[0]}:{number}: expected {needed} columns with a tab between two, found {len(cells)}; "
-                    "correct the line, or give other --columns or --tags"
+                    f"correct the line, or give other {flag}"
                 )
-            features = [f"<{tag}>" for column in tags for tag in cells[column - 1].split(";") if tag]
-            if wrong := next((tag for tag in features if not SYMBOL.fullmatch(tag)), None):
-                raise DataError(f"{self.names[0]}:{number}: {wrong} cannot be a tag: it has a space, a comma, < or >")
-            kept = features if known is None else [tag for tag in features if tag in known]
-            rows.append((cells[source - 1], cells[target - 1], kept))
+            rows.append([cells[column - 1] for column in columns])
         return rows
 
 
-def read_table(
-    path: Path, columns: Columns, consumed: Callable[[int], None] | None = None, tag: str = ""
-) -> Iterator[ParallelLines]:
+def read_table(path: Path, columns: Columns, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
     """Yield the lines of a table in blocks; raise DataError as `read_parallel`, or `TableLines` for a column."""
     first = 1
     for block in _blocks(path, consumed):
         size = block.count(b"\n") + 1
-        yield TableLines((str(path),), (block,), first, size, tag, columns)
+        yield TableLines((str(path),), (block,), first, size, columns)
         first += size
 
 
-def read_parallel(
-    source: Path, target: Path, consumed: Callable[[int], None] | None = None, tag: str = ""
-) -> Iterator[ParallelLines]:
+def read_parallel(source: Path, target: Path, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
     """Yield the lines of two files with the same number of lines, in blocks.
 
     Raises:
@@ -145,7 +116,7 @@ def read_parallel(
             for side, rest in enumerate((sources, targets)):
                 read[side] += sizes[side] + sum(block.count(b"\n") + 1 for block in rest)
             raise not_parallel(names[0], read[0], names[1], read[1])
-        yield ParallelLines(names, blocks, read[0] + 1, sizes[0], tag)
+        yield ParallelLines(names, blocks, read[0] + 1, sizes[0])
         read = [total + size for total, size in zip(read, sizes, strict=True)]
 
 

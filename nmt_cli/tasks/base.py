@@ -107,7 +107,10 @@ class VocabularyTask(Task):
             content = read_object(path, DataError, "Prepare the data again, or restore the checkpoint.")
             if content["schema"] != SCHEMA:
                 raise DataError(f"{path}: its schema is {shown(content['schema'])}; this version reads {SCHEMA}")
-            task = cls(restored(cls.config_type, {**cls.settings_before, **content["config"]}, str(path)))
+            known = cls.config_type.__dataclass_fields__
+            # Those of an annex that is not here are left out where they are off.
+            config = {name: value for name, value in content["config"].items() if value or name in known}
+            task = cls(restored(cls.config_type, {**cls.settings_before, **config}, str(path)))
             task.load_vocabularies(folder, content)
             libraries, probe = dict(content["libraries"]), content["probe"]
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt_cli.data import subwords, unicode
 from nmt_cli.data.cleaning import EMPTY, IDENTICAL, NUL, RATIO, TOO_LONG
-from nmt_cli.data.corpus import untagged
 from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LARGEST, LearningOptions
-from nmt_cli.data.symbols import WithSymbols, check_tag, symbols_of, words_of
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel, read_table
@@ -24,7 +22,6 @@ from nmt_cli.files.text import check_prefix, existing_file, find_file, without_c
 from nmt_cli.interfaces import Prefix
 from nmt_cli.metrics.preparation import tokenization_of
 from nmt_cli.registry import option, register
-from nmt_cli.streams import warn
 from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
 
@@ -78,11 +75,6 @@ class TranslationConfig:
         "Columns of tables, which are files whose names end in .tsv.",
         metavar="source=N,target=N",
     )
-    tags: str = option("", "Columns of tables that become tags before the source: V;PST is <V> <PST>.", metavar="N,N")
-    symbols: str = option(
-        "", "Symbols, such as tags: one id each, never changed, and not in outputs.", metavar="<2de>,<bt>"
-    )
-    generate_symbols: bool = option(False, "Outputs may have the symbols.")
 
 
 @register("task", "translation", TranslationConfig)
@@ -94,14 +86,13 @@ class TranslationTask(VocabularyTask):
     presets = ("transformer_base", "pairs_100k", "multi30k", "quickstart")
     measures = ("bleu", "exact")
     text_settings = ("normalization", "normalization_version", "moses", "moses_escape", "lowercase")
-    vocabulary_settings = (*text_settings, *"subwords vocab_size byte_fallback separate_vocabularies symbols".split())
+    vocabulary_settings = (*text_settings, *"subwords vocab_size byte_fallback separate_vocabularies".split())
     settings_before: ClassVar[Mapping[str, Any]] = {"normalization": unicode.NONE, "normalization_version": 1}
 
     def __init__(self, config: TranslationConfig) -> None:
         super().__init__(config)
-        self._vocabularies: tuple[Vocabulary, Vocabulary] | None = None
-        self._symbols = symbols_of(config.symbols)
-        self._columns = columns_of(config.columns, config.tags)
+        self._words: tuple[Vocabulary, Vocabulary] | None = None
+        self._columns = columns_of(config.columns)
         self.tokenization = tokenization_of(config.target_lang)
 
     @property
@@ -111,10 +102,9 @@ class TranslationTask(VocabularyTask):
 
     def files(self, prefix: str) -> list[Path]:
         """Return PREFIX.SOURCE and PREFIX.TARGET, plain or compressed, or a table, or files with a tab between."""
-        where = untagged(prefix)[0]
-        if "\t" in where or without_compression(where).lower().endswith(".tsv"):
-            return list(map(existing_file, where.split("\t")))
-        check_prefix(where, self.languages)
+        if "\t" in prefix or without_compression(prefix).lower().endswith(".tsv"):
+            return list(map(existing_file, prefix.split("\t")))
+        check_prefix(prefix, self.languages)
         for flag, language in zip(("--source-lang", "--target-lang"), self.languages, strict=True):
             if not language:
                 raise UsageError(f"{flag} is needed: the ending of the text files, as de in train.de")
@@ -124,33 +114,16 @@ class TranslationTask(VocabularyTask):
                 f"--source-lang and --target-lang are both {source!r}: they name the same file. Give a table, or "
                 "--train-source and --train-target"
             )
-        return [find_file(where, source), find_file(where, target)]
+        return [find_file(prefix, source), find_file(prefix, target)]
 
     def read(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[Example]:
         return chain.from_iterable(map(self.examples, self.blocks(prefix, consumed)))
 
     def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
         first, *second = self.files(prefix)
-        tag = untagged(prefix)[1]
-        check_tag(tag, self.symbols, f"{first}@{tag}")
         if second:
-            return read_parallel(first, second[0], consumed, tag)
-        return read_table(first, self._columns, consumed, tag)
-
-    def look_ahead(self, training: Iterable[str], held_out: Iterable[str], adopted: bool) -> None:
-        """Make symbols of the values in columns of tags, unless vocabularies are `adopted`."""
-        if self._columns.tags:
-            found = self._new_tags(training)
-            if adopted and found:
-                raise UsageError(f"--tags: {' '.join(sorted(found)[:8])} are no symbols of --subwords-from")
-            self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(found)]))
-            self._symbols = symbols_of(self.config.symbols)
-            if others := self._new_tags(held_out):
-                warn(f"--tags: {len(others)} left out, which no training line has, such as {min(others)}")
-            self._columns = self._columns._replace(known=frozenset(self.symbols))
-
-    def _new_tags(self, prefixes: Iterable[str]) -> set[str]:
-        return {tag for prefix in prefixes for block in self.blocks(prefix) for tag in block.tags()} - set(self.symbols)
+            return read_parallel(first, second[0], consumed)
+        return read_table(first, self._columns, consumed)
 
     def examples(self, block: ParallelLines) -> list[Example]:
         return list(map(Example._make, block.lines()))
@@ -160,8 +133,6 @@ class TranslationTask(VocabularyTask):
         c = self.config
         if "\0" in source or "\0" in target:
             return NUL
-        if self._symbols:
-            source, target = map(self._symbols.without, (source, target))
         texts = source.strip(), target.strip()
         if not all(texts):
             return EMPTY
@@ -183,25 +154,23 @@ class TranslationTask(VocabularyTask):
         return self.normalised([example.source], 0)[0], self.normalised([example.target], 1)[0]
 
     def learn(self, pairs: Iterable[tuple[str, str]]) -> None:
-        c = self.config
-        symbols = len(self.symbols)
-        if c.vocab_size < SMALLEST + symbols:
-            raise UsageError(f"--vocab-size {c.vocab_size} has no place for words beside {symbols} symbols")
-        options = LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, symbols)
-        texts = self._symbols.texts if self._symbols else iter
-        if c.separate_vocabularies:
-            source = subwords.learn(texts(source for source, _ in pairs), options)
-            self.set_vocabularies(source, subwords.learn(texts(target for _, target in pairs), options))
+        if self.config.separate_vocabularies:
+            source = self.learned(source for source, _ in pairs)
+            self.set_vocabularies(source, self.learned(target for _, target in pairs))
         else:
-            joint = subwords.learn(texts(line for pair in pairs for line in pair), options)
+            joint = self.learned(line for pair in pairs for line in pair)
             self.set_vocabularies(joint, joint)
 
+    def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
+        """Return a vocabulary learned from normalised lines; `reserved` of `vocab_size` are left for other entries."""
+        c = self.config
+        return subwords.learn(
+            lines, LearningOptions(c.subwords, c.vocab_size, c.byte_fallback, c.character_coverage, reserved)
+        )
+
     def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
-        """Use these vocabularies, with the symbols; without `separate_vocabularies`, they must be the same."""
-        first, second = source, target
-        if self._symbols and not source.lists_symbols:
-            first, second = (WithSymbols(words, self._symbols) for words in (source, target))
-        self._vocabularies = first, first if source is target else second
+        """Use these vocabularies; without `separate_vocabularies`, they must be the same."""
+        self._words = source, target
 
     def adopt_vocabularies(self, saved: TranslationTask) -> None:
         if not any(self.languages):  # tables and named files need none
@@ -209,14 +178,14 @@ class TranslationTask(VocabularyTask):
         if any(saved.languages) and sorted(saved.languages) != sorted(self.languages):
             theirs, ours = (" and ".join(task.languages) for task in (saved, self))
             raise UsageError(f"--subwords-from has vocabularies for {theirs}, not for {ours}")
-        self._symbols = symbols_of(self.config.symbols)
-        source, target = map(words_of, saved.vocabularies())
-        turned = any(saved.languages) and saved.languages != self.languages
-        self.set_vocabularies(*((target, source) if turned else (source, target)))
+        source, target = saved.words()
+        if any(saved.languages) and saved.languages != self.languages:
+            source, target = target, source
+        self.set_vocabularies(source, target)
         self.__dict__.pop("_tokenisers", None)
 
     def save_vocabularies(self, folder: Path) -> dict[str, Any]:
-        source, target = map(words_of, self.vocabularies())
+        source, target = self.words()
         stems = ("joint", "joint") if source is target else ("source", "target")
         first = subwords.save(source, folder, stems[0])
         return {"vocabularies": {"source": first, "target": subwords.save(target, folder, stems[1])}}
@@ -226,10 +195,14 @@ class TranslationTask(VocabularyTask):
         first = subwords.load(folder, source)
         self.set_vocabularies(first, first if target == source else subwords.load(folder, target))
 
-    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        if self._vocabularies is None:
+    def words(self) -> tuple[Vocabulary, Vocabulary]:
+        """Return the vocabularies of the text of source and target."""
+        if self._words is None:
             raise RuntimeError("the task has no vocabulary yet: learn, adopt or load one first")
-        return self._vocabularies
+        return self._words
+
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        return self.words()
 
     def libraries(self) -> list[str]:
         c = self.config
@@ -251,17 +224,6 @@ class TranslationTask(VocabularyTask):
     @property
     def shared_vocabulary(self) -> bool:
         return not self.config.separate_vocabularies
-
-    @property
-    def symbols(self) -> list[str]:
-        return self._symbols.names if self._symbols else []
-
-    def without_symbols(self, line: str) -> str:
-        return self._symbols.without(line) if self._symbols else line
-
-    @property
-    def never_generated(self) -> int:
-        return 0 if self.config.generate_symbols else len(self.symbols)
 
     @property
     def text_vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
@@ -336,21 +298,10 @@ class TranslationTask(VocabularyTask):
 
     def normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
         """Return lines of a side (0: source, 1: target) as the vocabularies see them."""
-        return self._apart_from_symbols(self._changed, lines, side)
+        texts = TranslationTask.tokenised(self, lines, side)
+        return [text.lower() for text in texts] if self.config.lowercase else texts
 
     def tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
         """Return lines of a side as `normalised`, but with upper-case letters."""
-        return self._apart_from_symbols(self._tokenised, lines, side)
-
-    def _apart_from_symbols(
-        self, change: Callable[[Sequence[str], int], Sequence[str]], lines: Sequence[str], side: int
-    ) -> Sequence[str]:
-        return self._symbols.changed(lines, lambda texts: change(texts, side)) if self._symbols else change(lines, side)
-
-    def _changed(self, lines: Sequence[str], side: int) -> Sequence[str]:
-        texts = self._tokenised(lines, side)
-        return [text.lower() for text in texts] if self.config.lowercase else texts
-
-    def _tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
         texts = unicode.normalised(lines, self.config.normalization, self.config.normalization_version)
         return list(map(self._tokenisers[side].tokenise, texts)) if self.config.moses else texts

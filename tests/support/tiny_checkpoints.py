@@ -13,7 +13,6 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.exchange.export.writing import write_export
 from nmt_cli.checkpoint import Contents
 from nmt_cli.interfaces import EOS
-from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
 
 MODEL = {"name": "transformer", "num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
 
@@ -42,8 +41,15 @@ def make_checkpoint() -> Callable[..., Path]:
     ) -> Path:
         registry.discover()
         size = 5 + len(letters) + len(symbols.split(",") if symbols else [])
-        settings = {"vocab_size": size, "separate_vocabularies": separate, "normalization": normalization}
-        task = TranslationTask(TranslationConfig("en", "de", **settings, symbols=symbols))
+        settings: dict[str, Any] = {
+            "vocab_size": size,
+            "separate_vocabularies": separate,
+            "normalization": normalization,
+        }
+        component = registry.find("task", "translation")
+        if symbols:
+            settings["symbols"] = symbols  # of an annex
+        task = component.build(component.config("en", "de", **settings))
         task.learn([(letters, letters[::-1])])
         vocabulary = (task.source_vocabulary_size, task.target_vocabulary_size, task.shared_vocabulary)
         sections = {"model": {**MODEL, **(model or {})}, "attention": {"name": attention}}

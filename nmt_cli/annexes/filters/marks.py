@@ -6,7 +6,7 @@ import re
 
 from nmt_cli.data.cleaning import MOSES_MARKS, SUBWORD_MARKS
 from nmt_cli.errors import shown
-from nmt_cli.files.parallel_text import ParallelLines, TableLines
+from nmt_cli.files.parallel_text import ParallelLines
 from nmt_cli.streams import warn
 
 _CSV_CELL = re.compile(r'"(?:[^"]|"")*"')
@@ -30,7 +30,7 @@ def warn_of_marks(block: ParallelLines) -> None:
             found = [number for number, line in enumerate(lines, 1) if pattern.search(line)]
             if len(found) > _SHARE * len(lines):
                 warn(f"{name}:{found[0]}: {len(found):,} of the first {len(lines):,} lines have {kind}")
-    if isinstance(block, TableLines):
+    if len(block.names) == 1:  # a table
         _warn_of_spreadsheet([(source, target) for source, target, _ in block.lines()], block.names[0])
 
 

@@ -32,7 +32,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, joined
 from nmt_cli.layers.layout import Recorded
 from nmt_cli.models.settings import TransformerConfig
-from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
+from nmt_cli.tasks.translation import TranslationTask
 from nmt_cli.training import start
 from nmt_cli.training.start import train
 
@@ -41,10 +41,12 @@ LETTERS = "abcdefgh"
 PAIRS = [("ab c def", "gh ab", "0-1 2-1 1-0"), ("h", "e fg", ""), ("a b", "cd h e", "0-0 1-0 1-2"), ("d", "a", "0-0")]
 
 
-def task_of_letters(symbols: str = "") -> TranslationTask:
+def task_of_letters(**symbols: str) -> TranslationTask:
     """Each word is a piece for the space, and a piece for each letter."""
-    size = 5 + len(LETTERS) + bool(symbols)
-    task = TranslationTask(TranslationConfig("en", "de", vocab_size=size, normalization="none", symbols=symbols))
+    registry.discover()
+    component = registry.find("task", "translation")
+    size = 5 + len(LETTERS) + len(symbols)
+    task = component.build(component.config("en", "de", vocab_size=size, normalization="none", **symbols))
     task.learn([(LETTERS, LETTERS[::-1])])
     return task
 

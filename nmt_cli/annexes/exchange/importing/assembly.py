@@ -6,6 +6,7 @@ import codecs
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,6 @@ from nmt_cli.data.subwords import LARGEST_FILE, WholeTokens
 from nmt_cli.data.unicode import NONE
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
-from nmt_cli.files.parallel_text import SYMBOL
 from nmt_cli.files.text import check_regular, fingerprint
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.streams import say, warn
@@ -226,13 +226,15 @@ def task_of(vocabularies: Sequence[Vocabulary], shared: bool, languages: Sequenc
     text = {name: getattr(options, name) for name in ("moses", "moses_escape", "lowercase")}
     split = [vocabulary for vocabulary in vocabularies if isinstance(vocabulary, SplitPieces)]
     whole = keep_whole(split)
-    tags = [name for name in whole if SYMBOL.fullmatch(name)]  # --moses and --lowercase leave symbols alone
     component = registry.find("task", "translation")
+    symbols = {}
+    if "symbols" in component.config.__dataclass_fields__:  # --moses and --lowercase leave symbols alone
+        tags = [name for name in whole if re.fullmatch(r"<[^<>\s,\u2581]+>", name)]
+        symbols = {"symbols": ",".join(tags), "generate_symbols": bool(tags)}
     config = component.config(
         **names,
         **text,
-        symbols=",".join(tags),
-        generate_symbols=bool(tags),
+        **symbols,
         subwords=source.kind,
         normalization=NONE,  # a SentencePiece model has a rule of its own
         vocab_size=len(target),

@@ -98,7 +98,8 @@ def check(model: nn.Module, task: Any) -> Transformer:
             f"--norm {config.norm}": config.norm != "post",
             f"--positions {config.positions}": config.positions != "sinusoidal",
             "--gated-feed-forward": config.gated_feed_forward,
-            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase", "symbols")},
+            **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
+            "--symbols": task.symbols,
             f"--normalization {task.config.normalization}": task.config.normalization in ("nfc", "nfd"),
         },
     )

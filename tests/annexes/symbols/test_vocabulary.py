@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.annexes.symbols.task import check_tag
+from nmt_cli.annexes.symbols.vocabulary import Symbols, WithSymbols, symbols_of
 from nmt_cli.data import subwords
 from nmt_cli.data.subwords import LearningOptions
-from nmt_cli.data.symbols import Symbols, WithSymbols, check_tag, symbols_of, words_of
 from nmt_cli.errors import UsageError
 
 NAMES = ["<a>", "<ab>", "<2>"]
@@ -54,7 +55,6 @@ def test_symbols_are_decoded_as_words(kind: str) -> None:
     assert vocabulary.decode(vocabulary.encode("the dog")) == "the dog"
     assert len(vocabulary.texts) == len(vocabulary) == len(vocabulary.words) + 3
     assert pickle.loads(pickle.dumps(vocabulary)).encode("<a> the dog") == vocabulary.encode("<a> the dog")
-    assert words_of(vocabulary) is vocabulary.words
 
 
 def test_only_text_is_changed() -> None:

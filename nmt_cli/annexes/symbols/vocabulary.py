@@ -18,11 +18,13 @@ import numpy as np
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
 from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import UsageError, shown
-from nmt_cli.files.parallel_text import SYMBOL
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Sentences
+
+
+SYMBOL = re.compile(r"<[^<>\s,\u2581]+>")
 
 
 class Symbols:
@@ -138,16 +140,3 @@ class _Samples(NamedTuple):
 def symbols_of(names: str) -> Symbols | None:
     """Return the symbols that `names` has, with commas between them; None if it is empty."""
     return Symbols([name.strip() for name in names.split(",")]) if names else None
-
-
-def words_of(vocabulary: Vocabulary) -> Vocabulary:
-    """Return the vocabulary without its symbols."""
-    return vocabulary.words if isinstance(vocabulary, WithSymbols) else vocabulary
-
-
-def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
-    """Raise UsageError unless all words of `tag` are symbols."""
-    for name in tag.split():
-        if name not in symbols:
-            known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
-            raise UsageError(f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols")

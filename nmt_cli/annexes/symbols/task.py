@@ -1,0 +1,171 @@
+"""The translation task with symbols in its lines, and tags before source lines.
+
+Tags are symbols. They are named after the prefix of text (`corpus@<bt>`) or stand in columns of tables (`--tags`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nmt_cli.annexes.symbols.vocabulary import SYMBOL, WithSymbols, symbols_of
+from nmt_cli.data.corpus import untagged
+from nmt_cli.data.vocabulary import Vocabulary
+from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.parallel_text import ParallelLines, TableLines
+from nmt_cli.registry import option, register
+from nmt_cli.streams import warn
+from nmt_cli.task import Example
+from nmt_cli.tasks.translation import SMALLEST, TranslationConfig, TranslationTask
+
+
+@dataclass(frozen=True)
+class SymbolsConfig(TranslationConfig):
+    """Settings of `nmt prepare --task translation`."""
+
+    tags: str = option("", "Columns of tables that become tags before the source: V;PST is <V> <PST>.", metavar="N,N")
+    symbols: str = option(
+        "", "Symbols, such as tags: one id each, never changed, and not in outputs.", metavar="<2de>,<bt>"
+    )
+    generate_symbols: bool = option(False, "Outputs may have the symbols.")
+
+
+@dataclass(frozen=True)
+class TaggedLines(ParallelLines):
+    """Consecutive pairs of lines with tags before each source line that is not empty."""
+
+    block: ParallelLines
+    tag: str
+    columns: tuple[int, ...]  # of tags, in a table
+    known: frozenset[str] | None  # other tags of columns are left out
+
+    def lines(self) -> Iterator[tuple[str, str, str]]:
+        for (source, target, place), tags in zip(self.block.lines(), self.tags_of_lines(), strict=True):
+            before = [tag for tag in tags if self.known is None or tag in self.known]
+            if self.tag:
+                before.insert(0, self.tag)
+            yield " ".join([*before, source]) if source.strip() else source, target, place
+
+    def tags_of_lines(self) -> list[list[str]]:
+        """Return the tags in the columns of each line: those of `V;PST` are `<V>` and `<PST>`."""
+        if not self.columns or not isinstance(self.block, TableLines):
+            return [[] for _ in range(self.size)]
+        tags_of_lines = []
+        for number, cells in enumerate(self.block.cells(self.columns, "--tags"), self.first):
+            tags = [f"<{tag}>" for cell in cells for tag in cell.split(";") if tag]
+            for tag in tags:
+                if not SYMBOL.fullmatch(tag):
+                    raise DataError(f"{self.names[0]}:{number}: {tag} cannot be a tag: it has a space, a comma, < or >")
+            tags_of_lines.append(tags)
+        return tags_of_lines
+
+
+@register("task", "translation", SymbolsConfig)
+class TranslationWithSymbols(TranslationTask):
+    """Sentences in one language, which may have symbols, to sentences in another."""
+
+    config_type = SymbolsConfig
+    vocabulary_settings = (*TranslationTask.vocabulary_settings, "symbols")
+
+    def __init__(self, config: SymbolsConfig) -> None:
+        super().__init__(config)
+        if config.tags and not re.fullmatch(r"[1-9]\d{0,4}(,[1-9]\d{0,4})*", config.tags):
+            raise UsageError(f"--tags {config.tags}: expected numbers of columns from 1, as in 3,4")
+        self._symbols = symbols_of(config.symbols)
+        self._tag_columns = tuple(map(int, config.tags.split(","))) if config.tags else ()
+        self._known_tags: frozenset[str] | None = None  # None: all
+
+    @property
+    def symbols(self) -> list[str]:
+        return self._symbols.names if self._symbols else []
+
+    @property
+    def never_generated(self) -> int:
+        return 0 if self.config.generate_symbols else len(self.symbols)
+
+    def text_of(self, line: str) -> str:
+        return self._symbols.without(line) if self._symbols else line
+
+    def files(self, prefix: str) -> list[Path]:
+        return super().files(untagged(prefix)[0])
+
+    def blocks(self, prefix: str, consumed: Callable[[int], None] | None = None) -> Iterator[ParallelLines]:
+        where, tag = untagged(prefix)
+        if tag:
+            check_tag(tag, self.symbols, f"{self.files(where)[0]}@{tag}")
+        for block in super().blocks(where, consumed):
+            if tag or self._tag_columns:
+                yield TaggedLines(
+                    block.names, block.blocks, block.first, block.size, block, tag, self._tag_columns, self._known_tags
+                )
+            else:
+                yield block
+
+    def look_ahead(self, training: Iterable[str], held_out: Iterable[str], adopted: bool) -> None:
+        """Make symbols of the values in columns of tags, unless vocabularies are `adopted`."""
+        if self._tag_columns:
+            new = self._new_tags(training)
+            if adopted and new:
+                raise UsageError(f"--tags: {' '.join(sorted(new)[:8])} are no symbols of --subwords-from")
+            self.config = replace(self.config, symbols=",".join([*self.symbols, *sorted(new)]))
+            self._symbols = symbols_of(self.config.symbols)
+            if others := self._new_tags(held_out):
+                warn(f"--tags: {len(others)} left out, which no training line has, such as {min(others)}")
+            self._known_tags = frozenset(self.symbols)
+
+    def _new_tags(self, prefixes: Iterable[str]) -> set[str]:
+        blocks = [block for prefix in prefixes for block in self.blocks(prefix)]
+        tagged = [block for block in blocks if isinstance(block, TaggedLines)]
+        return {tag for block in tagged for tags in block.tags_of_lines() for tag in tags} - set(self.symbols)
+
+    def rejection(self, example: Example) -> str | None:
+        if self._symbols:
+            example = Example(self.text_of(example.source), self.text_of(example.target), example.place)
+        return super().rejection(example)
+
+    def normalised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        return self._beside_symbols(super().normalised, lines, side)
+
+    def tokenised(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        return self._beside_symbols(super().tokenised, lines, side)
+
+    def _beside_symbols(
+        self, change: Callable[[Sequence[str], int], Sequence[str]], lines: Sequence[str], side: int
+    ) -> Sequence[str]:
+        if self._symbols is None:
+            return change(lines, side)
+        return self._symbols.changed(lines, lambda texts: change(texts, side))
+
+    def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
+        if self._symbols is None:
+            return super().learned(lines)
+        count = len(self.symbols)
+        if self.config.vocab_size < SMALLEST + count:
+            raise UsageError(f"--vocab-size {self.config.vocab_size} has no place for words beside {count} symbols")
+        return super().learned(self._symbols.texts(lines), count)
+
+    def adopt_vocabularies(self, saved: TranslationTask) -> None:
+        self._symbols = symbols_of(self.config.symbols)
+        super().adopt_vocabularies(saved)
+
+    def set_vocabularies(self, source: Vocabulary, target: Vocabulary) -> None:
+        """Use these vocabularies, with the symbols; without `separate_vocabularies`, they must be the same."""
+        super().set_vocabularies(source, target)
+        self._with_symbols = source, target
+        if self._symbols and not source.lists_symbols:
+            first = WithSymbols(source, self._symbols)
+            self._with_symbols = first, first if source is target else WithSymbols(target, self._symbols)
+
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        self.words()
+        return self._with_symbols
+
+
+def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
+    """Raise UsageError unless all words of `tag` are symbols."""
+    for name in tag.split():
+        if name not in symbols:
+            known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
+            raise UsageError(f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols")
