@@ -1,7 +1,7 @@
 """Observers of a run, such as a log for another program (`nmt train --tensorboard`).
 
 An observer is registered with a frozen dataclass, whose fields are flags of `nmt train`. It is used if one of them is
-not at its default. Its methods are called on all ranks.
+not at its default. Its methods are called on all ranks but where they say so.
 """
 
 from __future__ import annotations
@@ -56,4 +56,4 @@ class Observer:
         return weights
 
     def logged(self, record: Mapping[str, Any]) -> None:
-        """Take a line of metrics.jsonl."""
+        """Take a line of metrics.jsonl, on the main rank only."""

@@ -292,11 +292,11 @@ class Run:
     def log(self, values: Mapping[str, Any]) -> None:
         rate = self.setup.schedule(self.state.step) if self.state.step else 0.0
         record = self.reporter.record(self.state, rate, values)
+        self.reporter.show(record)
         if self.world.is_main:
             self.directory.append_metrics(record)
-        self.reporter.show(record)
-        for observer in self.observers:
-            observer.logged(record)
+            for observer in self.observers:
+                observer.logged(record)
         self.state.window = Totals()
 
     def save(self, place: Path, best: bool = False, ending: bool = False) -> None:

@@ -54,8 +54,6 @@ class TensorBoard(Observer):
 
     def logged(self, record: Mapping[str, Any]) -> None:
         """Write the numbers of a line of metrics as `train/NAME` and `validation/NAME`."""
-        if not self.run.world.is_main:
-            return
         for name, value in record.items():
             if isinstance(value, (int, float)) and name != "step":
                 short = name.removeprefix("validation_")

@@ -1,0 +1,97 @@
+"""Every registered observer: it changes no update, and a killed run resumes exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_run
+import torch
+from torch import Tensor
+
+from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.doctor.resume import contents
+from nmt_cli.config import fields
+from nmt_cli.training.run import RAW
+from nmt_cli.training.run_directory import RunDirectory
+
+OF_RUN = ("config.json", "metrics.jsonl", "summary.json", "checkpoints", "best")
+"""What the core writes. Other files, such as those of TensorBoard, have times in them."""
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does: nothing more is saved."""
+
+
+@pytest.fixture(params=registry.names("observer"))
+def run(
+    request: pytest.FixtureRequest, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Train, by default with the observer."""
+    monkeypatch.chdir(tmp_path)
+    settings = switched_on(registry.find("observer", request.param))
+    return partial(tiny_run.run, tiny_data, max_steps=6, save_every=3, log_every=1, **settings)
+
+
+def switched_on(observer: registry.Component) -> dict[str, Any]:
+    """Return a value for each of its settings that is not the default."""
+    values = {}
+    for field, hint in fields(observer.config):
+        if isinstance(field.default, bool):
+            values[field.name] = not field.default
+        elif isinstance(field.default, int):
+            values[field.name] = field.default + 2
+        elif isinstance(field.default, float):
+            values[field.name] = 0.5
+        else:
+            assert str in (hint, *getattr(hint, "__args__", ())), f"{field.name}: give a value here"
+            values[field.name] = next(iter(field.metadata["choices"]), "value")
+    return values
+
+
+def trained(run: Path) -> dict[str, Tensor]:
+    """Return the weights that training would go on from."""
+    folder = checkpoint.locate(run)
+    tensors = checkpoint.load_training(folder).tensors
+    raw = {name.removeprefix(RAW): tensor for name, tensor in tensors.items() if name.startswith(RAW)}
+    return raw or checkpoint.load_weights(folder)
+
+
+def test_it_changes_no_update(run: Callable[..., None], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    run(tmp_path / "observed")
+    name = request.node.callspec.params["run"]
+    off = dataclasses.asdict(registry.find("observer", name).config())
+    run(tmp_path / "plain", **off)
+    expected = trained(tmp_path / "plain")
+    found = trained(tmp_path / "observed")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+def test_a_killed_run_resumes_exactly(
+    run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, state and metrics, after a kill two updates past the checkpoint of step 3."""
+    run(tmp_path / "whole")
+    append = RunDirectory.append_metrics
+
+    def append_and_die(directory: RunDirectory, record: Any) -> None:
+        append(directory, record)
+        if record["step"] == 5:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "append_metrics", append_and_die)
+        with pytest.raises(Killed):
+            run(tmp_path / "parts")
+    assert checkpoint.read_contents(checkpoint.locate(tmp_path / "parts")).step == 3
+    run(tmp_path / "parts")
+    assert of_run(tmp_path / "parts") == of_run(tmp_path / "whole")
+
+
+def of_run(run: Path) -> dict[str, Any]:
+    return {name: content for name, content in contents(run).items() if name.split("/")[0] in OF_RUN}
