@@ -10,28 +10,17 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from nmt_cli.training.state import Totals
 
-PAPERS_GPUS = ("K80", "K40", "M40", "P100")
-"""Their rates are sustained ones in single precision, from the paper (footnote to section 6.1)."""
-
-_TABLE = Path(__file__).with_name("rates.tsv").read_text(encoding="utf-8")
-PUBLISHED_RATES = {
-    model: (float(single), float(half))
-    for model, single, half in (line.split("\t") for line in _TABLE.splitlines()[1:])
-}
-"""TFLOP/s: the paper's rates; peaks from data sheets in float32 without tensor cores, and in bfloat16 or float16."""
+PAPERS_RATES = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
+"""Sustained TFLOP/s of GPUs in single precision (footnote to section 6.1)."""
 
 PRODUCT_SIZES = {"cpu": 1024, "cuda": 8192}
 """Rows of the square matrices of the benchmark, by device type; one product takes about a millisecond."""
-
-_IGNORED_WORDS = re.compile(r"nvidia|tesla|geforce|sxm\d*|pcie|hbm\w*|\d+gb")
-"""Words of a GPU's name that do not change its rate: maker, socket, memory."""
 
 
 @dataclass(frozen=True)
@@ -76,33 +65,21 @@ def utilisation(totals: Totals) -> float | None:
 
 
 def device_rates(device: torch.device, precision: str, sustained: float | None, peak: float | None) -> Rates:
-    """Return the rates of `device`: those given (in TFLOP/s), else published, else measured."""
+    """Return the rates of `device`: those given (in TFLOP/s), else the paper's, else measured."""
     if sustained is not None and peak is not None:
         return Rates(sustained, peak, "given by flags")
-    products: torch.dtype = getattr(torch, precision)
-    known = published_rates(torch.cuda.get_device_name(device), products) if device.type == "cuda" else None
-    if known is None:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    models = [model for model in PAPERS_RATES if model in re.split(r"\W+", name)]
+    if models:
+        single = low = PAPERS_RATES[models[0]]
+        source = f"the paper's rate of a {models[0]}"
+    else:
         single = measured_rate(device, torch.float32)
-        low = single if products == torch.float32 else measured_rate(device, products)
-        known = Rates(single, low, "measured on a matrix product")
-    if sustained is None and peak is None:
-        return known
-    return Rates(sustained or known.sustained, peak or known.peak, f"given by flags, else {known.source}")
-
-
-def published_rates(name: str, products: torch.dtype) -> Rates | None:
-    """Return the published rates of the GPU `name`, or None if it is not listed.
-
-    Every word of the name must be known: with "Ti", "Laptop" or a MIG profile it is another device.
-    """
-    words = set(re.findall(r"\w+", name.lower()))
-    for model in sorted(PUBLISHED_RATES, key=lambda model: len(model.split()), reverse=True):
-        own = set(model.lower().split())
-        if own <= words and all(_IGNORED_WORDS.fullmatch(word) for word in words - own):
-            single, low = PUBLISHED_RATES[model]
-            source = f"the paper's rate of a {model}" if model in PAPERS_GPUS else f"published peaks of {model}"
-            return Rates(single, single if products == torch.float32 else low, source)
-    return None
+        low = single if precision == "float32" else measured_rate(device, getattr(torch, precision))
+        source = "measured on a matrix product"
+    if sustained is not None or peak is not None:
+        source = f"given by flags, else {source}"
+    return Rates(sustained or single, peak or low, source)
 
 
 def measured_rate(device: torch.device, products: torch.dtype, rounds: int = 6) -> float:

@@ -113,13 +113,13 @@ class TrainingConfig:
     deterministic: bool = option(False, "Use deterministic kernels only, and float32 on a CPU.", may_change=True)
     sustained_tflops: float | None = option(
         None,
-        "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: published, else measured]",
+        "Sustained single-precision TFLOP/s of a device, for Table 2's cost. [default: the paper's, else measured]",
         minimum=1e-6,
         may_change=True,
     )
     peak_tflops: float | None = option(
         None,
-        "Peak TFLOP/s of a device, for the utilisation. [default: published, else measured]",
+        "Peak TFLOP/s of a device, for the utilisation. [default: the paper's, else measured]",
         minimum=1e-6,
         may_change=True,
     )

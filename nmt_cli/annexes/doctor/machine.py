@@ -17,11 +17,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from nmt_cli.annexes.doctor.rates import published_rate
 from nmt_cli.cores import available_cores
 from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.files.durable import new_file, write_all
 from nmt_cli.files.staging import try_lock
-from nmt_cli.training.costs import measured_rate, published_rates
+from nmt_cli.training.costs import measured_rate
 
 HERE = f"rank {os.environ.get('RANK') or 0} on {socket.gethostname()}"
 SAMPLE = 128 << 20  # bytes that are written
@@ -45,11 +46,11 @@ def devices(world: World, precision: str) -> Check:
     """Measure a matrix product on all ranks at once, because some may share cores."""
     gpu, dtype = world.device.type == "cuda", getattr(torch, precision)
     name = torch.cuda.get_device_name(world.device) if gpu else f"CPU, {available_cores()} cores"
-    known = published_rates(name, dtype) if gpu else None
+    published = published_rate(name, dtype) if gpu else None
     world.barrier()
     rates = world.gather((measured_rate(world.device, dtype), HERE))
     (slowest, place), (fastest, _) = min(rates), max(rates)
-    least = max(0.8 * fastest, 0.5 * known.peak if known else 0.0)  # all wait for the slowest
+    least = max(0.8 * fastest, 0.5 * (published or 0.0))  # all wait for the slowest
     value = f"{name}: {slowest:.3g} TFLOP/s in {precision}"
     if world.size > 1:
         value = f"{world.size} x {value} ({place}) to {fastest:.3g}"

@@ -1,4 +1,4 @@
-"""The cost of a run, summed over devices that may change; their rates: given, published, benchmarked."""
+"""The cost of a run, summed over devices that may change; their rates: given, the paper's, measured."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ import pytest
 import torch
 
 from nmt_cli.training import costs
-from nmt_cli.training.costs import (
-    PUBLISHED_RATES,
-    CostMeter,
-    Rates,
-    device_rates,
-    measured_rate,
-    published_rates,
-    utilisation,
-)
+from nmt_cli.training.costs import CostMeter, Rates, device_rates, measured_rate, utilisation
 from nmt_cli.training.state import Totals
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -44,25 +36,7 @@ def test_the_description_agrees_with_the_sums() -> None:
     assert (before["device_hours"], before["sustained_tflops_of_a_device"]) == (0, 10)
 
 
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        ("NVIDIA H100 80GB HBM3", "H100"),
-        ("NVIDIA H100 PCIe", "H100 PCIe"),
-        ("Tesla P100-PCIE-16GB", "P100"),
-        ("NVIDIA A10G", None),
-        ("NVIDIA GeForce RTX 3090 Ti", None),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
-    ],
-)
-def test_names_of_gpus(name: str, model: str | None) -> None:
-    for products in (torch.float32, torch.bfloat16):
-        found = published_rates(name, products)
-        expected = model and (PUBLISHED_RATES[model][0], PUBLISHED_RATES[model][products == torch.bfloat16])
-        assert (found and (found.sustained, found.peak)) == expected
-
-
-def test_given_before_published_before_benchmarked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_before_the_papers_before_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[torch.device, torch.dtype]] = []
 
     def measure(device: torch.device, products: torch.dtype) -> float:
@@ -71,13 +45,15 @@ def test_given_before_published_before_benchmarked(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(costs, "measured_rate", measure)
     assert device_rates(CPU, "float32", 5.0, 6.0) == Rates(5.0, 6.0, "given by flags")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L40S")
-    published = device_rates(GPU, "bfloat16", None, None)
-    assert (published.sustained, published.peak) == PUBLISHED_RATES["L40S"]
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P100-PCIE-16GB")
+    assert device_rates(GPU, "bfloat16", None, None) == Rates(9.5, 9.5, "the paper's rate of a P100")
+    assert device_rates(GPU, "bfloat16", None, 19.0) == Rates(
+        9.5, 19.0, "given by flags, else the paper's rate of a P100"
+    )
     assert calls == []
     one = device_rates(CPU, "float32", None, 6.0)
     assert (one.sustained, one.peak) == (1.0, 6.0)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A10G")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
     unlisted = device_rates(GPU, "bfloat16", None, None)
     assert (unlisted.sustained, unlisted.peak) == (2.0, 3.0)
     assert calls == [(CPU, torch.float32), (GPU, torch.float32), (GPU, torch.bfloat16)]
