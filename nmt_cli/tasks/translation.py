@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt_cli.data import subwords, unicode
 from nmt_cli.data.cleaning import EMPTY, IDENTICAL, NUL, RATIO, TOO_LONG
-from nmt_cli.data.moses import Moses
 from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
@@ -26,6 +25,7 @@ from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
 
 if TYPE_CHECKING:
+    from nmt_cli.data.moses import Moses
     from nmt_cli.interfaces import Sentences
 
 SMALLEST = 5  # ids of a vocabulary: the special symbols and one more
@@ -293,6 +293,8 @@ class TranslationTask(VocabularyTask):
 
     @cached_property
     def _tokenisers(self) -> tuple[Moses, Moses]:
+        from nmt_cli.data.moses import Moses  # imports sacremoses
+
         source, target = self.languages
         return Moses(source, self.config.moses_escape), Moses(target, self.config.moses_escape)
 
