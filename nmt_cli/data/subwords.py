@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import io
 import json
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
-from nmt_cli.data.word_ids import WordIds
 from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import durable
@@ -69,20 +70,17 @@ class SentencePieces(Vocabulary):
         return list(self._processor.encode(text))
 
     def encode_lines(self, lines: Sequence[str]) -> Sentences:
-        if self._words is None:
-            return joined(self._encode_batch(lines))
-        return self._words.encode([line.replace(SPACE, " ") for line in lines])
+        faster = self._faster
+        return joined(self.encode_each(lines)) if faster is None else faster(lines)
 
     @cached_property
-    def _words(self) -> WordIds | None:
-        """Encodes by words, whose ids do not depend on their neighbours: no merge of BPE crosses a space.
-
-        None for the unigram model, which compares sums over a whole line, and for a vocabulary without spaces.
-        """
-        space = self._processor.piece_to_id(SPACE)
-        if self.kind != "bpe" or space == UNK or any(SPACE in piece[1:] for piece in self.pieces(range(len(self)))):
+    def _faster(self) -> Callable[[Sequence[str]], Sentences] | None:
+        """What encodes lines faster: nmt_cli/fast may have it. None without it, or with NMT_FAST=0."""
+        if os.environ.get("NMT_FAST") == "0" or not importlib.util.find_spec("nmt_cli.fast"):
             return None
-        return WordIds(self._encode_batch, [space])
+        encoder: Callable[[Sequence[str]], Sentences] | None
+        encoder = importlib.import_module("nmt_cli.fast.text.word_ids").encoder(self)
+        return encoder
 
     def samples(self, amount: float) -> WordSamples:
         """Return what draws segmentations at random, of BPE or unigram pieces; `WordSamples` explains `amount`."""
@@ -90,7 +88,8 @@ class SentencePieces(Vocabulary):
         scores = {text: float(self._processor.get_score(i)) for text, i in ids.items()}
         return WordSamples(ids, scores, self.encode, self.kind == "bpe", amount)
 
-    def _encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+    def encode_each(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return what `encode` returns for each line."""
         return list(self._processor.encode(list(lines), num_threads=1))
 
     def decode(self, ids: Sequence[int]) -> str:

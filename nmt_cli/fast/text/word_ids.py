@@ -9,14 +9,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.interfaces import joined
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from nmt_cli.data.subwords import SentencePieces
     from nmt_cli.interfaces import Sentences
 
 _LARGEST_TABLE = 1 << 20  # ids; a larger one is emptied
+
+
+def encoder(vocabulary: SentencePieces) -> Callable[[Sequence[str]], Sentences] | None:
+    """Return what encodes lines by words, whose ids do not depend on their neighbours: no merge of BPE crosses a space.
+
+    None for the unigram model, which compares sums over a whole line, and for a vocabulary without spaces.
+    """
+    pieces = vocabulary.pieces(range(len(vocabulary)))
+    if vocabulary.kind != "bpe" or SPACE not in pieces or any(SPACE in piece[1:] for piece in pieces):
+        return None
+    table = WordIds(vocabulary.encode_each, [pieces.index(SPACE)])
+    return lambda lines: table.encode([line.replace(SPACE, " ") for line in lines])
 
 
 class WordIds:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data import subwords, word_ids
+from nmt_cli.data import subwords
 from nmt_cli.data.subwords import LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
-from nmt_cli.data.word_ids import WordIds
+from nmt_cli.fast.text import word_ids
+from nmt_cli.fast.text.word_ids import WordIds
 
 LINES = ["ab abc abcd", "  bc d", "cab  dab ", "a", "abcabc dcba"] * 3
 
@@ -35,6 +36,16 @@ VOCABULARIES = [
 def test_as_one_by_one(vocabulary: Vocabulary, blocks: list[list[str]]) -> None:
     for lines in blocks:
         assert_lines(vocabulary, lines)
+
+
+def test_the_table_is_for_bpe(monkeypatch: pytest.MonkeyPatch) -> None:
+    bpe, _, unigram, _ = VOCABULARIES
+    assert word_ids.encoder(bpe)
+    assert word_ids.encoder(unigram) is None
+    monkeypatch.setenv("NMT_FAST", "0")
+    without = pickle.loads(pickle.dumps(bpe))
+    assert without._faster is None
+    assert_lines(without, LINES)
 
 
 def test_a_full_table_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
