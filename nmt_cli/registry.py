@@ -194,6 +194,8 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 where = "" if isinstance(error, SyntaxError) else f" in {place.filename}, line {place.lineno}"
                 advice = f"{type(error).__name__}{where}"
+                if isinstance(error, ImportError) and (error.name or "").startswith("nmt_cli."):
+                    advice += ". Modules moved in version 2: import the names from nmt_cli.plugins"
             raise UsageError(f"{origin}: cannot import it: {error}. {advice}") from error
 
 

@@ -31,10 +31,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.annexes.table2.convolution import CausalConvolution, Convolution
-from nmt_cli.annexes.table2.encoder_decoder import Decoded, EncoderDecoder, FixedSizeState, elements
 from nmt_cli.annexes.table2.settings import ByteNetConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, FixedSizeState, elements
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths

@@ -24,18 +24,18 @@ from torch import Tensor, nn
 
 from nmt_cli.annexes.table2.additive_attention import Memory, softmax_over_source
 from nmt_cli.annexes.table2.convolution import CausalConvolution, Convolution
-from nmt_cli.annexes.table2.encoder_decoder import (
+from nmt_cli.annexes.table2.settings import ConvS2SConfig
+from nmt_cli.annexes.table2.weight_norm import folded, normalised
+from nmt_cli.interfaces import PAD
+from nmt_cli.layers.dropout import Dropout
+from nmt_cli.layers.embedding import LearnedPositions
+from nmt_cli.models.encoder_decoder import (
     AttentiveEncoderDecoder,
     Decoded,
     EncoderDecoderInference,
     FixedSizeState,
     elements,
 )
-from nmt_cli.annexes.table2.settings import ConvS2SConfig
-from nmt_cli.annexes.table2.weight_norm import folded, normalised
-from nmt_cli.interfaces import PAD
-from nmt_cli.layers.dropout import Dropout
-from nmt_cli.layers.embedding import LearnedPositions
 
 
 class Attention(nn.Module):

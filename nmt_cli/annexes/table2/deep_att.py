@@ -29,11 +29,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt_cli.annexes.table2.additive_attention import AdditiveAttention, Memory
-from nmt_cli.annexes.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 from nmt_cli.annexes.table2.recurrent import LSTM, unrolled
 from nmt_cli.annexes.table2.settings import DeepAttConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 
 INITIAL_DEVIATION = 0.07  # standard deviation of all weights that are not recurrent (section 4.3)
 

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.annexes.table2.additive_attention import AdditiveAttention, Memory
-from nmt_cli.annexes.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 from nmt_cli.annexes.table2.recurrent import LSTM
 from nmt_cli.annexes.table2.settings import GNMTConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 
 
 class GNMT(AttentiveEncoderDecoder):

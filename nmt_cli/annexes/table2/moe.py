@@ -28,12 +28,12 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.annexes.table2.additive_attention import Memory, SourceAttention
-from nmt_cli.annexes.table2.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 from nmt_cli.annexes.table2.experts import Experts
 from nmt_cli.annexes.table2.recurrent import LSTM, unrolled
 from nmt_cli.annexes.table2.settings import MoEConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
 from nmt_cli.packing import Packing
 
 
