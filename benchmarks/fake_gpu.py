@@ -25,6 +25,7 @@ from torch.utils.flop_counter import flop_registry
 from benchmarks.synthetic import NOTHING_ELSE, random_pairs, write_corpus
 from nmt_cli import registry
 from nmt_cli.config import resolve
+from nmt_cli.data.corpus import Selection
 from nmt_cli.distributed import World
 from nmt_cli.training import replay, start
 from nmt_cli.training.settings import TrainingConfig
@@ -265,7 +266,8 @@ class Training:
         self.step += 1
         sentences = next(self.following)[2]
         world, count = replace(self.world, size=self.ranks), max(self.ranks, self.setup.micro_batches)
-        micro_batches = share(self.setup.plan, self.corpus, world, sentences, count)
+        pairs = Selection(self.corpus, sentences)
+        micro_batches = share(pairs, world, count, self.setup.plan.packed)
         self.tokens = sum(each.batch.num_tokens for each in micro_batches)
         recorded = self.gpu.recorded = Recorded()
         try:

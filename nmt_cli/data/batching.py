@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.data.bins import binned
-from nmt_cli.data.corpus import Corpus, Lengths
+from nmt_cli.data.corpus import Indices, Lengths, Pairs, Part
+from nmt_cli.data.sentences import Sentences
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, joined
 from nmt_cli.packing import Packing
-
-Indices = NDArray[np.int64]
 
 POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
@@ -60,32 +59,37 @@ class BatchPlan:
     target_lengths: NDArray[Any] | Lengths  # [sentences]
     batch_tokens: int  # at most, of source and of target, in an update, padding in groups included
     seed: int
-    weights: Sequence[tuple[int, int, float]] = ()  # first sentence, end and weight of each part; by default one part
-    stages: Sequence[tuple[int, Sequence[float]]] = ()  # first epoch, and the parts' weights from then on instead
+    parts: Sequence[Part] = ()  # by default one
     packed: bool = False
     batch_sentences: int | None = None  # at most, in an update
-    growth: int = 1  # epochs in which the batch grows evenly to its limits (Smith et al. 2018)
+    changes: Sequence[Sentences] = ()  # of the sentences, by epoch
 
     def tokens(self, epoch: int) -> int:
         """Return the maximum of tokens in an update of this epoch."""
-        return self._grown(self.batch_tokens, epoch)
+        return self._limit(epoch, self.batch_tokens)
 
-    def _grown(self, limit: int, epoch: int) -> int:
-        return limit * min(epoch + 1, self.growth) // self.growth
+    def begins(self) -> list[int]:
+        """Return the epochs whose weights or limits may differ from the epoch before, in order."""
+        return sorted({0}.union(*(change.begins for change in self.changes)))
+
+    def full_epoch(self) -> int:
+        """Return the first epoch whose updates are as large as those of any."""
+        return max(self.begins(), key=self.tokens)
 
     def epoch(self, number: int) -> Iterator[Indices]:
         """Yield the updates of epoch `number`, the first of which is 0.
 
-        A sentence of weight w is in w of them, or several times in one. A part of weight 1.3 has all sentences once and
-        three in ten once more: others in each epoch, in turn. The last update of a pool may be smaller.
+        A sentence of weight w is in w of them, or several times in one. The last update of a pool may be smaller.
         """
         random = np.random.default_rng((self.seed, number))
-        sentences = self.batch_sentences and max(1, self._grown(self.batch_sentences, number))
-        size = groups_of_update(self.tokens(number))
-        size = min(size, sentences or size)
+        size, most = groups_of_update(self.tokens(number)), None
+        if self.batch_sentences is not None:
+            sentences = max(1, self._limit(number, self.batch_sentences))
+            size = min(size, sentences)
+            most = sentences // size
         for pool in self._pools(random, number):
             lengths = self.source_lengths[pool], self.target_lengths[pool]
-            groups = length_buckets(*lengths, self.tokens(number) // size, random, sentences and sentences // size)
+            groups = length_buckets(*lengths, self.tokens(number) // size, random, most)
             order = random.permutation(len(groups))
             for i in range(0, len(order), size):
                 yield pool[np.concatenate([groups[j] for j in order[i : i + size]])]
@@ -98,33 +102,20 @@ class BatchPlan:
                 assert update is not None
                 yield number, place, update, following is None
 
-    def sentences(self, epoch: int = 0) -> int:
+    def size(self, epoch: int = 0) -> int:
         """The sentences of an epoch, each as often as its weight says."""
         return int(self._counts(epoch)[0].sum())
 
     def samples(self, count: int) -> Iterator[tuple[int, float, list[Indices]]]:
-        """Yield the first epoch of each stage, the first one after it, and up to `count` updates from its beginning.
-
-        Each epoch in which the batch grows is a stage here.
-        """
-        begins = sorted({*(begin for begin, _ in self.stages), *range(self.growth)})
+        """Yield each epoch that differs from the one before, the next such epoch, and up to `count` of its updates."""
+        begins = self.begins()
         for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
             yield begin, end, list(islice(self.epoch(begin), count))
 
     def micro_batches(self, update: Indices, count: int) -> list[Indices]:
-        """Cut an update, ordered by length, into `count` micro-batches of about as many tokens, with padding.
-
-        If they are packed, the sentences are dealt out instead, back and forth. One is empty only if there are fewer
-        sentences.
-        """
-        source, target = self.source_lengths[update], self.target_lengths[update]
-        longest = np.maximum(source, target)
-        order = np.lexsort((source, longest))
-        if not self.packed:
-            return np.split(update[order], even_cuts(longest[order], count))
-        turns = np.arange(len(update)) % (2 * count)
-        owners = np.minimum(turns, 2 * count - 1 - turns)
-        return [update[order[owners == owner]] for owner in range(count)]
+        """Cut an update into `count` micro-batches, as `cut` does."""
+        lengths = self.source_lengths[update], self.target_lengths[update]
+        return [update[places] for places in cut(*lengths, count, self.packed)]
 
     def usual_tokens(self) -> int:
         """Tokens of a side of an update: the limit, or less if there is a limit of sentences."""
@@ -141,25 +132,32 @@ class BatchPlan:
         """Target tokens of these sentences, without padding."""
         return int(self.target_lengths[indices].sum())
 
-    def _parts(self) -> Sequence[tuple[int, int, float]]:
-        return self.weights or [(0, len(self.source_lengths), 1)]
+    def _limit(self, epoch: int, limit: int) -> int:
+        for change in self.changes:
+            limit = change.limit(epoch, limit)
+        return limit
+
+    def _parts(self) -> Sequence[Part]:
+        return self.parts or [Part(0, len(self.source_lengths), 1)]
 
     def _counts(self, epoch: int) -> tuple[Indices, Indices]:
         """Return how many sentences of each part an epoch has, and how many came beyond whole copies before it."""
-        sizes = np.array([end - first for first, end, _ in self._parts()])
-        stages = self.stages or [(0, [weight for *_, weight in self._parts()])]
+        sizes = np.array([part.end - part.first for part in self._parts()])
         counts = before = np.zeros(len(sizes), np.int64)
-        for (begin, weights), (end, _) in pairwise([*stages, (epoch + 1, ())]):
-            if begin <= epoch:
-                ends = np.rint(np.cumsum(sizes * np.array(weights))).astype(np.int64)  # the sum is the nearest to exact
-                counts = np.diff(ends, prepend=0)
-                before = before + (min(end, epoch) - begin) * (counts % np.maximum(sizes, 1))
+        for begin, end in pairwise([*(begin for begin in self.begins() if begin <= epoch), epoch]):
+            weights: Sequence[float] = [part.weight for part in self._parts()]
+            for change in self.changes:
+                weights = change.weights(begin, weights)
+            ends = np.rint(np.cumsum(sizes * np.array(weights)))  # the sum is the nearest to exact
+            counts = np.diff(ends.astype(np.int64), prepend=0)
+            before = before + (end - begin) * (counts % np.maximum(sizes, 1))
         return counts, before
 
     def _pools(self, random: np.random.Generator, epoch: int) -> Iterator[Indices]:
         """Yield all sentences, as often as their weights say, in pools of similar size."""
-        first, end = np.array([part[:2] for part in self._parts()]).T
-        sizes, (counts, before) = end - first, self._counts(epoch)
+        first = np.array([part.first for part in self._parts()])
+        sizes = np.array([part.end for part in self._parts()]) - first
+        counts, before = self._counts(epoch)
         copies = counts - counts % np.maximum(sizes, 1)  # sentences in whole copies of the part
         strides = np.array([stride(n) for n in sizes.tolist()])
         ends = np.cumsum(counts)
@@ -224,6 +222,21 @@ def length_buckets(
     return groups
 
 
+def cut(source_lengths: NDArray[Any], target_lengths: NDArray[Any], count: int, packed: bool = False) -> list[Indices]:
+    """Cut sentences of these lengths into `count` micro-batches of about as many tokens, with padding, by length.
+
+    If they are `packed`, the sentences are dealt out instead, back and forth. One is empty only if there are fewer
+    sentences.
+    """
+    longest = np.maximum(source_lengths, target_lengths)
+    order = np.lexsort((source_lengths, longest))
+    if not packed:
+        return np.split(order, even_cuts(longest[order], count))
+    turns = np.arange(len(order)) % (2 * count)
+    owners = np.minimum(turns, 2 * count - 1 - turns)
+    return [order[owners == owner] for owner in range(count)]
+
+
 def even_cuts(lengths: NDArray[Any], count: int) -> list[int]:
     """Return where to cut sentences, given in the order of their `lengths`, into `count` micro-batches.
 
@@ -255,9 +268,9 @@ def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) 
     return _batch(joined(sources), joined(targets))
 
 
-def load_batch(corpus: Corpus, indices: Indices, packed: bool = False) -> Batch:
-    """Return the sentences `indices` of `corpus` as a `Batch`, padded or `packed` into bins."""
-    return (binned if packed else _batch)(corpus.ids("source", indices), corpus.ids("target", indices))
+def load_batch(pairs: Pairs, indices: Indices, packed: bool = False) -> Batch:
+    """Return the sentences `indices` of `pairs` as a `Batch`, padded or `packed` into bins."""
+    return (binned if packed else _batch)(pairs.ids("source", indices), pairs.ids("target", indices))
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:

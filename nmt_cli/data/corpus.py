@@ -13,9 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,6 @@ import numpy.typing as npt
 from nmt_cli.errors import DataError, UsageError, command_line, shown
 from nmt_cli.files.text import check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
-
-if TYPE_CHECKING:
-    from nmt_cli.interfaces import Sentences
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -39,6 +35,27 @@ _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dty
 _AGAIN = "run nmt prepare again"
 
 Ids = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+
+
+class Part(NamedTuple):
+    """A part of a corpus, whose sentences occur `weight` times in an epoch."""
+
+    first: int  # its first sentence
+    end: int
+    weight: float
+    data: Path = Path()  # the prepared data that it is in
+    prefix: str = ""  # of its text, or the files of its text with tabs between; "" of all text
+
+
+class Pairs(Protocol):
+    """Sentence pairs, such as those of a corpus."""
+
+    source_lengths: Any  # [pairs]: tokens of each, EOS included
+    target_lengths: Any  # [pairs]
+
+    def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
+        """Return the ids of these sentences, one after the other, without BOS and EOS, and how many each has."""
 
 
 def ids_dtype(vocabulary_size: int) -> np.dtype[Any]:
@@ -80,12 +97,7 @@ class Corpus:
                 for side in SIDES
                 for name in _files(split)
             }
-            self.weights = _weights(description.get("parts"), self._sentences)
-            """First sentence, end and weight of each part, in order: in an epoch its sentences occur `weight` times."""
-            prefixes = [part.get("prefix") for part in description.get("parts") or [{}]]
-            places = [untagged(prefix)[0].split("\t") if prefix else [] for prefix in prefixes]
-            self.names = [[data.resolve(), *map(Path, place)] for place in places]
-            """The paths by which a part may be named: of its directory, and the prefix or the files of its text."""
+            self.parts = _parts(description, data, self._sentences)
             types = [
                 (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
             ]
@@ -94,7 +106,8 @@ class Corpus:
         self._sides = {side: self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)}
         self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
         sums = [found for path, found in self._sums.items() if path.suffix != ".txt"]
-        upsampled = [f"{part}" for part in self.weights] if any(weight != 1 for *_, weight in self.weights) else []
+        weights = [str((part.first, part.end, part.weight)) for part in self.parts]
+        upsampled = weights if any(part.weight != 1 for part in self.parts) else []
         self.fingerprint = hashlib.sha256("\n".join(sums + upsampled).encode()).hexdigest()
         """SHA-256 over the SHA-256 of the split's files in the manifest, and over its weights."""
 
@@ -121,14 +134,9 @@ class Corpus:
     def target(self, i: int) -> Ids:
         return self.ids("target", [i])[0]
 
-    def ids(self, side: str, indices: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+    def ids(self, side: str, indices: Sequence[int] | Indices) -> tuple[Ids, Indices]:
         """Return the ids of these sentences, one after the other, without BOS and EOS, and how many each has."""
-        ids, offsets = self._sides[side]
-        chosen = np.asarray(indices)
-        starts = offsets[chosen]
-        lengths = offsets[chosen + 1] - starts
-        shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
-        return ids[shifts + np.arange(len(shifts))], lengths
+        return gathered(*self._sides[side], np.asarray(indices))
 
     def raw_lines(self, side: str) -> list[str]:
         """Return the lines as they were, of validation and test text only."""
@@ -176,14 +184,15 @@ class JoinedCorpus(Corpus):
         self._begins = np.cumsum([0, *map(len, corpora)])
         self._sentences = int(self._begins[-1])
         self._sums = {path: found for corpus in corpora for path, found in corpus._sums.items()}
-        described, self.weights = [], []
-        self.names = [paths for each in corpora for paths in each.names]
+        self.parts, described = [], []
         for begin, corpus, weight in zip(self._begins.tolist(), corpora, weights, strict=False):
-            self.weights += [(begin + first, begin + end, own * weight) for first, end, own in corpus.weights]
+            for part in corpus.parts:
+                place = {"first": begin + part.first, "end": begin + part.end}
+                self.parts.append(part._replace(**place, weight=part.weight * weight))
             described.append(f"{corpus.fingerprint} {weight}")
         self.fingerprint = hashlib.sha256("\n".join(described).encode()).hexdigest()
 
-    def ids(self, side: str, indices: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Ids, npt.NDArray[np.int64]]:
+    def ids(self, side: str, indices: Sequence[int] | Indices) -> tuple[Ids, Indices]:
         chosen = np.asarray(indices)
         owners = np.searchsorted(self._begins, chosen, side="right") - 1
         lengths = getattr(self, f"{side}_lengths")[chosen].astype(np.int64) - 1
@@ -194,14 +203,15 @@ class JoinedCorpus(Corpus):
         return ids, lengths
 
 
-class MemoryCorpus(Corpus):
-    """Sentence pairs in memory."""
+class Selection:
+    """Some pairs of others, which are read when they are asked for."""
 
-    def __init__(self, sources: Sentences, targets: Sentences) -> None:
-        self._sentences = len(sources[1])
-        ends = (np.concatenate(([0], lengths.cumsum())) for _, lengths in (sources, targets))
-        self._sides = dict(zip(SIDES, zip((sources[0], targets[0]), ends, strict=True), strict=True))
-        self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
+    def __init__(self, pairs: Pairs, indices: Indices) -> None:
+        self._pairs, self._indices = pairs, indices
+        self.source_lengths, self.target_lengths = pairs.source_lengths[indices], pairs.target_lengths[indices]
+
+    def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
+        return self._pairs.ids(side, self._indices[indices])
 
 
 class CorpusWriter:
@@ -277,14 +287,26 @@ def untagged(place: str) -> tuple[str, str]:
     return where, f"<{tag}" if tag else ""
 
 
-def _weights(parts: Any, sentences: int) -> list[tuple[int, int, float]]:
-    """Return first sentence, end and weight of each part of the text; raise ValueError if they are not all of it."""
-    parts = [{"sentences": sentences, "weight": 1}] if parts is None else parts
-    ends = list(accumulate(operator.index(part["sentences"]) for part in parts))
-    found = list(zip([0, *ends], ends, [part["weight"] for part in parts], strict=False))
-    if ends[-1:] != [sentences] or any(end < first or not 0 < w <= LARGEST_WEIGHT for first, end, w in found):
+def gathered(ids: Ids, offsets: Ids, indices: Indices) -> tuple[Ids, Indices]:
+    """Return what `Pairs.ids` returns of one side: sentence i is ids[offsets[i]:offsets[i + 1]]."""
+    starts = offsets[indices]
+    lengths = offsets[indices + 1] - starts
+    shifts = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    return ids[shifts + np.arange(len(shifts))], lengths
+
+
+def _parts(description: Mapping[str, Any], data: Path, sentences: int) -> list[Part]:
+    """Return the parts of the text; raise an error if they are damaged or not all of it."""
+    described = description.get("parts")
+    if described is None:
+        described = [{"sentences": sentences, "weight": 1}]
+    parts, end = [], 0
+    for part in described:
+        first, end = end, end + operator.index(part["sentences"])
+        parts.append(Part(first, end, part["weight"], data, str(part.get("prefix") or "")))
+    if end != sentences or any(part.end < part.first or not 0 < part.weight <= LARGEST_WEIGHT for part in parts):
         raise ValueError(f"wrong parts: {parts!r}")
-    return found
+    return parts
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], length: int) -> Ids:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed, Vocabulary
-from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import durable
 from nmt_cli.files.text import check_regular
@@ -82,11 +81,9 @@ class SentencePieces(Vocabulary):
         encoder = importlib.import_module("nmt_cli.fast.text.word_ids").encoder(self)
         return encoder
 
-    def samples(self, amount: float) -> WordSamples:
-        """Return what draws segmentations at random, of BPE or unigram pieces; `WordSamples` explains `amount`."""
-        ids = {text: i for i, text in enumerate(self.texts) if text and SPACE not in text[1:]}
-        scores = {text: float(self._processor.get_score(i)) for text, i in ids.items()}
-        return WordSamples(ids, scores, self.encode, self.kind == "bpe", amount)
+    def score(self, i: int) -> float:
+        """Return the rank of a BPE piece, as a negative number, or the log-probability of a unigram piece."""
+        return float(self._processor.get_score(i))
 
     def encode_each(self, lines: Sequence[str]) -> list[list[int]]:
         """Return what `encode` returns for each line."""

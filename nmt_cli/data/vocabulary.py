@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,11 @@ from nmt_cli.errors import DataError
 from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Prefix, joined
 
 if TYPE_CHECKING:
+    from random import Random
+
     from nmt_cli.interfaces import Sentences
+
+    Sampler = Callable[[str, Random], list[int]]
 
 UNKNOWN_TEXT = " \u2047 "  # the text of the id UNK: SentencePiece's double question mark between spaces
 SPACE = "\u2581"
@@ -35,6 +39,10 @@ class Vocabulary(ABC):
     def encode_lines(self, lines: Sequence[str]) -> Sentences:
         """Return what `encode` returns for each line: all ids in one array, and the number of ids in each line."""
         return joined([self.encode(line) for line in lines])
+
+    def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
+        """Return what draws segmentations of text at random: `make` makes it of a vocabulary without symbols."""
+        return make(self)
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:

@@ -46,7 +46,7 @@ def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:
     """
     left, epochs, updates, tokens = float(settings.max_steps), [], [], []
     for begin, end, sample in plan.samples(SAMPLED_UPDATES):
-        updates.append(len(sample) * plan.sentences(begin) / sum(map(len, sample)))
+        updates.append(len(sample) * plan.size(begin) / sum(map(len, sample)))
         tokens.append(sum(map(plan.target_tokens, sample)) / len(sample))
         epochs.append(max(0.0, min(min(end, settings.max_epochs or end) - begin, left / updates[-1])))
         left -= epochs[-1] * updates[-1]

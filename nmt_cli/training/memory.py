@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 
-from nmt_cli.data.batching import Indices
+from nmt_cli.data.corpus import Indices
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import TrainingError, counted
 from nmt_cli.interfaces import Batch
 from nmt_cli.training.gradients import Gradients, trained
 from nmt_cli.training.run import Run
 from nmt_cli.training.setup import Setup
-from nmt_cli.training.updates import read_batch
+from nmt_cli.training.updates import read_batch, text_of
 
 SAMPLED_UPDATES = 1000  # updates among which the largest micro-batches are looked for
 TRIED_DEVICES = {"cuda"}  # a CPU's memory is not tried: the system would end the process
@@ -79,8 +80,12 @@ def largest(setup: Setup, count: int) -> list[Batch]:
     if plan.packed:
         sizes[0] = lambda indices: int(plan.source_lengths[indices].sum()) + plan.target_tokens(indices)
         sizes[1] = lambda indices: int(plan.padded_lengths(indices).max())
-    chosen = (setup.variants.of(plan, setup.corpus, 0, max(found, key=size)) for size in sizes)
-    return [read_batch(*each, setup.world.device) for each in chosen]
+    batches = []
+    for size in sizes:
+        sentences = max(found, key=size)
+        pairs, places = text_of(setup, 0, sentences), np.arange(len(sentences))
+        batches.append(read_batch(pairs, places, setup.world.device, plan.packed))
+    return batches
 
 
 def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:

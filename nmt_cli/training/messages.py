@@ -8,7 +8,6 @@ import numpy as np
 
 from nmt_cli import checkpoint
 from nmt_cli.config import RunConfig, resolve
-from nmt_cli.data.mixing import described
 from nmt_cli.distributed import sharers_of
 from nmt_cli.errors import command_line, counted, import_flags
 from nmt_cli.interfaces import Schedule
@@ -94,16 +93,14 @@ def opening_lines(setup: Setup) -> str:
     count, learning = parameters_of(setup.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
     packed = ", packed" if plan.packed else ""
-    grown = f" from epoch {plan.growth} on" if plan.growth > 1 else ""
     sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
     rate = highest_rate(setup.schedule, length.steps)
     peak = "" if rate is None else f"; highest learning rate: {rate:.2g}"
     lines = [
         f"{count:,} parameters{frozen}; {len(setup.corpus):,} sentence pairs; "
         f"{counted(length.steps, 'step')}, {readable(length.epochs)} epoch{'' if length.epochs == 1 else 's'}",
-        f"{plan.batch_tokens:,} tokens{sentences} an update{grown}; micro-batches: {setup.micro_batches}{packed}; "
+        f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: {setup.micro_batches}{packed}; "
         f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}{peak}",
-        *described(plan.stages, setup.corpus),
         *validation_lines(setup),
         *warnings(setup),
     ]
@@ -129,8 +126,7 @@ def warnings(setup: Setup, resumed: bool = False) -> list[str]:
     if not adapts and getattr(setup.criterion, "refines", False):
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
     count, length = parameters_of(setup.model)[0], setup.length
-    if setup.plan.stages and (last := setup.plan.stages[-1][0]) >= length.epochs:
-        lines.append(f"warning: the run has {readable(length.epochs)} epochs, and the last --stage begins after {last}")
+    lines += [line for change in setup.plan.changes for line in change.lines(length.epochs)]
     if not adapts and length.is_too_long_for(count):
         data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
         presets = ", ".join(setup.task.presets)

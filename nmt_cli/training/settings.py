@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt_cli.data import noise
 from nmt_cli.errors import UsageError, shown
 from nmt_cli.flags import IMPORTS_HELP
 from nmt_cli.presets import PRESETS
@@ -39,9 +38,6 @@ class TrainingConfig:
     micro_batches: int | None = option(
         None, "Number of micro-batches per update over all devices. [default: automatic]", minimum=1
     )
-    batch_growth: int = option(
-        1, "Updates grow evenly to their limits, from 1/N of them, in N epochs.", minimum=1, maximum=1000, metavar="N"
-    )
     max_steps: int = option(100_000, "Number of updates.", minimum=1, may_change=True)
     max_epochs: int | None = option(
         None,
@@ -50,28 +46,7 @@ class TrainingConfig:
         metavar="N",
         may_change=True,
     )
-    mix_temperature: float = option(
-        1.0, "1 takes the parts of the text by their sizes and weights. More makes them more equal.", minimum=1.0
-    )
-    stage: tuple[str, ...] = option(
-        (),
-        "The parts of the text by epoch: 'bt*2 clean until 3', 'clean'. Repeat for each stage, in order.",
-        metavar="'PART[*WEIGHT]... [until EPOCH]'",
-    )
     seed: int = option(1, "Seed of weights, batches and dropout.", minimum=0, maximum=2**63 - 1)
-    bpe_dropout: float = option(
-        0.0, "Leave out each merge of BPE with this probability, drawn anew in each epoch.", minimum=0, maximum=1
-    )
-    unigram_sampling: float = option(
-        0.0,
-        "Draw segmentations of a unigram vocabulary anew in each epoch, by their probability to this power. 0: off.",
-        minimum=0,
-    )
-    noise: str = option(
-        "",
-        "Share of sentences that are altered: upper, title, typos, no_final_stop. Drawn anew in each epoch.",
-        metavar="NAME=X,...",
-    )
     precision: str = option(
         "auto",
         "Precision of matrix products; auto is bfloat16 where the device is faster with it.",
@@ -131,7 +106,6 @@ class TrainingConfig:
     )
 
     def __post_init__(self) -> None:
-        noise.parsed(self.noise)
         Interval(self.save_every, "--save-every")
         if self.validate_every is not None:
             Interval(self.validate_every, "--validate-every")

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from nmt_cli.data.batching import BatchPlan, Indices
-from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.batching import BatchPlan
+from nmt_cli.data.corpus import Corpus, Indices
 from nmt_cli.device import Plain
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Criterion, Schedule
@@ -18,7 +18,6 @@ from nmt_cli.training.costs import CostMeter
 from nmt_cli.training.length import Length
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.settings import TrainingConfig
-from nmt_cli.training.variants import Variants
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class Setup:
     corpus: Corpus
     valid: Corpus | None  # the validation set
     plan: BatchPlan
-    variants: Variants  # of the sentences, in each epoch
     micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length

@@ -16,9 +16,8 @@ import torch
 
 from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.config import RunConfig, file_values, flag, resolve
-from nmt_cli.data.batching import BatchPlan, Indices, default_micro_batches
-from nmt_cli.data.corpus import Corpus, JoinedCorpus, read_manifest, weighted
-from nmt_cli.data.mixing import mixture
+from nmt_cli.data.batching import BatchPlan, default_micro_batches
+from nmt_cli.data.corpus import Corpus, Indices, JoinedCorpus, read_manifest, weighted
 from nmt_cli.device import fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
@@ -46,7 +45,6 @@ from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.validation import check_measure
-from nmt_cli.training.variants import Variants
 
 Options = TypeVar("Options", bound=RunOptions)
 
@@ -173,7 +171,7 @@ def build_setup(
     criterion = registry.build(config["criterion"])
     check_settings(settings, task, criterion)
     model, origin = initial_model(config, task, world, origin)
-    plan = plan_of(corpus, settings)
+    plan = plan_of(config, task, corpus)
     computing = fast(world.device)
 
     precision = settings.precision
@@ -206,7 +204,6 @@ def build_setup(
         corpus=corpus,
         valid=valid,
         plan=replace(plan, packed=packed),
-        variants=Variants(settings, task),
         micro_batches=settings.micro_batches or automatic,
         costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),
@@ -226,12 +223,21 @@ def flops_of(model: Any) -> Callable[[Indices, Indices], Mapping[str, float]] | 
     return model.training_flops if isinstance(model, CountsFlops) and not frozen else None
 
 
-def plan_of(corpus: Corpus, settings: TrainingConfig) -> BatchPlan:
-    lengths = corpus.source_lengths, corpus.target_lengths
-    parts = corpus.weights, mixture(corpus, settings.mix_temperature, settings.stage)
-    limits = settings.batch_tokens, settings.seed
-    sentences, growth = settings.batch_sentences, settings.batch_growth
-    return BatchPlan(*lengths, *limits, *parts, batch_sentences=sentences, growth=growth)
+def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
+    settings: TrainingConfig = config.training
+    about = {"corpus": corpus, "task": task, "seed": settings.seed}
+    plan = BatchPlan(
+        corpus.source_lengths,
+        corpus.target_lengths,
+        settings.batch_tokens,
+        settings.seed,
+        corpus.parts,
+        batch_sentences=settings.batch_sentences,
+        changes=[registry.build(extra, **about) for extra in config.used("sentences")],
+    )
+    if not all(plan.size(epoch) for epoch in plan.begins()):
+        raise UsageError("with these weights, an epoch has no sentences")
+    return plan
 
 
 def size_of(model: Any) -> int:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nmt_cli.data.batching import BatchPlan, Indices, load_batch
-from nmt_cli.data.corpus import Corpus
+from nmt_cli.data.batching import cut, load_batch
+from nmt_cli.data.corpus import Indices, Pairs, Selection
 from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Batch
@@ -35,28 +35,38 @@ def updates(setup: Setup, micro_batches: int, epoch: int, position: int) -> Pref
     """Return the updates from `position` of `epoch` on, without end; a thread makes them ahead."""
 
     def make(place: tuple[int, int, Indices, bool]) -> Update:
-        plan, corpus, sentences = setup.variants.of(setup.plan, setup.corpus, place[0], place[2])
-        lengths = plan.source_lengths[sentences], plan.target_lengths[sentences]
-        return Update(*place, lengths, share(plan, corpus, setup.world, sentences, micro_batches))
+        epoch, _, sentences, _ = place
+        pairs = text_of(setup, epoch, sentences)
+        batches = share(pairs, setup.world, micro_batches, setup.plan.packed)
+        return Update(*place, (pairs.source_lengths, pairs.target_lengths), batches)
 
     return Prefetcher(make, setup.plan.updates(epoch, position), AHEAD, setup.world.device)
 
 
-def share(plan: BatchPlan, corpus: Corpus, world: World, sentences: Indices, count: int) -> list[MicroBatch]:
-    """Return this rank's micro-batches of an update that has `count` of them.
+def text_of(setup: Setup, epoch: int, sentences: Indices) -> Pairs:
+    """Return these sentences of the corpus as they are trained on in this epoch."""
+    pairs: Pairs = Selection(setup.corpus, sentences)
+    for change in setup.plan.changes:
+        pairs = change.text(epoch, sentences, pairs)
+    return pairs
+
+
+def share(pairs: Pairs, world: World, count: int, packed: bool = False) -> list[MicroBatch]:
+    """Return this rank's micro-batches of an update, given by its sentences, that has `count` of them.
 
     All ranks get equally many, because they communicate in each: some one of another rank, without weight.
     """
-    filled = [(number, indices) for number, indices in enumerate(plan.micro_batches(sentences, count)) if len(indices)]
-    weight = 1 / plan.target_tokens(sentences)
+    cuts = cut(pairs.source_lengths, pairs.target_lengths, count, packed)
+    filled = [(number, indices) for number, indices in enumerate(cuts) if len(indices)]
+    weight = 1 / int(pairs.target_lengths.sum())
     shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * (-len(filled) % world.size)
     return [
-        MicroBatch(number, read_batch(plan, corpus, indices, world.device), weight)
+        MicroBatch(number, read_batch(pairs, indices, world.device, packed), weight)
         for number, indices, weight in shared[world.rank :: world.size]
     ]
 
 
-def read_batch(plan: BatchPlan, corpus: Corpus, indices: Indices, device: torch.device) -> Batch:
+def read_batch(pairs: Pairs, indices: Indices, device: torch.device, packed: bool) -> Batch:
     """Return a batch that can be moved to `device` while it computes."""
-    batch = load_batch(corpus, indices, plan.packed)
+    batch = load_batch(pairs, indices, packed)
     return batch.pinned() if device.type == "cuda" else batch

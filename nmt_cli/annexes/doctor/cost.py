@@ -12,7 +12,7 @@ import torch
 from nmt_cli import registry
 from nmt_cli.commands.dry_run import Planned
 from nmt_cli.config import RunConfig
-from nmt_cli.data.batching import Indices
+from nmt_cli.data.corpus import Indices
 from nmt_cli.distributed import World, divide
 from nmt_cli.streams import say
 from nmt_cli.training.gradients import Gradients, trained
@@ -60,7 +60,7 @@ def lengths_of_update(planned: Planned) -> tuple[Indices, Indices]:
     """Return the source and the target lengths of an update of full size."""
     if planned.setup is not None:
         plan = planned.setup.plan
-        sentences = next(plan.epoch(plan.growth - 1))
+        sentences = next(plan.epoch(plan.full_epoch()))
         return plan.source_lengths[sentences], plan.target_lengths[sentences]
     settings: TrainingConfig = planned.config.training
     count = max(1, settings.batch_tokens // TYPICAL_LENGTH)

@@ -119,7 +119,7 @@ def memory_of_process() -> int:
 def seconds_of_update(trainer: Trainer, count: int) -> float:
     """Return the median seconds of the later half of some updates: the first ones capture graphs of a GPU."""
     ends: list[float] = []
-    with updates(trainer.setup, count, trainer.setup.plan.growth - 1, 0) as following:
+    with updates(trainer.setup, count, trainer.setup.plan.full_epoch(), 0) as following:
         for step, update in enumerate(following, 1):
             trainer.update(update.share, step)()
             ends.append(time.perf_counter())

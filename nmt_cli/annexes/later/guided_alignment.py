@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from nmt_cli.annexes.later.settings import GuidedAlignmentConfig
+from nmt_cli.annexes.later.variants import Variants
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.corpus import SIDES
 from nmt_cli.decoding.alignment import WORD, words_of
@@ -60,7 +61,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
             raise UsageError("--criterion guided_alignment needs --alignment-file FILE")
         if not isinstance(model, Transformer) or task.text_vocabularies is None:
             raise UsageError("--criterion guided_alignment is for Transformers, on tasks with text on both sides")
-        if setup.variants.active:
+        if any(isinstance(change, Variants) for change in setup.plan.changes):
             raise UsageError("--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise")
         lines = enumerate(read_lines(Path(self.file)), 1)
         self.links = dict(linked_pieces(task, line, f"{self.file}:{number}") for number, line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nmt_cli.annexes.later import noise
 from nmt_cli.annexes.later.linear_decay import LinearDecayConfig
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.optim.adam import AdamConfig
@@ -110,3 +111,45 @@ class RestrictedAttentionConfig:
     """The r of section 4."""
 
     neighbourhood: int = option(128, "r: a query attends to r / 2 positions on each side.", minimum=2)
+
+
+@configures("sentences", "batch_growth", "nmt_cli.annexes.later.batch_growth:BatchGrowth")
+@dataclass(frozen=True)
+class BatchGrowthConfig:
+    batch_growth: int = option(
+        1, "Updates grow evenly to their limits, from 1/N of them, in N epochs.", minimum=1, maximum=1000, metavar="N"
+    )
+
+
+@configures("sentences", "mixing", "nmt_cli.annexes.later.mixing:Mixing")
+@dataclass(frozen=True)
+class MixingConfig:
+    mix_temperature: float = option(
+        1.0, "1 takes the parts of the text by their sizes and weights. More makes them more equal.", minimum=1.0
+    )
+    stage: tuple[str, ...] = option(
+        (),
+        "The parts of the text by epoch: 'bt*2 clean until 3', 'clean'. Repeat for each stage, in order.",
+        metavar="'PART[*WEIGHT]... [until EPOCH]'",
+    )
+
+
+@configures("sentences", "variants", "nmt_cli.annexes.later.variants:Variants")
+@dataclass(frozen=True)
+class VariantsConfig:
+    bpe_dropout: float = option(
+        0.0, "Leave out each merge of BPE with this probability, drawn anew in each epoch.", minimum=0, maximum=1
+    )
+    unigram_sampling: float = option(
+        0.0,
+        "Draw segmentations of a unigram vocabulary anew in each epoch, by their probability to this power. 0: off.",
+        minimum=0,
+    )
+    noise: str = option(
+        "",
+        "Share of sentences that are altered: upper, title, typos, no_final_stop. Drawn anew in each epoch.",
+        metavar="NAME=X,...",
+    )
+
+    def __post_init__(self) -> None:
+        noise.parsed(self.noise)

@@ -10,17 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, groupby
-from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
-from nmt_cli.data.word_samples import WordSamples
 from nmt_cli.errors import UsageError, shown
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
 
 if TYPE_CHECKING:
+    from nmt_cli.data.vocabulary import Sampler
     from nmt_cli.interfaces import Sentences
 
 
@@ -113,9 +112,9 @@ class WithSymbols(Vocabulary):
         size = len(self.words)
         return [self.symbols.names[i - size] if i >= size else self.words.pieces([i])[0] for i in self._checked(ids)]
 
-    def samples(self, amount: float) -> _Samples:
-        """Return what draws segmentations at random of the text beside symbols."""
-        return _Samples(self, self.words.samples(amount))  # type: ignore[attr-defined]
+    def sampler(self, make: Callable[[Vocabulary], Sampler]) -> Sampler:
+        sample = make(self.words)
+        return lambda text, random: self.encoded_apart(text, lambda part: sample(part, random))
 
     @cached_property
     def texts(self) -> list[str]:
@@ -126,14 +125,6 @@ class WithSymbols(Vocabulary):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.words, self.symbols)
-
-
-class _Samples(NamedTuple):
-    vocabulary: WithSymbols
-    words: WordSamples
-
-    def of(self, text: str, random: Random) -> list[int]:
-        return self.vocabulary.encoded_apart(text, lambda part: self.words.of(part, random))
 
 
 @lru_cache

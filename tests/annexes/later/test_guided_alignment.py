@@ -21,12 +21,12 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.guided_alignment import GuidedAlignment, linked_pieces
 from nmt_cli.annexes.later.settings import GuidedAlignmentConfig
+from nmt_cli.annexes.later.variants import Drawn
 from nmt_cli.checkpoint import load_model
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
-from nmt_cli.data.corpus import MemoryCorpus
 from nmt_cli.decoding.alignment import Aligner, links_of
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, joined
@@ -68,6 +68,11 @@ def model_of(task: TranslationTask, **settings: Any) -> Any:
     return registry.build(config, attention=attention, **checkpoint.vocabulary_of(task))
 
 
+class Corpus(Drawn):
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+
 def prepared(
     folder: Path, model: Any, pairs: list[tuple[str, str, str]], task: TranslationTask = TASK, weight: float = 0.7
 ) -> tuple[Any, Any]:
@@ -75,8 +80,8 @@ def prepared(
     (folder / "links.tsv").write_text("".join("\t".join(pair) + "\n" for pair in pairs))
     ids = [[task.encode_source(s) for s, *_ in pairs], [task.encode_target(t) for _, t, _ in pairs]]
     criterion = GuidedAlignment(GuidedAlignmentConfig(alignment_file=f"{folder}/links.tsv", alignment_weight=weight))
-    setup: Any = SimpleNamespace(model=model, task=task, corpus=MemoryCorpus(*map(joined, ids)))
-    setup.variants, setup.world = SimpleNamespace(active=False), SimpleNamespace(is_main=True)
+    setup: Any = SimpleNamespace(model=model, task=task, corpus=Corpus(*map(joined, ids)))
+    setup.plan, setup.world = SimpleNamespace(changes=()), SimpleNamespace(is_main=True)
     criterion.prepare(setup)
     return criterion, collate(*([np.array(each) for each in side] for side in ids))
 

@@ -90,7 +90,7 @@ def test_parts_have_their_tags(text: Path) -> None:
     assert [source[0] for source in sources] == ["<bt>"] * 100 + ["<2de>"] * 100
     assert {source[1] for source in sources[100:]} == {"<bt>"}
     corpus = Corpus.open(Path("d"), "train")
-    assert corpus.weights == [(0, 100, 1), (100, 200, 2)]
+    assert [part[:3] for part in corpus.parts] == [(0, 100, 1), (100, 200, 2)]
     assert Corpus.open(Path("d"), "valid").raw_lines("source")[0] == "<2de> the dog sees 0 cats"
 
 

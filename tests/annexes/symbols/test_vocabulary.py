@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -84,12 +85,17 @@ def test_a_tag_is_a_symbol() -> None:
 def test_segmentations_are_drawn_beside_symbols() -> None:
     base = VOCABULARIES["bpe"]
     vocabulary = WithSymbols(base, Symbols(NAMES))
-    drawn = vocabulary.samples(0.5).of("<a> the dogs <2> a house", Random(1))
-    words = base.samples(0.5)  # type: ignore[attr-defined]
-    random = Random(1)
-    expected = [words.of(text, random) for text in ("", "the dogs", "a house")]
+    texts = []
+
+    def make(words: Any) -> Any:
+        assert words is base
+        return lambda text, random: texts.append(text) or words.encode(text)[: random.randint(1, 9)]
+
+    drawn = vocabulary.sampler(make)("<a> the dogs <2> a house", Random(1))
+    assert texts == ["", "the dogs", "a house"]
+    lengths = Random(1)
+    expected = [base.encode(text)[: lengths.randint(1, 9)] for text in texts]
     assert drawn == [len(base), *expected[1], len(base) + 2, *expected[2]]
-    assert vocabulary.samples(0.0).of("the <ab> dog", Random(1)) == vocabulary.encode("the <ab> dog")
 
 
 def test_threads_encode_the_same() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from nmt_cli.data.batching import (
     length_buckets,
     stride,
 )
+from nmt_cli.data.corpus import Part
+from nmt_cli.data.sentences import Sentences
 from nmt_cli.interfaces import BOS, EOS, PAD
 
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=120)
@@ -50,15 +53,34 @@ def test_every_sentence_once_and_within_the_budget(pairs: list[tuple[int, int]],
         assert all(sum(pairs[i][side] for i in update) <= tokens for side in (0, 1))
 
 
+class Growth(Sentences):
+    """Limits that grow evenly over some epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.begins = range(epochs)
+
+    def limit(self, epoch: int, limit: int) -> int:
+        return limit * min(epoch + 1, len(self.begins)) // len(self.begins)
+
+
+class Stages(Sentences):
+    """Weights by the epochs in which they begin."""
+
+    def __init__(self, stages: dict[int, list[float]]) -> None:
+        self.begins, self.stages = list(stages), stages
+
+    def weights(self, epoch: int, weights: Sequence[float]) -> Sequence[float]:
+        return self.stages[max(begin for begin in self.begins if begin <= epoch)]
+
+
 @given(pairs=pairs_of_lengths, size=st.integers(60, 20_000), growth=st.integers(1, 5), epoch=st.integers(0, 6))
 @pytest.mark.usefixtures("_small_pools")
-def test_a_batch_grows_evenly_over_some_epochs(
-    pairs: list[tuple[int, int]], size: int, growth: int, epoch: int
-) -> None:
+def test_a_batch_grows_over_some_epochs(pairs: list[tuple[int, int]], size: int, growth: int, epoch: int) -> None:
     """And then stays. An epoch is planned as one whose updates always had this size."""
-    growing = dataclasses.replace(plan(pairs, size), growth=growth)
+    growing = dataclasses.replace(plan(pairs, size), changes=[Growth(growth)])
     assert [growing.tokens(number) for number in (0, growth - 1, growth + 3)] == [size // growth, size, size]
     assert updates(growing, epoch) == updates(plan(pairs, growing.tokens(epoch)), epoch)
+    assert growing.full_epoch() == growth - 1
 
 
 @given(pairs=pairs_of_lengths, position=st.integers(0, 5))
@@ -81,12 +103,12 @@ def test_the_plan_is_a_function_of_seed_and_epoch(pairs: list[tuple[int, int]], 
 def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tuple[int, int]]) -> None:
     ends = list(itertools.accumulate(size for size, _ in parts))
     assume(ends[-1])
-    weights = [(end - size, end, weight) for end, (size, weight) in zip(ends, parts, strict=True)]
+    text = [Part(end - size, end, weight) for end, (size, weight) in zip(ends, parts, strict=True)]
     lengths = np.arange(ends[-1]) % 7 + 1
-    made = updates(BatchPlan(lengths, lengths, 100, 1, weights), epoch=1)
-    expected = [i for first, end, weight in weights for i in range(first, end) for _ in range(weight)]
+    made = updates(BatchPlan(lengths, lengths, 100, 1, text), epoch=1)
+    expected = [i for part in text for i in range(part.first, part.end) for _ in range(int(part.weight))]
     assert sorted(itertools.chain(*made)) == expected
-    assert BatchPlan(lengths, lengths, 100, 1, weights).sentences(1) == len(expected)
+    assert BatchPlan(lengths, lengths, 100, 1, text).size(1) == len(expected)
 
 
 @given(
@@ -97,20 +119,19 @@ def test_an_epoch_has_every_sentence_as_often_as_its_weight_says(parts: list[tup
 def test_fractions_use_every_sentence_in_turn(parts: list[tuple[int, float]], later: list[float]) -> None:
     """Over any number of epochs, each as often as any other of its part, or once more; in two stages."""
     ends = list(itertools.accumulate(size for size, _ in parts))
-    stages = [(0, [weight for _, weight in parts]), (3, later[: len(parts)])]
-    assume(all(sum(size * w for (size, _), w in zip(parts, weights, strict=True)) >= 1 for _, weights in stages))
+    stages = {0: [weight for _, weight in parts], 3: later[: len(parts)]}
+    assume(all(sum(n * w for (n, _), w in zip(parts, weights, strict=True)) >= 1 for weights in stages.values()))
     lengths = np.arange(ends[-1]) % 7 + 1
-    made = BatchPlan(
-        lengths, lengths, 100, 1, [(end - n, end, 1) for end, (n, _) in zip(ends, parts, strict=True)], stages
-    )
+    text = [Part(end - n, end, 1) for end, (n, _) in zip(ends, parts, strict=True)]
+    made = BatchPlan(lengths, lengths, 100, 1, text, changes=[Stages(stages)])
     seen = np.zeros(ends[-1], np.int64)
     expected = np.zeros(len(parts))
     for epoch in range(7):
-        weights = np.array(stages[epoch >= 3][1])
+        weights = np.array(stages[3 if epoch >= 3 else 0])
         found = [i for update in made.epoch(epoch) for i in update.tolist()]
         seen += np.bincount(found, minlength=len(seen))
         expected += weights * [size for size, _ in parts]
-        assert made.sentences(epoch) == len(found)
+        assert made.size(epoch) == len(found)
         assert len(found) == pytest.approx((weights * [size for size, _ in parts]).sum(), abs=0.5 + 1e-9)
         for end, (size, _), wanted in zip(ends, parts, expected, strict=True):
             counts = seen[end - size : end]
@@ -120,8 +141,8 @@ def test_fractions_use_every_sentence_in_turn(parts: list[tuple[int, float]], la
 
 def test_weights_of_a_stage_may_be_those_of_the_parts() -> None:
     lengths = np.arange(500) % 9 + 1
-    parts = [(0, 300, 1), (300, 500, 2)]
-    plain, staged = (BatchPlan(lengths, lengths, 60, 1, parts, stages) for stages in ((), [(0, [1.0, 2.0])]))
+    plain = BatchPlan(lengths, lengths, 60, 1, [Part(0, 300, 1), Part(300, 500, 2)])
+    staged = dataclasses.replace(plain, changes=[Stages({0: [1.0, 2.0]})])
     assert updates(plain, 3) == updates(staged, 3)
 
 
@@ -137,7 +158,7 @@ def test_a_few_turns_are_spread_over_the_part(size: int) -> None:
 def test_a_fraction_is_of_the_whole_part() -> None:
     """In a corpus of many chunks and pools, too."""
     lengths = np.full(2000, 5)
-    made = BatchPlan(lengths, lengths, 100, 1, [(0, 1000, 1), (1000, 2000, 0.25)])
+    made = BatchPlan(lengths, lengths, 100, 1, [Part(0, 1000, 1), Part(1000, 2000, 0.25)])
     first, second = ({i for update in made.epoch(epoch) for i in update.tolist() if i >= 1000} for epoch in (0, 1))
     assert len(first) == len(second) == 250
     assert not first & second
@@ -160,7 +181,7 @@ def test_an_update_has_a_number_of_sentences(pairs: list[tuple[int, int]], most:
     longest = [max(pair) for pair in pairs]
     assert made.usual_tokens() == round(8 * most * sum(longest) / len(longest))
     for few, growth in itertools.product(range(1, 9), (1, 2)):
-        growing = dataclasses.replace(made, batch_sentences=few, growth=growth)
+        growing = dataclasses.replace(made, batch_sentences=few, changes=[Growth(growth)])
         assert max(map(len, growing.epoch(0))) == min(len(pairs), max(1, few // growth))
     groups = length_buckets(*np.array(pairs).T, 1_000_000, sentences=most)
     assert [len(group) for group in groups] == [most] * (len(pairs) // most) + [len(pairs) % most] * (

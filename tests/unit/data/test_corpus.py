@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data.corpus import SIDES, Corpus, CorpusWriter, JoinedCorpus, ids_dtype
+from nmt_cli.data.corpus import SIDES, Corpus, CorpusWriter, JoinedCorpus, Part, Selection, ids_dtype
 from nmt_cli.errors import DataError
 
 Sentences = list[list[int]]
@@ -107,25 +107,15 @@ def with_parts(folder: Path, parts: object) -> Path:
 
 def test_weights_of_the_parts(tmp_path: Path) -> None:
     plain = Corpus.open(write(tmp_path, PAIRS), "train")
-    assert plain.weights == [(0, 3, 1)]
+    assert plain.parts == [Part(0, 3, 1, tmp_path)]
     parts = [{"prefix": "a", "sentences": 2, "weight": 1}, {"prefix": "b", "sentences": 1, "weight": 1}]
     parted = Corpus.open(with_parts(tmp_path, parts), "train")
-    assert parted.weights == [(0, 2, 1), (2, 3, 1)]
+    assert parted.parts == [Part(0, 2, 1, tmp_path, "a"), Part(2, 3, 1, tmp_path, "b")]
     assert parted.fingerprint == plain.fingerprint
     parts[1]["weight"] = 3
     upsampled = Corpus.open(with_parts(tmp_path, parts), "train")
-    assert upsampled.weights == [(0, 2, 1), (2, 3, 3)]
+    assert [part.weight for part in upsampled.parts] == [1, 3]
     assert upsampled.fingerprint != plain.fingerprint
-
-
-def test_parts_may_be_named_by_directory_and_by_their_files(tmp_path: Path) -> None:
-    assert Corpus.open(write(tmp_path, PAIRS), "train").names == [[tmp_path]]
-    parts = [
-        {"prefix": "text/a@<bt>", "sentences": 1, "weight": 1},
-        {"prefix": "b.en\tb.de@<2de> <bt>", "sentences": 2, "weight": 1},
-    ]
-    named = Corpus.open(with_parts(tmp_path, parts), "train").names
-    assert named == [[tmp_path, Path("text/a")], [tmp_path, Path("b.en"), Path("b.de")]]
 
 
 @pytest.mark.parametrize(
@@ -241,9 +231,14 @@ def test_a_joined_corpus_has_the_sentences_of_all_parts_in_any_order(
     whole = Corpus.open(write(tmp_path_factory.mktemp("whole"), [pair for some in sentences for pair in some]), "train")
     assert len(joined) == len(joined.source_lengths) == len(joined.target_lengths) == len(whole)
     indices = np.array(data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=9)))
+    few = Selection(joined, indices)
+    places = np.arange(len(indices))[::-1]
     for side in ("source", "target"):
         for found, expected in zip(joined.ids(side, indices), whole.ids(side, indices), strict=True):
             assert found.tolist() == expected.tolist()
+        for found, expected in zip(few.ids(side, places), whole.ids(side, indices[::-1]), strict=True):
+            assert found.tolist() == expected.tolist()
+    assert few.target_lengths.tolist() == whole.target_lengths[indices].tolist()
     assert joined.source_lengths[indices].tolist() == whole.source_lengths[indices].tolist()
     assert joined.target_lengths[indices].tolist() == whole.target_lengths[indices].tolist()
 
@@ -254,7 +249,7 @@ def test_weights_multiply_and_belong_to_the_fingerprint(tmp_path: Path) -> None:
     with_parts(write(parted, PAIRS), [{"sentences": 2, "weight": 1}, {"sentences": 1, "weight": 3}])
     first, second = (Corpus.open(folder, "train") for folder in (plain, parted))
     joined = JoinedCorpus([first, second], [1, 2])
-    assert joined.weights == [(0, 3, 1), (3, 5, 2), (5, 6, 6)]
+    assert joined.parts == [Part(0, 3, 1, plain), Part(3, 5, 2, parted), Part(5, 6, 6, parted)]
     others = (([first, second], [1, 1]), ([first, second], [2, 1]), ([second, first], [2, 1]), ([first], [2]))
     assert len({joined.fingerprint, *(JoinedCorpus(*each).fingerprint for each in others)}) == 5
 

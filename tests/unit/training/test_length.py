@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nmt_cli.data.batching import BatchPlan
+from nmt_cli.data.corpus import Part
+from nmt_cli.data.sentences import Sentences
 from nmt_cli.training import length
 from nmt_cli.training.length import Length, length_of
 from nmt_cli.training.settings import TrainingConfig
 
 
-def plan(sentences: int, weights: Sequence[tuple[int, int, int]] = ()) -> BatchPlan:
+def plan(size: int, parts: Sequence[Part] = (), *changes: Sentences) -> BatchPlan:
     """Sentences of 10 target tokens, of which an update has 50."""
-    return BatchPlan(np.full(sentences, 7), np.full(sentences, 10), 500, 1, weights)
+    return BatchPlan(np.full(size, 7), np.full(size, 10), 500, 1, parts, changes=changes)
 
 
 @pytest.mark.parametrize(("max_epochs", "steps"), [(None, 30), (2, 20), (3, 30), (4, 30)])
@@ -27,7 +28,7 @@ def test_what_comes_first_ends_it(max_epochs: int | None, steps: int) -> None:
 
 
 def test_repeated_sentences_count() -> None:
-    found = length_of(plan(500, [(0, 400, 1), (400, 500, 6)]), TrainingConfig(max_epochs=1))
+    found = length_of(plan(500, [Part(0, 400, 1), Part(400, 500, 6)]), TrainingConfig(max_epochs=1))
     assert (found.updates_per_epoch, found.steps) == (20, 20)
 
 
@@ -44,8 +45,14 @@ def test_repeated_sentences_count() -> None:
 )
 def test_stages_have_epochs_of_their_own_lengths(settings: dict[str, int], steps: int, epochs: float) -> None:
     """Two epochs of 20 updates, and then of 5."""
-    lengths = np.full(500, 7), np.full(500, 10)
-    staged = BatchPlan(*lengths, 500, 1, [(0, 250, 1), (250, 500, 1)], [(0, [3, 1.0]), (2, [0, 1.0])])
+
+    class Stages(Sentences):
+        begins = (0, 2)
+
+        def weights(self, epoch: int, weights: Sequence[float]) -> Sequence[float]:
+            return [3 if epoch < 2 else 0, 1.0]
+
+    staged = plan(500, [Part(0, 250, 1), Part(250, 500, 1)], Stages())
     found = length_of(staged, TrainingConfig(**settings))
     assert (found.steps, found.epochs) == (steps, pytest.approx(epochs))
     assert found.target_tokens_per_update == 500
@@ -53,7 +60,14 @@ def test_stages_have_epochs_of_their_own_lengths(settings: dict[str, int], steps
 
 def test_a_growing_batch_makes_more_updates_at_first() -> None:
     """Updates of 125, 250, 375 and 500 tokens have 12, 25, 37 and 50 sentences."""
-    growing = replace(plan(500), growth=4)
+
+    class Growth(Sentences):
+        begins = range(4)
+
+        def limit(self, epoch: int, limit: int) -> int:
+            return limit * min(epoch + 1, 4) // 4
+
+    growing = plan(500, (), Growth())
     made = [len(list(growing.epoch(number))) for number in range(5)]
     assert made == [42, 20, 14, 10, 10]
     assert length_of(growing, TrainingConfig(max_epochs=5)).steps == sum(made)

@@ -40,9 +40,9 @@ class Plan(SimpleNamespace):
 )
 def test_the_largest(packed: bool, chosen: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """By tokens, of which eight short sentences have 64, and by squared lengths, or in bins by the longest sentence."""
-    variants = SimpleNamespace(of=lambda plan, corpus, epoch, indices: (indices,))
     setup: Any = SimpleNamespace(
-        plan=Plan(packed=packed), variants=variants, corpus=None, world=SimpleNamespace(device=torch.device("cpu"))
+        plan=Plan(packed=packed), corpus=None, world=SimpleNamespace(device=torch.device("cpu"))
     )
-    monkeypatch.setattr(memory, "read_batch", lambda indices, device: indices)
+    monkeypatch.setattr(memory, "text_of", lambda setup, epoch, sentences: sentences)
+    monkeypatch.setattr(memory, "read_batch", lambda pairs, indices, device, packed: pairs)
     assert memory.largest(setup, 1) == chosen

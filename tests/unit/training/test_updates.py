@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.data.batching import BatchPlan
+from nmt_cli.data.corpus import Selection
 from nmt_cli.distributed import World
 from nmt_cli.training.start import open_data
 from nmt_cli.training.updates import share
@@ -19,7 +20,8 @@ def test_all_ranks_compute_equally_many(tiny_data: Path, sentences: int) -> None
     _, corpus, _ = open_data([str(tiny_data)])
     plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
     update = next(plan.epoch(0))[:sentences]
-    shares = [share(plan, corpus, World(rank, 3, torch.device("cpu")), update, 4) for rank in range(3)]
+    pairs = Selection(corpus, update)
+    shares = [share(pairs, World(rank, 3, torch.device("cpu")), 4) for rank in range(3)]
     assert len({len(each) for each in shares}) == 1
     weighted = [each for own in shares for each in own if each.weight]
     assert len({each.number for each in weighted}) == len(weighted)

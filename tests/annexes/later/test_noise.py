@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.data.noise import CHANGES, CHARACTERS_PER_TYPO, altered, drawn, parsed
+from nmt_cli.annexes.later.noise import CHANGES, CHARACTERS_PER_TYPO, altered, drawn, parsed
 from nmt_cli.errors import UsageError
 
 texts = st.text("aäBé zß.,;&<>中1", max_size=60)

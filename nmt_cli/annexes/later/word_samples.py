@@ -12,10 +12,22 @@ from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from random import Random
+from typing import Any
 
-from nmt_cli.data.vocabulary import SPACE
+from nmt_cli.data.vocabulary import SPACE, Vocabulary
 
 _KEPT = 1 << 15  # words
+
+
+def sampler(vocabulary: Vocabulary, amount: float) -> Callable[[str, Random], list[int]]:
+    """Return what draws ids of text, of BPE or unigram pieces; `WordSamples` explains `amount`."""
+
+    def make(words: Any) -> Callable[[str, Random], list[int]]:
+        ids = {text: i for i, text in enumerate(words.texts) if text and SPACE not in text[1:]}
+        scores = {text: words.score(i) for text, i in ids.items()}
+        return WordSamples(ids, scores, words.encode, words.kind == "bpe", amount).of
+
+    return vocabulary.sampler(make)
 
 
 class WordSamples:

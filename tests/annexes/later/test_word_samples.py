@@ -17,6 +17,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.annexes.later.word_samples import sampler
 from nmt_cli.data import subwords
 from nmt_cli.data.subwords import LearningOptions, SentencePieces
 from nmt_cli.interfaces import UNK
@@ -41,23 +42,24 @@ def vocabulary(request: pytest.FixtureRequest) -> SentencePieces:
 
 @given(st.text("abdehlnorstwxyä😀 中\t", max_size=30), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 99))
 def test_a_sample_has_the_same_text(vocabulary: SentencePieces, text: str, amount: float, seed: int) -> None:
-    ids = vocabulary.samples(amount).of(text, Random(seed))
+    ids = sampler(vocabulary, amount)(text, Random(seed))
     assert vocabulary.decode(ids) == text
     assert UNK not in ids
 
 
 def test_a_character_that_is_no_piece_is_unknown_and_the_rest_is_drawn() -> None:
     vocabulary = learned("bpe", 60)
-    ids = vocabulary.samples(1.0).of("new Ж new", Random(1))
+    ids = sampler(vocabulary, 1.0)("new Ж new", Random(1))
     assert vocabulary.pieces(ids) == [*"▁new", "▁", "<unk>", *"▁new"]
 
 
 def test_other_processes_draw_the_same(vocabulary: SentencePieces, tmp_path: Path) -> None:
     """A resumed run is another process. SentencePiece itself would not."""
     described = subwords.save(vocabulary, tmp_path, "joint")
-    drawn = "[load(Path(F), D).samples(0.3).of('the slowest newest lowest', Random(f'1 {i}')) for i in range(20)]"
+    drawn = "[sampler(load(Path(F), D), 0.3)('the slowest newest lowest', Random(f'1 {i}')) for i in range(20)]"
     code = (
         "from pathlib import Path; from random import Random; from nmt_cli.data.subwords import load; "
+        "from nmt_cli.annexes.later.word_samples import sampler; "
         f"F, D = {str(tmp_path)!r}, {described!r}; print({drawn})"
     )
     first, second = (
@@ -72,15 +74,15 @@ def test_nothing_left_out_and_the_best_are_plain_segmentations(shared_data: Path
     lines = gzip.decompress((shared_data / "multi30k" / "val.de.gz").read_bytes()).decode().split("\n")
     for kind, amount in (("bpe", 0.0), ("unigram", 1e6)):
         vocabulary = learned(kind, 2000, lines)
-        samples = vocabulary.samples(amount)
-        different = [line for line in lines if samples.of(line, Random(1)) != vocabulary.encode(line)]
+        sample = sampler(vocabulary, amount)
+        different = [line for line in lines if sample(line, Random(1)) != vocabulary.encode(line)]
         assert different == []
 
 
 def test_bpe_with_everything_left_out_is_letters() -> None:
     vocabulary = learned("bpe", 60)
     for line in LINES:
-        assert vocabulary.pieces(vocabulary.samples(1.0).of(line, Random(1))) == list("▁" + line.replace(" ", "▁"))
+        assert vocabulary.pieces(sampler(vocabulary, 1.0)(line, Random(1))) == list("▁" + line.replace(" ", "▁"))
 
 
 def near(count: int, probability: float, deviations: float = 4) -> bool:
@@ -89,8 +91,8 @@ def near(count: int, probability: float, deviations: float = 4) -> bool:
 
 
 def drawn(vocabulary: SentencePieces, text: str, amount: float) -> Counter[tuple[str, ...]]:
-    samples, random = vocabulary.samples(amount), Random(1)
-    return Counter(tuple(vocabulary.pieces(samples.of(text, random))) for _ in range(DRAWS))
+    sample, random = sampler(vocabulary, amount), Random(1)
+    return Counter(tuple(vocabulary.pieces(sample(text, random))) for _ in range(DRAWS))
 
 
 def test_bpe_leaves_out_merges_with_their_probability() -> None:

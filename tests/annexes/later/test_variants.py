@@ -12,64 +12,55 @@ import tiny_run
 import torch
 
 from nmt_cli.annexes.doctor.resume import contents
+from nmt_cli.annexes.later.settings import VariantsConfig
+from nmt_cli.annexes.later.variants import Drawn, Variants
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
 from nmt_cli.data.batching import BatchPlan
-from nmt_cli.data.corpus import Corpus, MemoryCorpus
+from nmt_cli.data.corpus import SIDES, Corpus, Pairs, Selection
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import UNK, joined
 from nmt_cli.task import Task
 from nmt_cli.tasks.translation import TranslationConfig, TranslationTask
-from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import open_data
 from nmt_cli.training.updates import updates
-from nmt_cli.training.variants import Variants
 
 NOISE = "upper=0.2,title=0.2,typos=0.3,no_final_stop=0.3"
 BOTH = {"bpe_dropout": 0.2, "noise": "typos=0.3"}  # the numbers in words have no capitals
 
 
-def variants(task: Task, **settings: Any) -> Variants:
-    return Variants(TrainingConfig(**settings), task)
+def variants(task: Task, seed: int = 1, **settings: Any) -> Variants:
+    return Variants(VariantsConfig(**settings), task=task, seed=seed)
 
 
-def opened(data: Path) -> tuple[Task, Corpus, BatchPlan]:
+def opened(data: Path) -> tuple[Task, Corpus]:
     task, corpus, _ = open_data([str(data)])
-    return task, corpus, BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
+    return task, corpus
 
 
-def drawn(
-    variants: Variants, plan: BatchPlan, corpus: Corpus, epoch: int, sentences: list[int]
-) -> list[list[list[int]]]:
-    _, lines, indices = variants.of(plan, corpus, epoch, np.array(sentences))
-    return [[lines.source(i).tolist(), lines.target(i).tolist()] for i in indices.tolist()]
+def drawn(variants: Variants, pairs: Pairs, epoch: int, sentences: list[int]) -> list[list[list[int]]]:
+    numbers = np.array(sentences)
+    return listed(variants.text(epoch, numbers, Selection(pairs, numbers)), len(sentences))
 
 
-def test_by_default_there_are_none(tiny_data: Path) -> None:
-    task, corpus, plan = opened(tiny_data)
-    sentences = np.arange(3)
-    for settings in ({}, {"noise": "typos=0,upper=0"}):
-        found = variants(task, **settings).of(plan, corpus, 0, sentences)
-        assert all(a is b for a, b in zip(found, (plan, corpus, sentences), strict=True))
+def listed(pairs: Pairs, count: int) -> list[list[list[int]]]:
+    return [[pairs.ids(side, np.array([i]))[0].tolist() for side in SIDES] for i in range(count)]
 
 
 def test_they_depend_on_seed_epoch_and_sentence_alone(tiny_data: Path) -> None:
-    task, corpus, plan = opened(tiny_data)
+    task, corpus = opened(tiny_data)
     made = variants(task, **BOTH)
-    first = drawn(made, plan, corpus, 3, [5, 6, 7, 8])
-    assert drawn(made, plan, corpus, 3, [8, 1, 6]) == [first[3], drawn(made, plan, corpus, 3, [1])[0], first[1]]
-    for other in (
-        drawn(made, plan, corpus, 4, [5, 6, 7, 8]),
-        drawn(variants(task, seed=2, **BOTH), plan, corpus, 3, [5, 6, 7, 8]),
-    ):
+    first = drawn(made, corpus, 3, [5, 6, 7, 8])
+    assert drawn(made, corpus, 3, [8, 1, 6]) == [first[3], drawn(made, corpus, 3, [1])[0], first[1]]
+    for other in (drawn(made, corpus, 4, [5, 6, 7, 8]), drawn(variants(task, 2, **BOTH), corpus, 3, [5, 6, 7, 8])):
         assert other != first
 
 
 def test_a_sampled_sentence_has_the_same_text(tiny_data: Path) -> None:
-    task, corpus, plan = opened(tiny_data)
+    task, corpus = opened(tiny_data)
     source, target = task.text_vocabularies
     sentences = list(range(200))
-    found = drawn(variants(task, bpe_dropout=0.2), plan, corpus, 0, sentences)
+    found = drawn(variants(task, bpe_dropout=0.2), corpus, 0, sentences)
     plain = [[corpus.source(i).tolist(), corpus.target(i).tolist()] for i in sentences]
     texts = [[(source.decode(a), target.decode(b)) for a, b in pairs] for pairs in (found, plain)]
     assert texts[0] == texts[1]
@@ -78,15 +69,20 @@ def test_a_sampled_sentence_has_the_same_text(tiny_data: Path) -> None:
 
 def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
     """The tokens of an update, and the weights of its micro-batches, are of the drawn sentences, on all ranks."""
-    task, corpus, plan = opened(tiny_data)
+    task, corpus = opened(tiny_data)
+    lengths = corpus.source_lengths, corpus.target_lengths
+    made = variants(task, **BOTH)
+    plan = BatchPlan(*lengths, 500, 1, changes=[made])
     of_ranks = []
     for rank in range(3):
         world = World(rank, 3, torch.device("cpu"))
-        setup = SimpleNamespace(plan=plan, corpus=corpus, variants=variants(task, **BOTH), world=world)
+        setup = SimpleNamespace(plan=plan, corpus=corpus, world=world)
         with updates(setup, 4, 1, 2) as following:  # type: ignore[arg-type]
             of_ranks.append([next(following) for _ in range(3)])
     for own in zip(*of_ranks, strict=True):
         assert all((a == b).all() for each in own for a, b in zip(each.lengths, own[0].lengths, strict=True))
+        drawn_here = made.text(1, own[0].sentences, Selection(corpus, own[0].sentences))
+        assert own[0].lengths[1].tolist() == drawn_here.target_lengths.tolist()
         batches = [each.batch for update in own for each in update.share if each.weight]
         source, target = (int(lengths.sum()) for lengths in own[0].lengths)
         assert (sum(int((batch.source > 0).sum()) for batch in batches)) == source
@@ -115,9 +111,8 @@ def task() -> TranslationTask:
 def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) -> None:
     source, target = task.text_vocabularies
     texts = [("ab?", "ab"), ("ab", "a?b"), ("ab ab", "ab B."), ("b.", "ab")] * 25
-    corpus = MemoryCorpus(joined([source.encode(a) for a, _ in texts]), joined([target.encode(b) for _, b in texts]))
-    plan = BatchPlan(corpus.source_lengths, corpus.target_lengths, 500, 1)
-    found = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), plan, corpus, 0, list(range(len(texts))))
+    pairs = Drawn(joined([source.encode(a) for a, _ in texts]), joined([target.encode(b) for _, b in texts]))
+    found = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), pairs, 0, list(range(len(texts))))
     plain = [[source.encode(a), target.encode(b)] for a, b in texts]
     assert [UNK in a + b for a, b in found] == [True, True, False, False] * 25
     assert all(a == b for i, (a, b) in enumerate(zip(found, plain, strict=True)) if i % 4 < 2)
@@ -152,4 +147,3 @@ def test_settings_that_do_not_fit(task: TranslationTask) -> None:
             variants(made, **settings)
         assert message in str(refused.value)
     variants(unigram, unigram_sampling=0.1, noise="typos=0.1")
-    assert not variants(parsing).active

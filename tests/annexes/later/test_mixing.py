@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,33 +12,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.annexes.later.mixing import Mixing, labels, names
+from nmt_cli.annexes.later.settings import MixingConfig
 from nmt_cli.data.batching import BatchPlan
-from nmt_cli.data.mixing import described, labels, mixture
+from nmt_cli.data.corpus import Part
 from nmt_cli.errors import UsageError
 
 
 def corpus(*parts: tuple[str, int, float], data: str = "/home/data") -> Any:
     """A corpus with parts of these prefixes, sizes and weights."""
     ends = np.cumsum([size for _, size, _ in parts]).tolist()
-    return SimpleNamespace(
-        weights=[(end - size, end, weight) for end, (_, size, weight) in zip(ends, parts, strict=True)],
-        names=[[Path(data), Path(prefix)] for prefix, *_ in parts],
-    )
+    made = [
+        Part(end - size, end, weight, Path(data), prefix)
+        for end, (prefix, size, weight) in zip(ends, parts, strict=True)
+    ]
+    return SimpleNamespace(parts=made)
+
+
+def mixture(corpus: Any, temperature: float, stages: Sequence[str]) -> list[tuple[int, list[float]]]:
+    """The first epoch of each stage, and the weights of the parts in it."""
+    mixing = Mixing(MixingConfig(temperature, tuple(stages)), corpus=corpus)
+    own = [part.weight for part in corpus.parts]
+    return [(begin, mixing.weights(begin, own)) for begin in mixing.begins]
 
 
 NOISY = corpus(("corpus/bt", 4000, 1), ("corpus/clean", 1000, 2))
 
 
-def test_without_flags_the_plan_is_left_alone() -> None:
-    assert mixture(NOISY, 1.0, ()) == []
-    with pytest.raises(UsageError, match=r"^with these weights, an epoch has no sentences"):
-        mixture(corpus(("tiny", 4, 0.1)), 1.0, ())
-
-
 def test_stages() -> None:
     found = mixture(NOISY, 1.0, ["bt clean until 2", "bt*0.5 clean*3 until 5", "clean"])
     assert found == [(0, [1, 2]), (2, [0.5, 6]), (5, [0, 2])]
-    assert described(found, NOISY) == [
+    mixing = Mixing(MixingConfig(1.0, ("bt clean until 2", "bt*0.5 clean*3 until 5", "clean")), corpus=NOISY)
+    assert [mixing.weights(epoch, [1, 2]) for epoch in (1, 2, 4, 5, 99)] == [
+        found[stage][1] for stage in (0, 1, 1, 2, 2)
+    ]
+    assert mixing.lines(9) == [
         "epochs 1 to 2: bt x 1 (4,000 pairs), clean x 2 (2,000 pairs)",
         "epochs 3 to 5: bt x 0.5 (2,000 pairs), clean x 6 (6,000 pairs)",
         "epoch 6 on: clean x 2 (2,000 pairs)",
@@ -58,7 +67,8 @@ def test_shares_by_temperature(parts: list[tuple[int, int]], temperature: float)
     assert begin == 0
     assert amounts / own.sum() == pytest.approx(expected / expected.sum())
     lengths = np.full(sum(size for size, _ in parts), 9)
-    assert BatchPlan(lengths, lengths, 100, 1, text.weights, [(0, weights)]).sentences() == own.sum()
+    mixing = Mixing(MixingConfig(temperature), corpus=text)
+    assert BatchPlan(lengths, lengths, 100, 1, text.parts, changes=[mixing]).size() == own.sum()
 
 
 def test_a_temperature_in_each_stage() -> None:
@@ -72,11 +82,14 @@ def test_a_temperature_in_each_stage() -> None:
 def test_names() -> None:
     """A part is named by the end of a path: of its directory, or of the prefix of its text."""
     one = corpus(("x/train", 5, 1), ("y/train", 5, 1), data="/data/one")
-    assert labels(one) == ["one/train", "one/train"]
+    assert labels(one.parts) == ["one/train", "one/train"]
     for name, weights in (("train", [1, 1]), ("one", [1, 1]), ("/data/one", [1, 1]), ("x/train", [1, 0])):
         assert mixture(one, 1.0, [name])[0][1] == weights
-    two = SimpleNamespace(weights=one.weights, names=[[Path("/d/one"), Path("train")], [Path("/d/two"), Path("train")]])
-    assert labels(two) == ["one", "two"]  # type: ignore[arg-type]
+    two = [Part(0, 5, 1, Path("/d/one"), "train"), Part(5, 9, 1, Path("/d/two"), "train")]
+    assert labels(two) == ["one", "two"]
+    tagged = [Part(0, 1, 1, Path("/d"), "text/a@<bt>"), Part(1, 3, 1, Path("/d"), "b.en\tb.de@<2de> <bt>")]
+    assert [names(part)[1:] for part in tagged] == [[Path("text/a")], [Path("b.en"), Path("b.de")]]
+    assert names(Part(0, 5, 1, Path("/d/one"))) == [Path("/d/one")]
 
 
 @pytest.mark.parametrize(
