@@ -1,7 +1,7 @@
-# A server for a trained model, which is mounted at /model: docs/serve.md.
+# A server for a trained model, which is mounted at /model: docs/annexes/serving.md.
 FROM python:3.13-slim
 
-# The index of PyTorch's CPU build, which is gigabytes smaller: docs/serve.md.
+# The index of PyTorch's CPU build, which is gigabytes smaller: docs/annexes/serving.md.
 ARG PIP_EXTRA_INDEX_URL
 
 WORKDIR /source

@@ -45,7 +45,7 @@ def test_operations_are_those_that_torch_counts(
     [("bytenet", 2_584_710), ("deep_att", 2_576_064), ("gnmt", 2_633_016), ("convs2s", 2_632_192), ("moe", 2_567_296)],
 )
 def test_the_small_presets_are_as_large_as_the_small_transformer(name: str, count: int) -> None:
-    """Which has 2,598,912 parameters; see docs/models.md."""
+    """Which has 2,598,912 parameters; see docs/annexes/table2.md."""
     known = find("model", name).config.__dataclass_fields__
     fields = {field: value for field, value in preset_values(f"{name}_small").items() if field in known}
     model = built(name, vocabulary=10_000, device="meta", **fields)
