@@ -15,8 +15,7 @@ from rich.table import Column, Table
 from nmt_cli.errors import counted
 from nmt_cli.streams import escaped
 from nmt_cli.training.costs import utilisation
-from nmt_cli.training.state import RunState
-from nmt_cli.training.validation import perplexity
+from nmt_cli.training.state import RunState, perplexity
 
 SUMMARY = (
     "steps parameters devices target_tokens target_tokens_per_second skipped_updates flops flops_as_table2 "

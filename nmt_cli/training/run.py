@@ -10,18 +10,16 @@ is being written. What ends a run is written at once, and all ranks wait for it.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nmt_cli import checkpoint, registry
 from nmt_cli.data.prefetch import Prefetcher
-from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.errors import Interrupted, TrainingError, command_line
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.observers import Observer
@@ -29,15 +27,26 @@ from nmt_cli.training.reporter import Reporter
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.settings import Interval
 from nmt_cli.training.setup import Setup
-from nmt_cli.training.state import ACTIONS, LOSS, RunState, Totals
+from nmt_cli.training.state import ACTIONS, RunState, Totals
 from nmt_cli.training.updates import Update
-from nmt_cli.training.validation import validation_loss
+from nmt_cli.training.validation import validation
 
 RAW = "raw."  # before the names of the weights that training goes on from, where an observer saves others
 
 
+@dataclass(frozen=True)
+class Uncounted:
+    """An update that the device may still compute."""
+
+    step: int
+    update: Update
+    sums: Callable[[], list[float]]  # waits for loss, nll and the square of the gradient's norm: see `Run.add`
+
+
 class Run:
-    """The state of a run, and its files.
+    """The position of a run, what is due after each update, and what is saved.
+
+    `Trainer.fit` calls `next`, makes the update, and calls `add` and `end_step`.
 
     Args:
         contents: the fields of `checkpoint.Contents` except the step.
@@ -60,7 +69,7 @@ class Run:
         self.validation_interval = Interval(every, "--validate-every") if every else None
         self.newest: Path | None = None  # the newest checkpoint; it may still be written
         self.flags = self.world.start_any([False] * 3)  # of the last step; see `agree`
-        self.uncounted: tuple[int, Update, Callable[[], list[float]]] | None = None  # see `add`
+        self.uncounted: Uncounted | None = None  # the update of the last step
         self.host_copies = setup.fast.host_copies()
         self.clock = 0.0  # the time up to which the training is counted
         self.observers: list[Observer] = [registry.build(config, run=self) for config in observers]
@@ -166,22 +175,23 @@ class Run:
         ranks, and the square of the norm of the gradient per target token.
         """
         self.count()
-        self.uncounted = self.state.step, update, sums
+        self.uncounted = Uncounted(self.state.step, update, sums)
 
     def count(self) -> None:
         """Count the last update, if that was not done; before anything is validated, logged or saved."""
-        if self.uncounted is None:
+        last = self.uncounted
+        if last is None:
             return
-        (step, update, read), self.uncounted = self.uncounted, None
-        loss, nll, square = read()
+        self.uncounted = None
+        loss, nll, square = last.sums()
         norm = math.sqrt(square)
         began, self.clock = self.clock, time.perf_counter()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             scaler = self.setup.scaler
             if not (scaler.is_enabled() and math.isfinite(loss) and scaler.get_scale() >= 1):
-                self.skip(step, update, loss, norm)  # else it has lowered the scale, and that is all
+                self.skip(last, loss, norm)  # else it has lowered the scale, and that is all
             return
-        source, target = update.lengths
+        source, target = last.update.lengths
         totals = replace(
             self.setup.costs.of(self.clock - began),
             loss=loss,
@@ -194,13 +204,13 @@ class Run:
         self.state.window.add(totals)
         self.state.gradient_norm = norm
 
-    def skip(self, step: int, update: Update, loss: float, norm: float) -> None:
+    def skip(self, last: Uncounted, loss: float, norm: float) -> None:
         """Count an update that is not finite; raise a TrainingError after more than `--non-finite-budget`."""
         self.state.skipped += 1
-        sentences = sorted(update.sentences)
+        sentences = sorted(last.update.sentences)
         shown = ", ".join(str(i + 1) for i in sentences[:8]) + (", ..." if len(sentences) > 8 else "")
         what = (
-            f"step {step}: loss {loss:g} and gradient norm {norm:g} are not finite; "
+            f"step {last.step}: loss {loss:g} and gradient norm {norm:g} are not finite; "
             f"sentences {shown} of the training corpus"
         )
         if self.state.skipped > self.config.non_finite_budget:
@@ -214,27 +224,35 @@ class Run:
 
     def end_step(self, signals: Sequence[int]) -> None:
         """Validate, log and save if due; if any rank has received `signals`, save and raise Interrupted."""
-        state, main, every = self.state, self.world.is_main, self.validation_interval
         self.directory.check()
-        self.reporter.advance(state)
+        self.reporter.advance(self.state)
+        main, every = self.world.is_main, self.validation_interval
         stopping, save_elapsed, validation_elapsed = self.agree(
             bool(signals), main and self.save_interval.elapsed(), main and every is not None and every.elapsed()
         )
-        save = self.save_interval.ends_at(state.step) or save_elapsed or self.at_last_step
-        # Without --validate-every, each checkpoint is validated; with it, the last one only if it is due.
-        due = save if every is None else every.ends_at(state.step) or validation_elapsed
-        validate = self.setup.valid is not None and due
-        log = validate or self.at_last_step or state.step % self.config.log_every == 0
+        self.state.pending = self.due(save_elapsed, validation_elapsed)
+        if stopping:
+            self.stop(signals)
+        self.do_pending()
+
+    def due(self, save_elapsed: bool, validation_elapsed: bool) -> list[str]:
+        """Return the actions that are due after this step, where an interval of minutes may have elapsed."""
+        step, every = self.state.step, self.validation_interval
+        save = save_elapsed or self.save_interval.ends_at(step) or self.at_last_step
+        # Without --validate-every, each checkpoint is validated. With it, the last one only if it is due.
+        validate = save if every is None else validation_elapsed or every.ends_at(step)
+        validate = validate and self.setup.valid is not None
+        log = validate or self.at_last_step or step % self.config.log_every == 0
         actions = {"validate": validate, "log": log, "save": save}
-        state.pending = [action for action in ACTIONS if actions[action]]
-        if not stopping:
-            self.do_pending()
-            return
+        return [action for action in ACTIONS if actions[action]]
+
+    def stop(self, signals: Sequence[int]) -> NoReturn:
+        """Save the run with its pending actions, and raise Interrupted."""
         self.count()
-        self.save(self.directory.place("latest", state.step), ending=True)
-        received = signal.Signals((*signals, signal.SIGTERM)[0])  # none: another rank received it
+        self.save(self.directory.place("latest", self.state.step), ending=True)
+        received = signal.Signals(signals[0] if signals else signal.SIGTERM)  # none: another rank received it
         raise Interrupted(
-            f"stopped by {received.name} after step {state.step:,}; saved {self.newest}. "
+            f"stopped by {received.name} after step {self.state.step:,}; saved {self.newest}. "
             f"`{command_line('train', '--resume', self.directory.path)}` resumes the run.",
             received,
         )
@@ -263,29 +281,15 @@ class Run:
             self.save(self.directory.place("best", state.step), improved)
 
     def validate(self) -> dict[str, Any]:
-        """Return the figures of a validation, and record whether it is the best; all ranks go by the main rank's."""
-        setup = self.setup
-        if setup.valid is None:  # the run was resumed with data that has no validation set
+        """Return the values of a validation, and record whether it is the best; all ranks go by the main rank's."""
+        if self.setup.valid is None:  # the run was resumed with data that has no validation set
             return {}
-        with contextlib.ExitStack() as contexts:
-            for observer in self.observers:
-                contexts.enter_context(observer.validating())
-            values: dict[str, Any] = validation_loss(
-                setup.model,
-                setup.criterion,
-                setup.valid,
-                self.world,
-                setup.precision,
-                setup.fast.sizes.batch_tokens,
-                setup.plan.packed,
-            )
-            if self.config.validation_bleu or self.config.best_by != LOSS:
-                values |= translation_scores(setup.model, setup.task, setup.valid, self.world)
-            figures = {name.removeprefix("validation_"): value for name, value in values.items()}
-            for observer in self.observers:
-                values |= observer.validated()
+        values = validation(self.setup, self.setup.valid, self.observers)
+        figures = {
+            name.removeprefix("validation_"): value for name, value in values.items() if name.startswith("validation_")
+        }
         self.state.validation_set = self.validation_set
-        self.state.tokenization = setup.task.tokenization
+        self.state.tokenization = self.setup.task.tokenization
         self.state.judge(self.world.gather(figures)[0], self.config.best_by)
         return values
 

@@ -14,6 +14,11 @@ LOSS = "loss"  # the measure that every task has, and the only one of which less
 ACTIONS = ("validate", "log", "save")  # the actions that can be due after an update, in this order
 
 
+def perplexity(nll: float) -> float:
+    """Return exp(nll), bounded so that it is finite."""
+    return math.exp(min(nll, 700.0))
+
+
 def _count(default: float = 0) -> Any:
     return field(default=default, metadata={"minimum": 0})
 

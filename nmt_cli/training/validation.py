@@ -1,25 +1,50 @@
-"""Loss and perplexity on the validation set, and the measure by which a checkpoint is the best."""
+"""Validation: loss and perplexity, and scores of greedy outputs."""
 
 from __future__ import annotations
 
-import math
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from nmt_cli.data.batching import length_buckets, load_batch
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.decoding.options import SearchOptions, TranslateOptions
+from nmt_cli.decoding.own_engine import OwnEngine
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.device import autocast
 from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Criterion
 from nmt_cli.task import Task
-from nmt_cli.training.state import LOSS
+from nmt_cli.training.observers import Observer
+from nmt_cli.training.setup import Setup
+from nmt_cli.training.state import LOSS, perplexity
 
 
 def check_measure(measure: str, task: Task) -> None:
-    if measure not in (own := [LOSS, *task.measures]):
-        raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(own)}")
+    """Raise a UsageError unless `measure` is one by which the best checkpoint can be chosen."""
+    measures = [LOSS, *task.measures]
+    if measure not in measures:
+        raise UsageError(f"--best-by {measure}: the task {task.name!r} has {' and '.join(measures)}")
+
+
+def validation(setup: Setup, valid: Corpus, observers: Sequence[Observer]) -> dict[str, Any]:
+    """Return the loss, the scores if they are wanted, each as `validation_NAME`, and the values of observers."""
+    model, settings = setup.model, setup.settings
+    tokens, packed = setup.fast.sizes.batch_tokens, setup.plan.packed
+    with contextlib.ExitStack() as contexts:
+        for observer in observers:
+            contexts.enter_context(observer.validating())
+        values: dict[str, Any] = {
+            **validation_loss(model, setup.criterion, valid, setup.world, setup.precision, tokens, packed)
+        }
+        if settings.validation_bleu or settings.best_by != LOSS:
+            values |= translation_scores(model, setup.task, valid, setup.world)
+        for observer in observers:
+            values |= observer.validated()
+    return values
 
 
 def validation_loss(
@@ -47,6 +72,21 @@ def validation_loss(
     }
 
 
-def perplexity(nll: float) -> float:
-    """Return exp(nll), bounded so that it is finite."""
-    return math.exp(min(nll, 700.0))
+def translation_scores(model: Any, task: Task, corpus: Corpus, world: World) -> dict[str, float]:
+    """Return the task's scores of `corpus`, each as `validation_NAME`."""
+    hypotheses = greedy_outputs(model, task, corpus.raw_lines("source"), world)
+    scores = task.evaluate(hypotheses, corpus.raw_lines("target"))
+    return {f"validation_{name}": value for name, value in scores.items()}
+
+
+def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -> list[str]:
+    """Return the outputs of `nmt translate --beam 1`, with products in float32. The ranks share the work.
+
+    Leaves the model in training mode.
+    """
+    model.eval()
+    greedy = TranslateOptions(search=SearchOptions(beam=1))
+    translator = Translator(OwnEngine(task, model.decodable("float32"), world.device), greedy)
+    shares = world.gather(translator.translate(lines[world.rank :: world.size]))
+    model.train()
+    return [shares[number % world.size][number // world.size] for number in range(len(lines))]

@@ -38,7 +38,7 @@ class Examples(Observer):
 
     def validated(self) -> dict[str, Any]:
         """Return source, reference and output of each sentence."""
-        from nmt_cli.decoding.validation import greedy_outputs  # not at the top: it imports torch, which help must not
+        from nmt_cli.training.validation import greedy_outputs  # not at the top: it imports torch, which help must not
 
         setup = self.run.setup
         sources, references = setup.valid.raw_lines("source"), setup.valid.raw_lines("target")

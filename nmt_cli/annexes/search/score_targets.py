@@ -47,7 +47,7 @@ class ScoreTargetsOptions(FileOptions, CheckpointOptions):
 
 def score_targets(options: ScoreTargetsOptions) -> None:
     """Score the lines of `options.target`."""
-    from nmt_cli.training.validation import perplexity
+    from nmt_cli.training.state import perplexity
 
     with main_rank_reports():
         check_checkpoints(options)

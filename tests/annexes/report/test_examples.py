@@ -16,9 +16,9 @@ from nmt_cli import checkpoint
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.report.examples import Examples, ExamplesConfig
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.decoding.validation import greedy_outputs
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
+from nmt_cli.training.validation import greedy_outputs
 
 Nmt = Callable[..., tuple[int, str, str]]
 run = partial(tiny_run.run, max_steps=10, save_every=2)

@@ -25,7 +25,7 @@ from nmt_cli.errors import TrainingError
 from nmt_cli.interfaces import PAD, Batch, Loss
 from nmt_cli.tasks import translation
 from nmt_cli.tasks.translation import TranslationTask
-from nmt_cli.training import run as run_module
+from nmt_cli.training import validation
 from nmt_cli.training.messages import is_far_worse
 from nmt_cli.training.state import RunState
 from nmt_cli.training.validation import validation_loss
@@ -48,7 +48,7 @@ def scores(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     """BLEU by step, in place of the model's; a validation of another step would fail."""
     given = {2: 10.0, 4: 30.0, 6: 20.0, 8: 30.0, 10: 25.0}
     left = iter(given.values())
-    monkeypatch.setattr(run_module, "translation_scores", lambda *_: {"validation_bleu": next(left)})
+    monkeypatch.setattr(validation, "translation_scores", lambda *_: {"validation_bleu": next(left)})
     return given
 
 
@@ -130,7 +130,7 @@ def other_validation_data(tiny_data: Path, tmp_path: Path) -> Path:
 def losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses of steps 2, 4 and so on, in place of the model's: those from step 6 on are of a harder set."""
     left = iter([1.0, 1.1, 5.0, 4.0, 4.5])
-    monkeypatch.setattr(run_module, "validation_loss", lambda *_: {"validation_loss": next(left)})
+    monkeypatch.setattr(validation, "validation_loss", lambda *_: {"validation_loss": next(left)})
 
 
 @pytest.fixture
@@ -222,8 +222,8 @@ def test_all_figures_of_the_best_validation_are_in_the_summary(
         loss, bleu = next(left)
         return {"validation_loss": loss, "validation_bleu": bleu}
 
-    monkeypatch.setattr(run_module, "validation_loss", validated)
-    monkeypatch.setattr(run_module, "translation_scores", lambda *_: {})
+    monkeypatch.setattr(validation, "validation_loss", validated)
+    monkeypatch.setattr(validation, "translation_scores", lambda *_: {})
     run(tiny_data, tmp_path / "run", max_steps=6, validation_bleu=True)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["best_validation_loss"], summary["best_validation_bleu"], summary["best_step"]) == (2.0, 8.5, 4)

@@ -11,8 +11,8 @@ import torch
 
 from nmt_cli import checkpoint
 from nmt_cli.data.corpus import Corpus
-from nmt_cli.decoding.validation import translation_scores
 from nmt_cli.distributed import World
+from nmt_cli.training.validation import translation_scores
 
 ALONE = World(0, 1, torch.device("cpu"))
 
