@@ -17,6 +17,7 @@ from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.later.guided_alignment import linked_pieces
 from nmt_cli.annexes.parsing.evalb_parameters import read_parameters
 from nmt_cli.annexes.parsing.trees import clean, parse_trees, tree_line
+from nmt_cli.annexes.symbols.task import TaggedLines
 from nmt_cli.config import resolve
 from nmt_cli.decoding.unknown_words import read_dictionary
 from nmt_cli.errors import DataError
@@ -76,9 +77,9 @@ def test_a_tree_a_hundred_thousand_deep(tmp_path: Path) -> None:
 
 
 def table(path: Path) -> None:
-    for block in read_table(path, Columns(1, 3, (2,)), tag="<de>"):
-        assert len(list(block.lines())) == len(block)
-        block.tags()
+    for block in read_table(path, Columns(1, 3)):
+        tagged = TaggedLines(block.names, block.blocks, block.first, block.size, block, "<de>", (2,), None)
+        assert len(list(tagged.lines())) == len(block)
 
 
 def pair_of_files(path: Path) -> None:
