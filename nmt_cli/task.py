@@ -181,13 +181,13 @@ class Task(ABC):
 
     def difference(self, other: Task) -> str | None:
         """Return what gives a text other ids in `other`, such as "source vocabulary", or None."""
-        for side in ("source", "target"):
-            ours, theirs = (
-                (task.name, getattr(task, f"{side}_tokens")(range(getattr(task, f"{side}_vocabulary_size"))))
-                for task in (self, other)
-            )
-            if ours != theirs:
-                return f"{side} vocabulary"
+        sources, targets = range(self.source_vocabulary_size), range(self.target_vocabulary_size)
+        if self.name != other.name or len(sources) != other.source_vocabulary_size:
+            return "source vocabulary"
+        if self.source_tokens(sources) != other.source_tokens(sources):
+            return "source vocabulary"
+        if len(targets) != other.target_vocabulary_size or self.target_tokens(targets) != other.target_tokens(targets):
+            return "target vocabulary"
         return None
 
     def source_words(self, line: str) -> list[str] | None:

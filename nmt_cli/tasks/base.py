@@ -72,10 +72,11 @@ class VocabularyTask(Task):
         self.adopt_vocabularies(saved)
 
     def difference(self, other: Any) -> str | None:
-        if found := super().difference(other):
-            return found
-        different = (name for name in self.text_settings if getattr(self.config, name) != getattr(other.config, name))
-        return next(map(flag, different), None)
+        difference = super().difference(other)
+        for name in self.text_settings:
+            if difference is None and getattr(self.config, name) != getattr(other.config, name):
+                difference = flag(name)
+        return difference
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -89,15 +90,17 @@ class VocabularyTask(Task):
         }
 
     def save(self, folder: Path) -> None:
-        content = {
-            "schema": SCHEMA,
-            "name": self.name,
-            "config": dataclasses.asdict(self.config),
-            "libraries": self._versions(),
-            **self.save_vocabularies(folder),
-            "probe": self.probe(),
-        }
-        write_object(folder / TASK_FILE, content)
+        write_object(
+            folder / TASK_FILE,
+            {
+                "schema": SCHEMA,
+                "name": self.name,
+                "config": dataclasses.asdict(self.config),
+                "libraries": self._versions(),
+                **self.save_vocabularies(folder),
+                "probe": self.probe(),
+            },
+        )
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -116,14 +119,19 @@ class VocabularyTask(Task):
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise DataError(f"{path}: damaged: {type(error).__name__}: {error}") from error
         if task.probe() != probe:
-            prepared, here = (", ".join(map(" ".join, v.items())) for v in (libraries, task._versions()))
             warnings.warn(
                 f"{folder}: the installed libraries tokenise text differently than when this model was prepared, so "
-                f"its output may be worse. Prepared with {prepared}; installed: {here}.",
+                f"its output may be worse. Prepared with {_listed(libraries)}; installed: {_listed(task._versions())}.",
                 stacklevel=2,
             )
         return task
 
     def _versions(self) -> dict[str, str]:
-        python = ".".join(map(str, sys.version_info[:3]))  # its Unicode tables matter
-        return {"python": python, **{name: importlib.metadata.version(name) for name in self.libraries()}}
+        versions = {"python": ".".join(map(str, sys.version_info[:3]))}  # its Unicode tables matter
+        for name in self.libraries():
+            versions[name] = importlib.metadata.version(name)
+        return versions
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
