@@ -17,7 +17,7 @@ from nmt_cli.distributed import World, own_device
 from nmt_cli.errors import UsageError
 from nmt_cli.streams import say
 from nmt_cli.training.length import highest_rate
-from nmt_cli.training.messages import parameters_of, peak_warnings, schedule_warnings, warnings
+from nmt_cli.training.messages import advice, parameters_of
 from nmt_cli.training.origin import read_origin
 from nmt_cli.training.reporter import figures_table, readable
 from nmt_cli.training.settings import RunOptions, TrainingConfig
@@ -89,18 +89,16 @@ def planned(options: RunOptions, flags: Mapping[str, Any], vocab_size: int | Non
             "device": str(device),
             **checkpoint.vocabulary_of(task),
         }
-        notes = warnings(setup)
     elif vocab_size is not None:
         vocabulary = dict(zip(checkpoint.VOCABULARY, (vocab_size, vocab_size, True), strict=True))
         figures |= vocabulary
         model, steps = model_without_weights(config, vocabulary), settings.max_steps
         prepared(model, config)
         schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
-        notes = schedule_warnings(schedule, steps)
     else:
         raise UsageError("--dry-run needs DATA, or --vocab-size to count without data")
     figures["peak_learning_rate"] = highest_rate(schedule, steps)
     figures["parameters"], figures["trained_parameters"] = parameters_of(model)
-    for note in [*notes, *peak_warnings(config, options.preset)]:
+    for note in advice(config, options.preset, schedule, steps, setup):
         say(note)
     return Planned(config, model, steps, setup, figures)

@@ -1,4 +1,4 @@
-"""The length of a training in steps and epochs, and whether the model is too large for so many."""
+"""The length of a training in steps and epochs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ from nmt_cli.interfaces import Schedule
 from nmt_cli.training.settings import TrainingConfig
 
 SAMPLED_UPDATES = 1000  # updates from which the number in an epoch is estimated; with fewer in an epoch, it is exact
-
-MANY_EPOCHS = 1000
-MANY_PARAMETERS = 20
-"""Epochs, and parameters for each target token of an epoch, beyond both of which a model is too large for its corpus.
-
-The paper's base model has 0.5 parameters a token of WMT 2014 EN-DE, and 19 epochs; its big model 1.6, and 58. The
-parser of section 6.3, on the 40,000 sentences of the WSJ alone, has 36, and with 100,000 steps 900 epochs.
-"""
 
 
 @dataclass(frozen=True)
@@ -33,10 +25,6 @@ class Length:
     @property
     def target_tokens(self) -> float:
         return self.target_tokens_per_update * self.updates_per_epoch
-
-    def is_too_long_for(self, parameters: float) -> bool:
-        """Return whether a model of so many parameters will have learned the corpus by heart long before the end."""
-        return self.epochs > MANY_EPOCHS and parameters > MANY_PARAMETERS * self.target_tokens
 
 
 def length_of(plan: BatchPlan, settings: TrainingConfig) -> Length:

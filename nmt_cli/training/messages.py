@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import Any
 
-import numpy as np
-
 from nmt_cli import checkpoint
-from nmt_cli.config import RunConfig, resolve
+from nmt_cli.config import RunConfig
 from nmt_cli.distributed import sharers_of
 from nmt_cli.errors import command_line, counted, import_flags
 from nmt_cli.interfaces import Schedule
-from nmt_cli.layers.embedding import learned_positions
-from nmt_cli.optim.inverse_sqrt import InverseSqrtConfig
 from nmt_cli.training.costs import utilisation
 from nmt_cli.training.gradients import trained
 from nmt_cli.training.length import highest_rate
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import read_config
-from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.setup import Setup
 from nmt_cli.training.state import LOSS
-
-FAR_ABOVE = 2.25  # highest learning rates, as multiples of the preset's, from which a warning is given
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -102,7 +96,6 @@ def opening_lines(setup: Setup) -> str:
         f"{plan.batch_tokens:,} tokens{sentences} an update; micro-batches: {setup.micro_batches}{packed}; "
         f"processes: {setup.world.size} ({setup.world.device.type}); precision: {setup.precision}{peak}",
         *validation_lines(setup),
-        *warnings(setup),
     ]
     return "\n".join(lines)
 
@@ -114,51 +107,23 @@ def validation_lines(setup: Setup) -> list[str]:
     return [f"validation BLEU: sacreBLEU's of greedy outputs, tokenization {setup.task.tokenization}"]
 
 
-def warnings(setup: Setup, resumed: bool = False) -> list[str]:
-    """Return lines about settings that do not suit this training. A trained model may be larger for its corpus."""
-    lines = schedule_warnings(setup.schedule, setup.length.steps, resumed)
-    adapts = resumed or setup.origin is not None
-    if (positions := learned_positions(setup.model)) is not None:
-        lengths = np.maximum(setup.corpus.source_lengths[:], setup.corpus.target_lengths[:])
-        if longer := int((lengths > positions).sum()):
-            pairs = f"{longer:,} of {len(lengths):,} sentence pairs"
-            lines.append(f"warning: {pairs} are longer than --max-positions {positions}: further tokens share the last")
-    if not adapts and getattr(setup.criterion, "refines", False):
-        lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
-    count, length = parameters_of(setup.model)[0], setup.length
-    lines += [line for change in setup.plan.changes for line in change.lines(length.epochs)]
-    if not adapts and length.is_too_long_for(count):
-        data = f"{length.target_tokens:,.0f} target tokens, and {length.epochs:,.0f} epochs"
-        presets = ", ".join(setup.task.presets)
-        lines.append(f"warning: {count:,} parameters for {data}: the model will overfit; presets by size: {presets}")
-    return lines
+def advice(
+    config: RunConfig,
+    preset: str | None,
+    schedule: Schedule,
+    steps: int,
+    setup: Setup | None = None,
+    resumed: bool = False,
+) -> list[str]:
+    """Return lines about the order of the sentences, and about settings that do not suit a training of so many steps.
 
-
-def peak_warnings(config: RunConfig, preset: str | None) -> list[str]:
-    """Return a line if the highest learning rate is far above the preset's because the warm-up is shorter."""
-    ours, theirs = config["schedule"], resolve(TrainingConfig, {}, preset=preset)["schedule"]
-    if not isinstance(ours, InverseSqrtConfig) or not isinstance(theirs, InverseSqrtConfig):
-        return []
-    peak, usual = (schedule.peak(config["model"].d_model) for schedule in (ours, theirs))
-    peak *= min(1.0, config.training.max_steps / ours.warmup_steps)  # which the run may not reach
-    shorter = theirs.warmup_steps / ours.warmup_steps
-    if ours.peak_learning_rate is not None or min(peak / usual, shorter**0.5) <= FAR_ABOVE:
-        return []
-    return [
-        f"warning: with --warmup-steps {ours.warmup_steps:,}, the highest learning rate is {peak / usual:.1f} times "
-        f"that of {preset or 'the paper'}, and training may diverge; --peak-learning-rate {usual:.2g} keeps it"
-    ]
-
-
-def schedule_warnings(schedule: Schedule, steps: int, resumed: bool = False) -> list[str]:
-    lines, has = [], f"warning: the run has {counted(steps, 'step')}, and the learning rate"
-    warmup, decay = (getattr(schedule, name, 0) for name in ("warmup_steps", "decay_steps"))
-    if warmup > steps:
-        lines.append(f"{has} rises for --warmup-steps {warmup:,}")
-    if decay and not 0.9 <= steps / decay <= 1.1:
-        stays = f" and stays at {schedule(decay):.2g}" if steps > decay else ""
-        advice = "a new run with --init-from may have another" if resumed else f"give --decay-steps {steps}"
-        lines.append(f"{has} falls until --decay-steps {decay:,}{stays}; {advice}")
+    Entry points of `nmt.advice` give the latter. Without data, where a training is only sized, there is no `setup`.
+    """
+    changes = [] if setup is None else setup.plan.changes
+    lines = [line for change in changes for line in change.lines(setup.length.epochs)]
+    functions = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.advice")]
+    for function in functions:
+        lines += function(config, preset, schedule, steps, setup, resumed)
     return lines
 
 

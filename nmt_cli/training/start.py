@@ -28,13 +28,12 @@ from nmt_cli.training.costs import CostMeter, device_rates
 from nmt_cli.training.gradients import trained
 from nmt_cli.training.length import length_of
 from nmt_cli.training.messages import (
+    advice,
     closing_lines,
     ending,
     opening_lines,
     parameters_of,
-    peak_warnings,
     summary,
-    warnings,
 )
 from nmt_cli.training.origin import Origin, assign, model_settings, origin_of
 from nmt_cli.training.reporter import Reporter
@@ -328,7 +327,7 @@ def train(options: RunOptions, flags: Mapping[str, Any]) -> None:
             world.barrier()
             if origin is not None and origin.weights is not None:
                 reporter.note(f"starting from the weights of {origin.record['path']}, step {origin.record['step']:,}")
-            train_run(run, peak_warnings(config, options.preset))
+            train_run(run, config, options.preset)
         finally:
             directory.release()
 
@@ -385,17 +384,18 @@ def check_shares(micro_batches: int, processes: int) -> None:
         )
 
 
-def train_run(run: Run, more_warnings: Sequence[str] = ()) -> None:
-    resumed = run.resume()
+def train_run(run: Run, config: RunConfig, preset: str | None) -> None:
+    resumed, setup = run.resume(), run.setup
+    lines = advice(config, preset, setup.schedule, setup.length.steps, setup, resumed)
     if run.finished and not run.state.pending:
         limit = "--patience" if run.out_of_patience else "--max-epochs" if run.has_all_epochs else "--max-steps"
         run.reporter.note(f"already {ending(run)}; give a larger {limit} to train on")
     elif resumed:
-        for line in warnings(run.setup, resumed=True):
+        for line in lines:
             run.reporter.note(line)
     else:
-        run.reporter.note("\n".join([opening_lines(run.setup), *more_warnings]))
-        if run.setup.origin is not None and run.setup.valid is not None:  # step 0 may be the best
+        run.reporter.note("\n".join([opening_lines(setup), *lines]))
+        if setup.origin is not None and setup.valid is not None:  # step 0 may be the best
             run.state.pending = ["validate", "log"]
     Trainer(run).fit()
     figures = summary(run)

@@ -85,16 +85,3 @@ def test_of_a_large_corpus_it_is_estimated(monkeypatch: pytest.MonkeyPatch) -> N
     estimated = length_of(corpus, TrainingConfig())
     assert estimated.updates_per_epoch == pytest.approx(exact.updates_per_epoch, rel=0.1)
     assert estimated.updates_per_epoch != exact.updates_per_epoch
-
-
-def test_models_that_are_too_large() -> None:
-    """A large model on 700,000 tokens; the models of the paper are none, with their corpora and batches."""
-    small = Length(28, 25_000, 100_000)
-    assert small.epochs == pytest.approx(3571, abs=1)
-    assert small.is_too_long_for(48e6)
-    assert not small.is_too_long_for(2.6e6)
-    assert not Length(28, 25_000, 1400).is_too_long_for(48e6)  # 50 epochs
-    wmt14 = Length(5300, 25_000, 300_000)
-    assert not wmt14.is_too_long_for(213e6)
-    wsj = Length(110, 25_000, 100_000)
-    assert not wsj.is_too_long_for(100e6)
