@@ -80,6 +80,13 @@ class Section(NamedTuple):
     config: type[Any]
     values: dict[str, Any]
     origins: dict[str, str]
+    component: str = ""  # the name of the component that it configures
+
+    def instance(self, part: type[Any] | None = None) -> Any:
+        """Return an instance of the section's dataclass, or of one that has a `part` of its fields."""
+        config = part or self.config
+        values = {name: value for name, value in self.values.items() if name in config.__dataclass_fields__}
+        return construct(config, values, self.origins)
 
 
 def resolve(
@@ -90,22 +97,20 @@ def resolve(
     file: Path | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the configuration of a run: defaults < `base`, of --init-from < `preset` < `file` < `flags`.
+    """Return the configuration of a run from the sections of its `layers`.
 
-    `training` is the dataclass of the loop's own settings, without those of the extras. The name of a kind of component
-    selects one.
+    `training` is the dataclass of the loop's own settings, without those of the extras.
 
     Raises:
         UsageError: a name is unknown or ambiguous, or a value is invalid.
     """
     section = extended(training)
-    layers = layers_of(section, flags, preset, file, base)
-    sections = placed(layers, select(layers, DEFAULT_COMPONENTS), training=section)
-    settings = sections.pop("training")
+    settings = sections(layers(section, flags, preset, file, base), DEFAULT_COMPONENTS, training=section)
+    loop = settings.pop("training")
     return RunConfig(
-        part_of(settings, training),
-        {kind: construct(*section) for kind, section in sections.items()},
-        {extra.name: part_of(settings, extra.config) for extra in extras()},
+        loop.instance(training),
+        {kind: component.instance() for kind, component in settings.items()},
+        {extra.name: loop.instance(extra.config) for extra in extras()},
     )
 
 
@@ -123,81 +128,75 @@ def extended(training: type[Any]) -> type[Any]:
     return dataclasses.make_dataclass(training.__name__, [], bases=tuple(reversed(parts)), frozen=True)
 
 
-def part_of(section: Section, part: type[Any]) -> Any:
-    """Return an instance of the dataclass `part`, whose fields are some of a section's."""
-    values = {name: value for name, value in section.values.items() if name in part.__dataclass_fields__}
-    return construct(part, values, section.origins)
-
-
-def layers_of(
+def layers(
     training: type[Any],
     flags: Mapping[str, Any],
-    preset: str | None,
-    file: Path | None,
+    preset: str | None = None,
+    file: Path | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of `resolve` by their origin; `training` is `extended`."""
-    paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
+    """Return the settings of a run by their origin: `base`, of --init-from < `preset` < `file` < `flags`.
+
+    `training` is `extended`. The file may name the preset.
+    """
     from_file = file_values(file)
-    in_file = from_file.pop("preset", None)
-    origin = COMMAND_LINE if preset else f"{file}: "
-    preset = preset or in_file
-    own = {}  # the preset's settings, with the sections of the components that presets are written for
-    for name, value in preset_values(preset, origin).items():
-        owners = _owners(name, {"training": training, **paper})
-        own[f"{owners[0]}.{name}" if owners else name] = value
+    preset_of_file = from_file.pop("preset", None)
+    place = COMMAND_LINE if preset else f"{file}: "
+    preset = preset or preset_of_file
+    from_preset = {}
+    if preset is not None:
+        if not isinstance(preset, str) or preset not in PRESETS:
+            listing = "`nmt train --list-presets` shows them all."
+            near_names = nearest(str(preset), PRESETS, listing)
+            raise UsageError(f"{place}there is no preset called {shown(preset)}. {near_names}")
+        # A preset is written for the paper's components: its settings get their sections.
+        paper = {kind: registry.find(kind, name).config for kind, name in DEFAULT_COMPONENTS.items()}
+        for name, value in PRESETS[preset].differs.items():
+            owners = _owners(name, {"training": training, **paper})
+            from_preset[f"{owners[0]}.{name}" if owners else name] = value
     return {
         "--init-from: ": base or {},
-        f"preset {preset}: ": own,
+        f"preset {preset}: ": from_preset,
         f"{file}: ": from_file,
         COMMAND_LINE: flags,
     }
 
 
-def configure(
-    layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str], **sections: type[Any]
-) -> dict[str, Any]:
-    """Return an instance of each section's dataclass, and of the dataclass of each selected component.
+def sections(
+    layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str], **classes: type[Any]
+) -> dict[str, Section]:
+    """Return the settings of the layers by section: those of `classes`, and one for a component of each kind.
 
     Args:
-        layers: settings by their origin, with which messages begin; later layers override earlier ones. The settings
-            of a component are dropped where a later layer selects another component that does not have them.
+        layers: settings by their origin, with which messages begin; later layers override earlier ones. The name of a
+            kind selects a component. The settings of a component are dropped where a later layer selects another one
+            that does not have them.
         defaults: the component of each kind that is used unless a layer selects another.
     """
-    settings = placed(layers, select(layers, defaults), **sections)
-    return {name: construct(*section) for name, section in settings.items()}
-
-
-def placed(
-    layers: Mapping[str, Mapping[str, Any]], selected: Mapping[str, registry.Component], **sections: type[Any]
-) -> dict[str, Section]:
-    """Return the settings of the layers by section: those of `sections`, and one for each selected component."""
-    classes = {**sections, **{kind: component.config for kind, component in selected.items()}}
-    found = {name: Section(cls, {}, {}) for name, cls in classes.items()}
-    for position, (origin, layer) in enumerate(layers.items(), 1):
-        later = {name for above in [*layers.values()][position:] for name in above}
-        for name in [name for name in layer if name not in selected]:
-            if place := _place(name, classes, origin, later):
-                section, field = place
-                other = found[section].config.__dataclass_fields__[field].metadata.get("instead_of")
-                if layer[name] is not None and found[section].origins.get(other, origin) != origin:
-                    del found[section].values[other], found[section].origins[other]
-                found[section].values[field] = layer[name]
-                found[section].origins[field] = origin
-    return found
-
-
-def select(layers: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]) -> dict[str, registry.Component]:
-    """Return the component of each kind that the last layer with its name selects, or else the default."""
-    found = {}
+    result = {name: Section(config, {}, {}) for name, config in classes.items()}
     for kind, default in defaults.items():
-        named = [("", default), *((origin, str(layer[kind])) for origin, layer in layers.items() if kind in layer)]
-        origin, name = named[-1]
+        origin, name = COMMAND_LINE, default
+        for place, layer in layers.items():
+            if kind in layer:
+                origin, name = place, str(layer[kind])
         try:
-            found[kind] = registry.find(kind, name)
+            result[kind] = Section(registry.find(kind, name).config, {}, {}, name)
         except UsageError as error:
             raise UsageError(f"{origin}{error}") from error
-    return found
+    classes = {name: section.config for name, section in result.items()}
+    origins = list(layers)
+    for position, origin in enumerate(origins):
+        later = {name for place in origins[position + 1 :] for name in layers[place]}
+        for name, value in layers[origin].items():
+            owner = None if name in defaults else _place(name, classes, origin, later)
+            if owner is not None:
+                section, field = result[owner[0]], owner[1]
+                other = section.config.__dataclass_fields__[field].metadata.get("instead_of")
+                if value is not None and section.origins.get(other, origin) != origin:
+                    del section.values[other], section.origins[other]
+                section.values[field] = value
+                section.origins[field] = origin
+    return result
 
 
 def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Collection[str]) -> tuple[str, str] | None:
@@ -227,15 +226,6 @@ def _place(name: str, classes: Mapping[str, type[Any]], origin: str, later: Coll
 
 def _owners(field: str, classes: Mapping[str, type[Any]]) -> list[str]:
     return [section for section, cls in classes.items() if field in cls.__dataclass_fields__]
-
-
-def preset_values(name: str | None, origin: str = COMMAND_LINE) -> dict[str, Any]:
-    if name is None:
-        return {}
-    if not isinstance(name, str) or name not in PRESETS:
-        listing = "`nmt train --list-presets` shows them all."
-        raise UsageError(f"{origin}there is no preset called {shown(name)}. {nearest(str(name), PRESETS, listing)}")
-    return dict(PRESETS[name].differs)
 
 
 def file_values(path: Path | None) -> dict[str, Any]:

@@ -19,17 +19,10 @@ from nmt_cli import registry
 from nmt_cli.config import COMMAND_LINE, Section, construct, fields, file_values, flag
 from nmt_cli.errors import UsageError, main_rank_reports
 from nmt_cli.hints import refuse, unknown_flags
-from nmt_cli.registry import Component, option
+from nmt_cli.registry import option
 
 IMPORTS_HELP = "Import a Python module that registers components."
 _METAVARS = {int: "N", float: "X", Path: "FILE"}
-
-
-class MoreFlags(NamedTuple):
-    """The flags of a command besides its own."""
-
-    selected: Mapping[str, Component] = {}  # by kind: the help shows the flags of these components
-    sections: Mapping[str, Section] = {}  # by name, with other defaults than their dataclasses; also of the selected
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +46,7 @@ class Command:
 
     options: type[Any]  # a dataclass: its fields are the command's own arguments and flags, its docstring is the help
     run: Callable[..., None]
-    more_flags: Callable[[Sequence[str]], MoreFlags] | None = None  # of components, by the words of the command line
+    more_flags: Callable[[Sequence[str]], Mapping[str, Section]] | None = None  # by the words of the command line
     examples: Sequence[str] = ()  # at the end of the help
     needs_arguments: bool = True  # without any, the command shows its help
 
@@ -116,7 +109,7 @@ def function_of(command: Command, words: Sequence[str]) -> Callable[..., None]:
         if _has_extras(command.options):
             registry.discover(values_of([*chosen, *words], "--import"))
         from_file, others = _divided(command.options, settings)
-        more = command.more_flags([*chosen, *words]) if command.more_flags else MoreFlags()
+        more = command.more_flags([*chosen, *words]) if command.more_flags else {}
         own = _own_parameters(_Group(command.options), file)
         names = {parameter.name for parameter in own}
         parameters = [*own, *_more_parameters(more, names)]
@@ -230,22 +223,21 @@ def _own_parameters(group: _Group, file: Path | None) -> list[inspect.Parameter]
     return [*inner, *own] if group.title else [*own, *inner]
 
 
-def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Parameter]:
+def _more_parameters(sections: Mapping[str, Section], own: set[str]) -> Iterable[inspect.Parameter]:
     """Return the flags of the sections, the flags that select components, and the flags of components.
 
     Each field has the flags `--FIELD`, unless the command has one of this name, and `--SECTION.FIELD`. The help shows
     one of them: the second where several sections have the field. The flags of components that are not selected are
     hidden and accepted, because a file may select their component. `config` refuses them otherwise.
     """
-    plain = {name: section.config for name, section in more.sections.items() if name not in more.selected}
-    shown = {kind: used.config for kind, used in more.selected.items()}
-    owners = Counter(field.name for config in [*plain.values(), *shown.values()] for field, _ in fields(config))
+    kinds = {kind: section for kind, section in sections.items() if section.component}
+    owners = Counter(field.name for section in sections.values() for field, _ in fields(section.config))
     found: dict[str, inspect.Parameter] = {}
 
     def add(section: str, config: type[Any], title: str) -> None:
-        values = more.sections[section].values if section in more.sections else {}
+        values = sections[section].values
         for field, hint in fields(config):
-            names = [] if field.name in own.union(more.selected) else [field.name]
+            names = [] if field.name in own.union(kinds) else [field.name]
             names.append(f"{section}.{field.name}")
             for name in names:
                 hidden = not title or name != names[0 if owners[field.name] == 1 else -1]
@@ -253,12 +245,13 @@ def _more_parameters(more: MoreFlags, own: set[str]) -> Iterable[inspect.Paramet
                 info = _option(field, hint, [_switch(name, hint)], default, rich_help_panel=title, hidden=hidden)
                 found.setdefault(name, _parameter(name.replace(".", "__"), hint, info))
 
-    for name, config in plain.items():
-        add(name, config, title=name)
-    found |= {kind: _parameter(kind, str, _choice(kind, used.name)) for kind, used in more.selected.items()}
-    for kind, used in more.selected.items():
-        add(kind, used.config, title=f"{kind} {used.name}")
-    for kind in more.selected:
+    for name, section in sections.items():
+        if name not in kinds:
+            add(name, section.config, title=name)
+    found |= {kind: _parameter(kind, str, _choice(kind, section.component)) for kind, section in kinds.items()}
+    for kind, section in kinds.items():
+        add(kind, section.config, title=f"{kind} {section.component}")
+    for kind in kinds:
         for other in registry.components(kind):
             add(kind, other.config, title="")
     return found.values()

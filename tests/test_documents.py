@@ -15,7 +15,7 @@ import typer
 
 from nmt_cli.cli import command_names, load
 from nmt_cli.commands.prepare import DEFAULT_TASK, TASK, filter_configs
-from nmt_cli.config import COMMAND_LINE, configure, resolve
+from nmt_cli.config import COMMAND_LINE, resolve, sections
 from nmt_cli.errors import UsageError
 from nmt_cli.flags import Command, CommandWithSections, function_of
 from nmt_cli.training.settings import TrainingConfig
@@ -73,7 +73,8 @@ def problem(words: list[str]) -> str:
         if name == "train":
             resolve(TrainingConfig, flags or {}, preset=options.preset)
         if name == "prepare":
-            configure({COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK}, **filter_configs())
+            settings = sections({COMMAND_LINE: flags or {}}, {TASK: DEFAULT_TASK}, **filter_configs())
+            _ = [section.instance() for section in settings.values()]
 
     if rest and "--import" not in rest:
         try:

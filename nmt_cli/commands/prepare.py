@@ -21,14 +21,14 @@ from typing import Any
 
 from nmt_cli import __version__, registry
 from nmt_cli.commands.prepare_text import CleaningOptions, PairFilter, Part, Sample, encode, read_held_out, read_train
-from nmt_cli.config import COMMAND_LINE, Section, configure, select
+from nmt_cli.config import COMMAND_LINE, Section, sections
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
 from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line, import_flags
 from nmt_cli.files import durable, staging
 from nmt_cli.files.text import check_read_once, fingerprint, write_object
-from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, MoreFlags, components_in, values_of
+from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, components_in, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import REQUIRED, group, option
 from nmt_cli.streams import say, warn
@@ -146,9 +146,9 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
         DataError: text cannot be read or is unfit, or the disk is full. Nothing is written then.
     """
     layers = {f"{options.config}: ": options.of_components(), COMMAND_LINE: flags}
-    configs = configure(layers, {TASK: DEFAULT_TASK}, **filter_configs())
-    task: Task = registry.build(configs.pop(TASK))
-    filters: list[PairFilter] = list(map(registry.build, configs.values()))
+    settings = sections(layers, {TASK: DEFAULT_TASK}, **filter_configs())
+    task: Task = registry.build(settings.pop(TASK).instance())
+    filters: list[PairFilter] = [registry.build(section.instance()) for section in settings.values()]
     files = {"train": [file for part in options.parts() for file in task.files(part.prefix)]}
     files |= {split: task.files(prefix) for split, prefix in options.held_out().items()}
     for pair_filter in filters:
@@ -291,11 +291,10 @@ def filter_configs() -> dict[str, type[Any]]:
     return {component.name: component.config for component in registry.components("filter")}
 
 
-def _more_flags(words: Sequence[str]) -> MoreFlags:
+def _more_flags(words: Sequence[str]) -> dict[str, Section]:
     """Return the flags of tasks and filters. Models are not discovered, as they need torch."""
     registry.discover(values_of(words, "--import"), homes=("tasks",))
-    selected = select({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK})
-    return MoreFlags(selected, {name: Section(config, {}, {}) for name, config in filter_configs().items()})
+    return sections({COMMAND_LINE: components_in(words, [TASK])}, {TASK: DEFAULT_TASK}, **filter_configs())
 
 
 command = Command(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import registry
-from nmt_cli.config import DEFAULT_COMPONENTS, extended, layers_of, placed, select
+from nmt_cli.config import DEFAULT_COMPONENTS, Section, extended, layers, sections
 from nmt_cli.errors import UsageError, main_rank_reports
-from nmt_cli.flags import Command, MoreFlags, components_in, values_of
+from nmt_cli.flags import Command, components_in, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import option
 from nmt_cli.training.settings import RunOptions, TrainingConfig
@@ -68,15 +68,14 @@ def show_presets(as_json: bool) -> None:
             print(indented.fill(" ".join(f"{key}={value}" for key, value in preset.differs.items())))
 
 
-def component_flags(words: Sequence[str]) -> MoreFlags:
+def component_flags(words: Sequence[str]) -> dict[str, Section]:
     """Return the flags of the training loop and of the components, which a preset or a file may select."""
     registry.discover(values_of(words, "--import"))
     preset, file = (next(reversed(values_of(words, name)), None) for name in ("--preset", "--config"))
     given = components_in(words, DEFAULT_COMPONENTS)
     training = extended(TrainingConfig)
-    layers = layers_of(training, given, preset, Path(file) if file else None)
-    selected = select(layers, DEFAULT_COMPONENTS)
-    return MoreFlags(selected, placed(layers, selected, training=training))
+    settings = layers(training, given, preset, Path(file) if file else None)
+    return sections(settings, DEFAULT_COMPONENTS, training=training)
 
 
 command = Command(

@@ -119,8 +119,9 @@ def advice(
 
     Entry points of `nmt.advice` give the latter. Without data, where a training is only sized, there is no `setup`.
     """
-    changes = [] if setup is None else setup.plan.changes
-    lines = [line for change in changes for line in change.lines(setup.length.epochs)]
+    lines = []
+    if setup is not None:
+        lines += [line for change in setup.plan.changes for line in change.lines(setup.length.epochs)]
     functions = [entry.load() for entry in importlib.metadata.entry_points(group="nmt.advice")]
     for function in functions:
         lines += function(config, preset, schedule, steps, setup, resumed)

@@ -13,9 +13,9 @@ import typer
 from typer.testing import CliRunner
 
 from nmt_cli import registry
-from nmt_cli.config import select
+from nmt_cli.config import Section, sections
 from nmt_cli.errors import UsageError
-from nmt_cli.flags import Command, CommandWithSections, FromFile, MoreFlags, components_in, epilog, function_of
+from nmt_cli.flags import Command, CommandWithSections, FromFile, components_in, epilog, function_of
 from nmt_cli.registry import REQUIRED, argument, extras, group, option
 
 
@@ -79,8 +79,8 @@ def cook(taken: list[Any], monkeypatch: pytest.MonkeyPatch) -> Command:
     for kind, name, config in (("dish", "soup", SoupConfig), ("dish", "stew", StewConfig), ("oven", "gas", OvenConfig)):
         registry.register(kind, name, config)(lambda config: config)
 
-    def more_flags(words: Sequence[str]) -> MoreFlags:
-        return MoreFlags(select({"": components_in(words, ["dish", "oven"])}, {"dish": "soup", "oven": "gas"}))
+    def more_flags(words: Sequence[str]) -> dict[str, Section]:
+        return sections({"": components_in(words, ["dish", "oven"])}, {"dish": "soup", "oven": "gas"})
 
     return Command(
         CookOptions,

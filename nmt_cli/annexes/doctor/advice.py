@@ -11,7 +11,6 @@ from nmt_cli.layers.embedding import learned_positions
 from nmt_cli.optim.inverse_sqrt import InverseSqrtConfig
 from nmt_cli.training.length import Length
 from nmt_cli.training.messages import parameters_of
-from nmt_cli.training.reporter import readable
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.setup import Setup
 

@@ -10,8 +10,8 @@ import torch
 from table2_models import built
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmt_cli.config import preset_values
 from nmt_cli.errors import UsageError
+from nmt_cli.presets import PRESETS
 from nmt_cli.registry import find
 
 CONVS2S = {"d_model": 6, "convolutions": "4x3*2,5x1", "decoder_convolutions": "4x2,3x3"}
@@ -47,7 +47,7 @@ def test_operations_are_those_that_torch_counts(
 def test_the_small_presets_are_as_large_as_the_small_transformer(name: str, count: int) -> None:
     """Which has 2,598,912 parameters; see docs/annexes/table2.md."""
     known = find("model", name).config.__dataclass_fields__
-    fields = {field: value for field, value in preset_values(f"{name}_small").items() if field in known}
+    fields = {field: value for field, value in PRESETS[f"{name}_small"].differs.items() if field in known}
     model = built(name, vocabulary=10_000, device="meta", **fields)
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
