@@ -17,9 +17,9 @@ from typing import Any, cast
 import torch
 from thot.alignment import EflomalAlignmentModel, SymmetrizationHeuristic, SymmetrizedAligner
 
+from nmt_cli.annexes.around.attention import links_of
 from nmt_cli.checkpoint import load_model, locate
 from nmt_cli.data.moses import Moses
-from nmt_cli.decoding.alignment import links_of
 from nmt_cli.interfaces import BOS, EOS
 
 

@@ -30,7 +30,6 @@ def load(
     checkpoints: CheckpointPath | Sequence[CheckpointPath],
     device: str | torch.device = "auto",
     dtype: str = "auto",
-    dictionary: str | os.PathLike[str] | None = None,
     engine: str = "nmt",
     **options: Any,
 ) -> Translator:
@@ -41,24 +40,20 @@ def load(
     Args:
         device: auto, cpu, cuda or cuda:N.
         dtype: of the matrix products: auto (float32), float32, bfloat16 or int8.
-        dictionary: a file of translations of source words, for `replace_unknown`.
         engine: the program that searches: nmt, or one that is installed beside it.
         options: of `Translator.translate`, where a call does not give them.
 
     Raises:
         UsageError: a device or engine is unknown, an option is unknown or out of range, or the engine lacks something.
         CheckpointError: a checkpoint is missing or damaged, or does not fit the others.
-        DataError: the dictionary cannot be read.
+        DataError: a file of an option cannot be read.
     """
     chosen = TranslateOptions().replaced(options)
     try:
         paths = list(map(Path, [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints))
-        words = None if dictionary is None else Path(dictionary)
     except TypeError as error:
-        raise UsageError(f"load takes paths of checkpoints and of a dictionary: {error}") from error
+        raise UsageError(f"load takes paths of checkpoints: {error}") from error
     try:
-        return load_translator(
-            paths, chosen, device=str(device), dtype=str(dtype), dictionary=words, engine=str(engine)
-        )
+        return load_translator(paths, chosen, device=str(device), dtype=str(dtype), engine=str(engine))
     except OSError as error:
         raise CheckpointError(f"{error.filename}: {error.strerror}") from error

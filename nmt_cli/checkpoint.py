@@ -189,8 +189,6 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
             assign_weights(build_model(contents, str(folder)), weights, str(folder))
         model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
-    section: Any = contents.sections.get("criterion")  # for `decoding/alignment.py`
-    vars(model)["criterion"] = section.get("name") if isinstance(section, Mapping) else None
     return model.to(device).eval(), task
 
 

@@ -92,9 +92,9 @@ class Plain:
 
 def fast(device: torch.device) -> Plain:
     """Return what computes on `device`: the class `Fast` of nmt_cli/fast, or `Plain` without it or with NMT_FAST=0."""
-    if os.environ.get("NMT_FAST") == "0":
+    name = ROOMS.get(device.type)
+    if name is None or os.environ.get("NMT_FAST") == "0":
         return Plain(device)
-    name = ROOMS[device.type]
     try:
         room = importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -142,6 +142,9 @@ def _built(group: _Group, given: Mapping[str, Any], origins: Mapping[str, str]) 
     for field, _ in group.flags():
         if field.default is dataclasses.MISSING and field.name not in values:  # typer has let it pass for the file
             raise UsageError(f"{_key(field)} is missing: give it on the command line or in the file of --config")
+        needed = field.metadata.get("needs")
+        if needed and field.name in values and not values.get(needed):
+            raise UsageError(f"{flag(field)} needs {flag(needed)}")
     for inner in group.inner():
         if inner.extra:
             values.setdefault(inner.field, {})[inner.extra] = _built(inner, given, origins)

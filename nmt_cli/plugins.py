@@ -13,6 +13,7 @@ from nmt_cli.registry import build, option, register
 from nmt_cli.task import Task
 
 if TYPE_CHECKING:
+    from nmt_cli.decoding.around import Around
     from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
     from nmt_cli.layers.dropout import Dropout
     from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, FixedSizeState, elements
@@ -23,6 +24,7 @@ __all__ = [
     "EOS",
     "PAD",
     "UNK",
+    "Around",
     "AttentionMask",
     "Batch",
     "DataError",
@@ -43,7 +45,7 @@ __all__ = [
     "softmax_weights",
 ]
 
-_WITH_TORCH = ("layers.attention", "layers.dropout", "models.encoder_decoder", "tasks.base")
+_WITH_TORCH = ("decoding.around", "layers.attention", "layers.dropout", "models.encoder_decoder", "tasks.base")
 
 
 def __getattr__(name: str) -> Any:

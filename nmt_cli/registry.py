@@ -80,6 +80,8 @@ def option(
     suggestions: Callable[[], Iterable[str]] = tuple,
     instead_of: str = "",
     may_change: bool = False,
+    needs: str = "",
+    written: bool = False,
 ) -> Any:
     """Return a dataclass field that becomes a flag.
 
@@ -90,11 +92,24 @@ def option(
         suggestions: what a shell completes, besides the choices.
         instead_of: another field of the dataclass: a preset's or a file's value of it is dropped if this one is given.
         may_change: a resumed run may have another value. It has no effect on an update but rounding and dropout.
+        needs: another field of the dataclass, which must be given on the command line, too.
+        written: it is a file that is written beside the output.
         names: the flag's names if they are not made of the field's name, such as ("--input", "-i").
     """
-    metadata = {"help": help, "choices": choices, "minimum": minimum, "maximum": maximum}
-    more = {"metavar": metavar, "names": tuple(names), "suggestions": suggestions, "instead_of": instead_of}
-    return field(default=default, metadata={**metadata, **more, "may_change": may_change})
+    metadata = {
+        "help": help,
+        "choices": choices,
+        "minimum": minimum,
+        "maximum": maximum,
+        "metavar": metavar,
+        "names": tuple(names),
+        "suggestions": suggestions,
+        "instead_of": instead_of,
+        "may_change": may_change,
+        "needs": needs,
+        "written": written,
+    }
+    return field(default=default, metadata=metadata)
 
 
 def group(title: str, options: type[Any], without: Collection[str] = ()) -> Any:

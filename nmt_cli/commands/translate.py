@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -31,8 +31,8 @@ def translate(options: TranslateCommandOptions) -> None:
 
         converse(_load(options))
         return
-    more = [options.alignments] if options.alignments else []
-    totals = write_results(options, options.prefix, "translated", options.translation.read_ahead, _start, more)
+    read_ahead, more = options.translation.read_ahead, options.translation.files
+    totals = write_results(options, options.prefix, "translated", read_ahead, _start, more)
     if totals.repairs:
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in totals.repairs.most_common())
         options.note(f"repaired {totals.repaired:,} of {totals.outputs:,} outputs: {kinds}")
@@ -40,8 +40,7 @@ def translate(options: TranslateCommandOptions) -> None:
 
 def _load(options: TranslateCommandOptions) -> Translator:
     plain = options.format in (None, "text") and options.translation.search.nbest == 1 and not options.interactive
-    chosen = replace(options.translation, align=options.alignments is not None)
-    return options.translator(chosen, scores=not plain, say=options.note)
+    return options.translator(options.translation, scores=not plain, say=options.note)
 
 
 def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
@@ -50,39 +49,45 @@ def _start(options: TranslateCommandOptions, stack: ExitStack) -> Work:
     from nmt_cli.decoding.workers import translation_workers
     from nmt_cli.layers.embedding import learned_positions
 
+    if options.prefix:
+        translator.chain.check_prefix()
+    writers = [around for around in translator.chain.arounds if around.file]
     positions = learned_positions(*translator.engine.models)
     workers = stack.enter_context(translation_workers(translator, options.workers))
     name = options.input or "standard input"
-    what = "a sentence is" if options.translation.split_sentences else "the line is"
 
     def work(advance: Callable[[Sequence[str]], None], first: int, lines: list[str], prefixes: list[str]) -> Results:
         start = time.perf_counter()
         found = translator.translate_window(lines, advance, first=first, prefixes=prefixes or None, workers=workers)
         totals = Totals(lines=len(found), seconds=time.perf_counter() - start)
-        rows, links, warnings = list[str](), list[str](), []
+        rows, warnings = list[str](), list[str]()
+        beside: dict[Path | None, list[str]] = {around.file: [] for around in writers}
         for number, translation in enumerate(found, first):
             rows.append(_format(translator, translation, number, options))
             best = translation.outputs[0]
             # An engine may leave out the scores.
             totals.tokens += len(best.token_scores) or len(best.ids) + bool(best.ids)
             for output in translation.outputs:
-                links.append(" ".join(f"{i}-{j}" for i, j in output.alignment) + "\n")
+                for around in writers:
+                    beside[around.file].append(f"{around.row(output)}\n")
                 totals.outputs += 1
                 totals.repaired += bool(output.repairs)
                 totals.repairs.update(output.repairs)
             if translation.truncated:
                 warnings.append(
-                    f"{name}:{number}: {what} longer than {translator.options.max_source_length} tokens; "
-                    "the rest of it is not translated (--max-source-length)"
+                    f"{name}:{number}: the line or a part of it is longer than "
+                    f"{translator.options.max_source_length} tokens; the rest of it is not translated "
+                    "(--max-source-length)"
                 )
             if translation.unknown:
                 warnings.append(f"{name}:{number}: nothing of this line is in the vocabulary; its output is a guess")
             if positions is not None and translation.longest >= positions:  # the end of the sentence needs one, too
                 warnings.append(
-                    f"{name}:{number}: {what} longer than the {positions} positions that the model has learned, or its "
-                    "output is; translate shorter lines"
+                    f"{name}:{number}: the line or a part of it is longer than the {positions} positions that the "
+                    "model has learned, or its output is; translate shorter lines"
                 )
-        return ["".join(rows), "".join(links)][: 1 + bool(options.alignments)], totals, warnings
+        texts = ["".join(rows), *("".join(beside[file]) for file in options.translation.files)]
+        return texts, totals, warnings
 
     return work
 

@@ -52,9 +52,6 @@ class EngineOptions(CheckpointOptions):
         minimum=1,
         maximum=parallel.MOST,
     )
-    dictionary: Path | None = option(
-        None, "With --replace-unknown: translations of source words, a line each: word, tab, translation."
-    )
     engine: str = option(
         engines.OWN,
         "Program that searches. Another one than nmt has its own limits.",
@@ -66,8 +63,6 @@ class EngineOptions(CheckpointOptions):
         from nmt_cli import registry
         from nmt_cli.decoding.loading import load_translator
 
-        if self.dictionary and not options.replace_unknown:
-            raise UsageError("--dictionary is for unknown words and needs --replace-unknown")
         registry.discover(self.imports)
         return load_translator(
             self.checkpoints,
@@ -75,7 +70,6 @@ class EngineOptions(CheckpointOptions):
             device=self.device,
             dtype=self.dtype,
             workers=self.workers,
-            dictionary=self.dictionary,
             engine=self.engine,
             scores=scores,
             say=say,
@@ -121,11 +115,6 @@ class TranslateCommandOptions(FileOptions, EngineOptions):
         "of input. [default: text, or tsv with --nbest]",
         choices=tuple(FORMATS),
     )
-    alignments: Path | None = option(
-        None,
-        "Also write this file, as --output: a line for each output, with the words of the input and of the output that "
-        "belong together: 0-0 1-2.",
-    )
     prefix: Path | None = option(None, "Begin each output with the text of its line in this file.")
     interactive: bool = option(False, "Translate lines as they are typed.")
     test: bool = option(False, "Translate the test text that was prepared with the data of the first CHECKPOINT's run.")
@@ -144,27 +133,21 @@ def with_test_text(options: TranslateCommandOptions) -> TranslateCommandOptions:
 def check(options: TranslateCommandOptions) -> None:
     """Raise UsageError for flags and files that do not fit together."""
     check_checkpoints(options)
-    if options.translation.split_sentences and options.prefix:
-        raise UsageError("--split-sentences cannot be used with --prefix: it joins the outputs of sentences")
-    if options.translation.places and options.prefix:
-        raise UsageError("--prefix cannot be used with --markup, --protect or --glossary")
     if options.prefix and options.engine != engines.OWN:
         raise UsageError(f"--prefix cannot be used with --engine {options.engine}")
     if options.interactive:
-        files = options.input or options.output or options.alignments or options.prefix
+        files = options.input or options.output or options.translation.files or options.prefix
         if files or options.workers or options.format:
-            raise UsageError(
-                "--interactive cannot be used with --input, --output, --alignments, --prefix, --workers or --format"
-            )
+            raise UsageError("--interactive cannot be used with other inputs and outputs, --workers or --format")
         if not sys.stdin.isatty():
             raise UsageError("--interactive needs a terminal. Files and pipes are translated without it")
     check_output(options.output, options.input, options.prefix)
-    if options.alignments:
-        check_output(options.alignments, options.input, options.prefix)
+    for file in options.translation.files:
+        check_output(file, options.input, options.prefix)
         written = _identity(options.output or sys.stdout.fileno())
-        same = options.output and os.path.realpath(options.output) == os.path.realpath(options.alignments)
-        if same or (written and written == _identity(options.alignments)):
-            raise UsageError(f"{options.alignments} is also the output: choose another name")
+        same = options.output and os.path.realpath(options.output) == os.path.realpath(file)
+        if same or (written and written == _identity(file)):
+            raise UsageError(f"{file} is also the output: choose another name")
 
 
 def check_checkpoints(options: CheckpointOptions) -> None:

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,13 +202,21 @@ def _parts_folder(options: Any) -> Path:
     """Return the directory of the parts, named by the version, the flags, and the size and time of each file."""
     from nmt_cli.checkpoint import resumable_of
 
-    values = [each for value in vars(options).values() for each in (value if isinstance(value, tuple) else [value])]
-    if glossary := getattr(getattr(options, "translation", None), "glossary", None):
-        values.append(Path(glossary))
-    paths = [(resumable_of(path) or [path])[-1] for path in values if isinstance(path, Path) and path != options.output]
+    paths = [(resumable_of(path) or [path])[-1] for path in _paths(options) if path != options.output]
     files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
     states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]
     parts: Path = options.output.with_name(f".{options.output.name[:50]}.{identity}.parts")
     durable.check_ours(parts, directory=True)
     return parts
+
+
+def _paths(value: Any) -> list[Path]:
+    """Return the paths in options, in dataclasses, dictionaries and tuples of any depth."""
+    if isinstance(value, Path):
+        return [value]
+    if is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return [path for each in value for path in _paths(each)] if isinstance(value, tuple) else []

@@ -23,12 +23,13 @@ def constraint_of(
     limits: Sequence[int],
     prefixes: Sequence[Prefix],
     options: TranslateOptions,
+    unknown: bool,
     device: torch.device,
 ) -> Constraint | None:
     """Return the constraint of these lines' outputs, or None if they have none.
 
     With prefixes, it decides about the unknown word too: a prefix may contain it, and nothing else unless
-    the options allow it. The search must allow it then.
+    `unknown` allows it. The search must allow it then.
     """
     parts: list[Constraint] = []
     own = task.constraint(lines, limits, device) if options.constrained else None
@@ -38,7 +39,6 @@ def constraint_of(
         nothing = torch.zeros((len(lines), 0), dtype=torch.long, device=device)
         parts.append(NoRepeatedNgrams(options.no_repeat_ngram, nothing))
     if any(prefix != FREE for prefix in prefixes):
-        unknown = options.search.unknown or options.replace_unknown
         return BeginsWith(prefixes, task.continuations, AllOf(parts), unknown)
     return AllOf(parts) if parts else None
 

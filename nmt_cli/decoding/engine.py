@@ -51,6 +51,10 @@ class Engine(Protocol):
         """The members of the ensemble as they were trained, in evaluation mode; none in another program."""
 
     @property
+    def folders(self) -> Sequence[Path]:
+        """The checkpoints of the models; none if they were not loaded."""
+
+    @property
     def parallel(self) -> int | None:
         """The number of batches that it searches at a time, in threads; None if it leaves that to processes."""
 

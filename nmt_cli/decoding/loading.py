@@ -9,7 +9,6 @@ from nmt_cli.decoding import engine as engines
 from nmt_cli.decoding import own_engine
 from nmt_cli.decoding.options import DTYPES, TranslateOptions
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.decoding.unknown_words import read_dictionary
 from nmt_cli.device import choose_device
 from nmt_cli.errors import UsageError
 
@@ -21,7 +20,6 @@ def load_translator(
     device: str = "auto",
     dtype: str = "auto",
     workers: int | None = None,
-    dictionary: Path | None = None,
     engine: str = engines.OWN,
     scores: bool = True,
     say: Callable[[str], None] = lambda message: None,
@@ -34,7 +32,6 @@ def load_translator(
         raise UsageError("give a checkpoint: the directory that `nmt train` or `nmt average` wrote")
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, not {dtype!r}")
-    translations = read_dictionary(dictionary) if dictionary else {}
     load = own_engine.load if engine == engines.OWN else engines.find(engine)
     loading = engines.Loading(
         checkpoints=checkpoints,
@@ -45,4 +42,4 @@ def load_translator(
         scores=scores,
         say=say,
     )
-    return Translator(load(loading), loading.options, translations)
+    return Translator(load(loading), loading.options)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 from typing import Any
 
-from nmt_cli.config import check_values, flag
+from nmt_cli.config import check_values, fields, flag
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.registry import discover, extras, extras_of, group, option
+from nmt_cli.registry import component_of, discover, extras, extras_of, group, option
 from nmt_cli.task import Task
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
@@ -92,25 +93,7 @@ class TranslateOptions:
     )
     max_length: int | None = option(None, "Maximum output length, where --max-length-offset allows more.", minimum=1)
     no_repeat_ngram: int | None = option(None, "Never repeat a sequence of N tokens within an output.", minimum=1)
-    replace_unknown: bool = option(
-        False, "Allow unknown words, and replace each by the source word that it attends to most."
-    )
-    align: bool = False  # align the words of outputs to those of the source
-    markup: bool = option(
-        False, "Translate text with inline tags, such as HTML: they stand around the same words in the output."
-    )
-    protect: str | None = option(None, "Copy what matches this regular expression to the output.", metavar="REGEX")
-    glossary: str | None = option(
-        None, "Translate terms as this file says, a line each: term, tab, translation.", metavar="FILE"
-    )
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
-    split_sentences: bool | None = option(
-        None, "Translate a line of several sentences one by one, and join the outputs (needs nmt-cli[sentences])."
-    )
-    sentence_language: str | None = option(
-        None, "With --split-sentences: ISO 639 code of the input. [default: the checkpoint's source language]"
-    )
-
     extras: dict[str, Any] = extras("around", "search", "constraint")
     """The settings of registered extras by name, without those whose settings are all at their defaults."""
 
@@ -145,19 +128,27 @@ class TranslateOptions:
             raise UsageError("--sample cannot be used with --beam: it draws outputs and does not search")
         if self.max_length is not None and search.min_length > self.max_length:
             raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
-        if self.split_sentences and (self.align or self.places):
-            which = "--alignments" if self.align else "--markup, --protect or --glossary"
-            raise UsageError(f"--split-sentences cannot be used with {which}: it joins the outputs of sentences")
-        if self.align and self.places:
-            raise UsageError("--alignments cannot be used with --markup, --protect or --glossary, which change outputs")
-        if self.split_sentences and (search.nbest > 1 or sample):
-            which = "--sample" if sample else "--nbest"
-            raise UsageError(f"--split-sentences cannot be used with {which}: it joins the best outputs of sentences")
+
+    def get(self, name: str) -> Any:
+        """Return the option of this name. It is None if no registered extra has it."""
+        for part in (self, *self._parts().values()):
+            if name in part.__dataclass_fields__:
+                return getattr(part, name)
+        return None
+
+    def used(self, kind: str) -> list[Any]:
+        """Return the settings of the extras of a kind that are not all at their defaults."""
+        return [config for config in self.extras.values() if component_of(config).kind == kind]
 
     @property
-    def places(self) -> bool:
-        """Whether stretches of the source have their places in outputs."""
-        return bool(self.markup or self.protect or self.glossary)
+    def files(self) -> list[Path]:
+        """The files that extras write beside the output."""
+        files = []
+        for config in self.extras.values():
+            for field, _ in fields(type(config)):
+                if field.metadata["written"] and getattr(config, field.name) is not None:
+                    files.append(Path(getattr(config, field.name)))
+        return files
 
     def replaced(self, given: Mapping[str, Any]) -> TranslateOptions:
         """Return these options with those that are given by name. None means not given.

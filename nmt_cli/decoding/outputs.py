@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,16 @@ class Output:
     token_scores: list[float]  # log-probability of each, and of EOS unless the output was cut at its limit
     repairs: Mapping[str, int] = field(default_factory=dict)  # number of each kind
     ids: Sequence[int] = ()  # of the tokens
-    alignment: Sequence[tuple[int, int]] = ()  # numbers of words of the line and of `text`, if `align` is set
+    notes: Mapping[str, Any] = field(default_factory=dict)  # of what goes around the translation, by name
+
+    def noted(self, name: str, note: Any) -> Output:
+        """Return the output with another note."""
+        return replace(self, notes={**self.notes, name: note})
+
+    @property
+    def alignment(self) -> Sequence[tuple[int, int]]:
+        """The numbers of words of the line and of `text` that belong together, if `align` is set."""
+        return self.notes.get("alignment", ())  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ class OwnEngine:
     model: Decodable = field(repr=False)  # pages long
     device: torch.device
     models: Sequence[Model] = field(default=(), repr=False)
+    folders: Sequence[Path] = ()
     parallel: None = None
 
     def check(self, options: TranslateOptions) -> None:
@@ -60,11 +61,12 @@ class OwnEngine:
         limits = [request.limit for request in batch]
         prefixes = [request.prefix for request in batch]
         # With prefixes, the constraint decides about the unknown word.
-        if options.replace_unknown or any(prefix != FREE for prefix in prefixes):
+        allowed = search.unknown
+        if any(prefix != FREE for prefix in prefixes):
             search = dataclasses.replace(search, unknown=True)
         source = pad([[*request.ids, EOS] for request in batch]).to(self.device)
         lines = [request.line for request in batch]
-        constraint = constraint_of(self.task, lines, limits, prefixes, options, self.device)
+        constraint = constraint_of(self.task, lines, limits, prefixes, options, allowed, self.device)
         if options.sampling.sample:
             numbers = [request.number for request in batch]
             return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
@@ -93,7 +95,7 @@ def load(loading: Loading) -> OwnEngine:
         if folder != path:
             loading.say(f"{path}: using {folder}")
     decodable = decodables[0] if len(models) == 1 else Ensemble(decodables)
-    return OwnEngine(tasks[0], decodable, device, models)
+    return OwnEngine(tasks[0], decodable, device, models, folders)
 
 
 def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:

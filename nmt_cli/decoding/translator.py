@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nmt_cli.data.parallel import Workers
-from nmt_cli.decoding.alignment import WORD, Aligner, Links, links_of
-from nmt_cli.decoding.encoding import check_tag, is_unknown, plain, request_of, tagged
+from nmt_cli.decoding.around import Chain, chain_of
+from nmt_cli.decoding.encoding import check_tag, is_unknown, plain, request_of
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, TargetScore, Translation
-from nmt_cli.decoding.placing import UNITS, Placing
 from nmt_cli.decoding.sampling import AT_A_TIME
-from nmt_cli.decoding.sentences import Split, joined, splitter
-from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
@@ -45,22 +41,16 @@ class Translator:
     Args:
         engine: the model, its task and the search.
         options: of every translation, where a call gives no others.
-        dictionary: translations of source words, for `replace_unknown`.
     """
 
     engine: Engine
     options: TranslateOptions = field(default_factory=TranslateOptions)
-    dictionary: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Raise UsageError if an option is set that task, model or engine does not have, or that needs an extra."""
         self.engine.check(self.options)
-        _ = self.search
+        _ = self.chain, self.search
         check_tag(self.options.tag or "", self.task.symbols, f"--tag {self.options.tag}")
-        if self.options.replace_unknown:
-            _ = self._unknown_words
-        _ = self._aligner, self._placing
-        _ = self.split
 
     @property
     def task(self) -> Task:
@@ -68,18 +58,15 @@ class Translator:
         return self.engine.task
 
     @cached_property
-    def search(self) -> SearchSettings:
-        """The options of the search, with the task's defaults."""
-        return self.options.settings(self.task)
+    def chain(self) -> Chain:
+        """What goes around each translation."""
+        return chain_of(self.options, self.engine)
 
     @cached_property
-    def split(self) -> Split:
-        """The function that divides a line into its sentences; with no `split_sentences`, the line is the only one."""
-        if not self.options.split_sentences:
-            if self.options.sentence_language is not None:
-                raise UsageError("--sentence-language needs --split-sentences")
-            return lambda line: [line]
-        return splitter(self.task, self.options.sentence_language)
+    def search(self) -> SearchSettings:
+        """The options of the search, with the task's defaults."""
+        search = self.options.settings(self.task)
+        return dataclasses.replace(search, unknown=True) if self.chain.allows_unknown else search
 
     def translate(
         self,
@@ -111,13 +98,9 @@ class Translator:
             tag: symbols to put before each line, such as "<2de>".
             max_source_length: source tokens of a line that are translated.
             no_repeat_ngram: the length of token sequences that an output has only once.
-            replace_unknown: replace unknown words by translations of source words.
-            align: align the words of outputs, in `Output.alignment`, by attention.
-            markup: keep inline tags around the same words.
-            protect: a regular expression of what is copied to the output.
-            glossary: a file of terms and their translations.
             constrained: allow only the outputs that the task defines as well-formed.
-            split_sentences: translate the sentences of a line one by one, in the language `sentence_language`.
+
+        Registered extras have more options, such as `markup` or `split_sentences`.
 
         Raises:
             UsageError: an option is out of range, `lines` or `prefixes` are not strings, or their numbers differ.
@@ -140,7 +123,8 @@ class Translator:
         check_iterable(lines, "a list of lines ([line] for one line)")
         if prefixes is not None:
             check_iterable(prefixes, "a list of prefixes, one for each line")
-        translator = dataclasses.replace(self, options=self.options.replaced(options))
+        chosen = self.options.replaced(options)
+        translator = self if chosen == self.options else dataclasses.replace(self, options=chosen)
         return translator._windows(lines, prefixes)
 
     def translate_window(
@@ -161,47 +145,64 @@ class Translator:
             workers: processes whose state is this translator. The translations depend on their number by rounding only.
 
         Raises:
-            UsageError: there are prefixes, and `split_sentences` or one of `places` is set, or the engine has none.
+            UsageError: there are prefixes, and an output cannot begin with one.
         """
-        if self.options.split_sentences:
-            if prefixes is not None:
-                raise UsageError("--split-sentences cannot be used with prefixes: it joins the outputs of sentences")
-            lines = list(map(plain, lines))
-            parts = [self.split(line) for line in lines]
-            translations = self.translate_sentences(list(itertools.chain.from_iterable(parts)), workers=workers)
-            advance(lines)
-            return joined(lines, parts, translations)
-        if self._placing is None:
-            return self.translate_sentences(lines, advance, first, prefixes, workers)
         if prefixes is not None:
-            raise UsageError("--markup, --protect and --glossary cannot be used with prefixes")
-        lines = list(map(plain, lines))
-        texts, spans = zip(*map(self._placing.read, lines), strict=True) if lines else ((), ())
-        translations = self.translate_sentences(texts, advance, first, prefixes, workers)
-        return list(map(self._placing.placed, translations, lines, spans))
+            self.chain.check_prefix()
+        readings = [self.chain.read(plain(line)) for line in lines]
+        texts, numbers, line_of = list[str](), list[int](), list[int]()
+        for place, (parts, _) in enumerate(readings):
+            texts += parts
+            numbers += [first + place + (part << 32) for part in range(len(parts))]
+            line_of += [place] * len(parts)
+        waiting = Counter(line_of)
 
-    def translate_sentences(
+        def done(places: Iterable[int]) -> None:
+            of_lines = [line_of[place] for place in places]
+            waiting.subtract(of_lines)
+            advance([lines[place] for place in dict.fromkeys(of_lines) if not waiting[place]])
+
+        translations = iter(self.translate_texts(texts, done, numbers=numbers, prefixes=prefixes, workers=workers))
+        return [
+            self.chain.write(list(itertools.islice(translations, len(parts))), layers) for parts, layers in readings
+        ]
+
+    def translate_texts(
         self,
-        lines: Sequence[str],
-        advance: Callable[[Sequence[str]], None] = lambda lines: None,
-        first: int = 1,
+        texts: Sequence[str],
+        done: Callable[[Iterable[int]], None] = lambda places: None,
+        *,
+        numbers: Sequence[int] | None = None,
         prefixes: Sequence[str] | None = None,
         workers: Workers | None = None,
     ) -> list[Translation]:
-        """As `translate_window`, of lines that `split` has divided, or that are not divided."""
-        pairs = zip(lines, [""] * len(lines) if prefixes is None else prefixes, strict=True)
-        requests = [request_of(self.task, self.options, number, *pair) for number, pair in enumerate(pairs, first)]
-        advance([request.line for request in requests if not request.ids])
-        results = [Translation(line, [Output("", 0.0, [], [])], 0, truncated=False) for line in lines]
+        """Translate what the chain has read, a line or a part of one; one result for each, in order.
+
+        Args:
+            done: called with the places of the texts translated since the last call.
+            numbers: on which samples depend; by default from 1.
+            prefixes, workers: as for `translate_window`.
+        """
+        numbers = range(1, len(texts) + 1) if numbers is None else numbers
+        given = zip(numbers, texts, [""] * len(texts) if prefixes is None else prefixes, strict=True)
+        requests = [request_of(self.task, self.options, *text) for text in given]
+        done([place for place, request in enumerate(requests) if not request.ids])
+        results = [Translation(text, [Output("", 0.0, [], [])], 0, truncated=False) for text in texts]
+        places = {number: place for place, number in enumerate(numbers)}
         parallel = workers.processes if workers else self.engine.parallel or 1
         batches = list(self._batches([request for request in requests if request.ids], parallel))
         several = workers if len(batches) > 1 else None
-        for batch, outputs in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
-            for request, found in zip(batch, outputs, strict=True):
-                longest = max(map(len, (request.ids, *(output.ids for output in found))))
-                about = len(request.ids), request.truncated, is_unknown(self.task, request.ids), longest
-                results[request.number - first] = Translation(request.line, found, *about)
-            advance([request.line for request in batch])
+        for batch, rows in several.map(_outputs_of_worker, batches) if several else self.outputs(batches):
+            for request, outputs in zip(batch, rows, strict=True):
+                results[places[request.number]] = Translation(
+                    request.line,
+                    outputs,
+                    source_length=len(request.ids),
+                    truncated=request.truncated,
+                    unknown=is_unknown(self.task, request.ids),
+                    longest=max(len(request.ids), *(len(output.ids) for output in outputs)),
+                )
+            done([places[request.number] for request in batch])
         return results
 
     def score_targets(self, sources: Iterable[str], targets: Iterable[str], *more: Any) -> list[TargetScore]:
@@ -248,54 +249,16 @@ class Translator:
 
     def outputs(self, batches: Sequence[list[Request]]) -> Iterator[tuple[list[Request], list[list[Output]]]]:
         """Translate batches; yield each with the outputs of its lines."""
-        for batch, found in zip(batches, self.engine.search(batches, self.search, self.options), strict=True):
-            lines = list(zip(batch, found, strict=True))
-            pairs = [(line.ids, each.tokens) for line, hypotheses in lines for each in hypotheses]
-            weights = self._aligner.weights(pairs) if self._aligner else [None] * len(pairs)
-            own = iter(weights)
-            yield batch, [[self._output(each, line, next(own)) for each in hypotheses] for line, hypotheses in lines]
+        for batch, rows in zip(batches, self.engine.search(batches, self.search, self.options), strict=True):
+            outputs = [
+                [self._output(hypothesis, text) for hypothesis in row] for text, row in zip(batch, rows, strict=True)
+            ]
+            yield batch, self.chain.revise(batch, outputs)
 
-    def _output(self, hypothesis: Hypothesis, line: Request, weights: Tensor | None) -> Output:
-        ids = hypothesis.tokens
-        text, repairs = self.task.repaired(ids, line.line)
-        links: Links = []
-        if weights is not None:
-            text, links = self._aligned(text, ids, line, weights)
-        tokens = self.task.target_tokens(ids)
-        return Output(text, hypothesis.score, tokens, hypothesis.token_scores, repairs, ids, links)
-
-    def _aligned(self, text: str, ids: Sequence[int], line: Request, weights: Tensor) -> tuple[str, Links]:
-        """Return an output without unknown words, if they are replaced, and the links of its words."""
-        raw, target = tagged(line.line.strip(), self.options), self.task.target_tokens(ids)
-        if self.options.replace_unknown:
-            target = self._unknown_words.replaced(ids, weights, raw)
-            text = self.task.join_words(target)
-        if not (self.options.align or self.options.places):
-            return text, []
-        source = self.task.source_words(raw) or self.task.source_tokens(line.ids)
-        word = UNITS if self.options.places else WORD
-        links = links_of(weights, source[: len(line.ids)], target, raw, text, word)
-        tags = len(word.findall(self.options.tag or ""))
-        return text, [(i - tags, j) for i, j in links if i >= tags]
-
-    @cached_property
-    def _unknown_words(self) -> UnknownWords:
-        return UnknownWords(self.task, self.dictionary)
-
-    @cached_property
-    def _aligner(self) -> Aligner | None:
-        wanted = self.options.align or self.options.replace_unknown or self.options.places
-        return Aligner(self.engine.models, self.engine.device) if wanted else None
-
-    @cached_property
-    def _placing(self) -> Placing | None:
-        options = self.options
-        if not options.places:
-            return None
-        if self.task.text_vocabularies is None:
-            raise UsageError(f"--markup, --protect and --glossary are for text, not for the task {self.task.name}")
-        glossary = read_dictionary(Path(options.glossary), one_translation=True) if options.glossary else {}
-        return Placing(bool(options.markup), options.protect or "", glossary, self.task.symbols)
+    def _output(self, hypothesis: Hypothesis, text: Request) -> Output:
+        written, repairs = self.task.repaired(hypothesis.tokens, text.line)
+        tokens = self.task.target_tokens(hypothesis.tokens)
+        return Output(written, hypothesis.score, tokens, hypothesis.token_scores, repairs, hypothesis.tokens)
 
 
 def _outputs_of_worker(translator: Translator, batch: list[Request]) -> list[list[Output]]:

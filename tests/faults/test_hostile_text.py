@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.annexes.later.guided_alignment import linked_pieces
+from nmt_cli.annexes.around.guided_alignment import linked_pieces
+from nmt_cli.annexes.around.unknown_words import read_dictionary
 from nmt_cli.annexes.parsing.evalb_parameters import read_parameters
 from nmt_cli.annexes.parsing.trees import clean, parse_trees, tree_line
 from nmt_cli.annexes.symbols.task import TaggedLines
 from nmt_cli.config import resolve
-from nmt_cli.decoding.unknown_words import read_dictionary
 from nmt_cli.errors import DataError
 from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.parallel_text import Columns, read_parallel, read_table

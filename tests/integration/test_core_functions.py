@@ -30,8 +30,7 @@ NEVER_ENTERED = {
     "data/moses.py",  # --moses
     *("metrics/add_one.py", "metrics/functions.py", "metrics/significance.py"),
     *("data/bins.py", "data/word_samples.py", "training/replay.py"),
-    *("decoding/alignment.py", "decoding/placing.py", "decoding/sampling.py", "decoding/sentences.py"),
-    "decoding/unknown_words.py",
+    "decoding/sampling.py",
 }
 """Files of the core of which the commands may enter no function."""
 

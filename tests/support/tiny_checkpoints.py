@@ -38,6 +38,7 @@ def make_checkpoint() -> Callable[..., Path]:
         ends: bool = False,
         noise: float = 0.0,
         symbols: str = "",
+        subwords: str = "bpe",
     ) -> Path:
         registry.discover()
         size = 5 + len(letters) + len(symbols.split(",") if symbols else [])
@@ -45,6 +46,7 @@ def make_checkpoint() -> Callable[..., Path]:
             "vocab_size": size,
             "separate_vocabularies": separate,
             "normalization": normalization,
+            "subwords": subwords,
         }
         component = registry.find("task", "translation")
         if symbols:

@@ -74,9 +74,8 @@ def test_every_option_has_a_keyword() -> None:
 def settings(options: TranslateOptions) -> dict[str, Any]:
     """All options by name, registered extras included."""
     groups = {"search": options.search, "sampling": options.sampling}
-    extras = {extra.name: extra.config() for extra in extras_of(TranslateOptions)} | options.extras
+    groups |= {extra.name: options.extras.get(extra.name, extra.config()) for extra in extras_of(TranslateOptions)}
     flat = {**vars(options)} | {name: value for group in groups.values() for name, value in vars(group).items()}
-    flat |= {name: value for config in extras.values() for name, value in vars(config).items()}
     return {name: value for name, value in flat.items() if name not in {"extras", *groups}}
 
 

@@ -52,13 +52,6 @@ class RDropConfig(LabelSmoothingConfig):
     sum_of_passes: bool = field(default=True, metadata={"before": False})  # runs of version 1.0 had twice the weight
 
 
-@configures("criterion", "guided_alignment", "nmt_cli.annexes.later.guided_alignment:GuidedAlignment")
-@dataclass(frozen=True)
-class GuidedAlignmentConfig(LabelSmoothingConfig):
-    alignment_file: str = option("", "Source, target and links of words (0-0 1-2), with tabs between.", metavar="FILE")
-    alignment_weight: float = option(0.05, "Weight of the cross-entropy of attention with the links.", minimum=0.0)
-
-
 @configures("preparation", "new_vocabulary", "nmt_cli.annexes.later.new_vocabulary:adapt")
 @dataclass(frozen=True)
 class NewVocabularyConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.annexes.serving.metrics import Metrics
 from nmt_cli.annexes.serving.queue import TranslationQueue
 from nmt_cli.data.parallel import WorkerDied
+from nmt_cli.decoding.around import Chain, Layer
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.decoding.sentences import Split, joined
 from nmt_cli.errors import NmtError, shown
 from nmt_cli.files.settings import from_json
 
@@ -32,7 +32,7 @@ def application(
     queue: TranslationQueue,
     limits: Limits,
     *,
-    split: Split = lambda text: [text],
+    chain: Chain,
     about: Mapping[str, Any] | None = None,
     check: Callable[[], None] = lambda: None,
     died: Callable[[WorkerDied], None] = lambda error: None,
@@ -41,14 +41,14 @@ def application(
 
     Args:
         queue: of sentences.
-        split: divides a text into sentences.
+        chain: what goes around the translation of a text.
         about: the answer of `GET /info`.
         check: raises WorkerDied if nothing can be translated any more.
         died: called with that error, which the queue may raise, too.
     """
     metrics = Metrics(queue.__len__)
     queue.started = metrics.batches.observe
-    service = Service(queue, split, limits)
+    service = Service(queue, chain, limits)
 
     async def health(request: Request) -> Response:
         check()
@@ -84,8 +84,8 @@ def application(
 class Service:
     """The routes of translation."""
 
-    def __init__(self, queue: TranslationQueue, split: Split, limits: Limits) -> None:
-        self.queue, self.split, self.limits = queue, split, limits
+    def __init__(self, queue: TranslationQueue, chain: Chain, limits: Limits) -> None:
+        self.queue, self.chain, self.limits = queue, chain, limits
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""
@@ -142,32 +142,33 @@ class Service:
     async def _answers(self, request: Request, texts: dict[str, str]) -> list[dict[str, Any]]:
         """Return the answers to texts, given by name."""
         request.state.texts = len(texts)  # for the log
-        parts = await self._parts(texts.values())
+        readings = await self._read(texts.values())
         if len(self.queue) >= self.limits.max_queue:
             raise HTTPException(429, "too many sentences are waiting; try again later", {"Retry-After": "1"})
         timeout = self.limits.timeout
         try:
             async with asyncio.timeout(timeout):
-                work = self.queue.translate([*chain.from_iterable(parts)])
-                translations = joined([*texts.values()], parts, await unless_client_leaves(request, work))
+                work = self.queue.translate([part for parts, _ in readings for part in parts])
+                results = iter(await unless_client_leaves(request, work))
         except TimeoutError as error:
             raise HTTPException(503, f"not answered within {timeout:g} s; try again later, or send less") from error
+        translations = [self.chain.write(list(islice(results, len(parts))), layers) for parts, layers in readings]
         for name, translation in zip(texts, translations, strict=True):
             if translation.truncated:
                 raise HTTPException(413, f'"{name}" is too long: it has more tokens than --max-source-length')
         best = [translation.outputs[0] for translation in translations]
         return [{"translation": output.text, "score": round(output.score, 4)} for output in best]
 
-    async def _parts(self, texts: Collection[str]) -> list[list[str]]:
-        """Return the sentences of each text."""
-        parts: list[list[str]] = []
+    async def _read(self, texts: Collection[str]) -> list[tuple[list[str], list[Layer]]]:
+        """Return what the chain reads in each text."""
+        readings = list[tuple[list[str], list[Layer]]]()
         most = max(self.limits.max_sentences, len(texts))
         for text in texts:
-            parts.append(self.split(text))
-            if sum(map(len, parts)) > most:
+            readings.append(self.chain.read(text))
+            if sum(len(parts) for parts, _ in readings) > most:
                 raise HTTPException(413, f"the request has more than {most:,} sentences; send less at a time")
             await asyncio.sleep(0)  # splitting takes milliseconds, and other requests have their turn
-        return parts
+        return readings
 
 
 async def unless_client_leaves(request: Request, work: Awaitable[list[Translation]]) -> list[Translation]:

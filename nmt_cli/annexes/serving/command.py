@@ -30,7 +30,7 @@ class ServeOptions(EngineOptions):
     limits: Limits = group("limits", Limits)
     # The queue makes the batches, and an answer has one output.
     translation: TranslateOptions = group(
-        "batches and limits", TranslateOptions, without=("read_ahead", "nbest", "sampling")
+        "batches and limits", TranslateOptions, without=("read_ahead", "nbest", "sampling", "alignments")
     )
 
 
@@ -47,10 +47,10 @@ def serve(options: ServeOptions) -> None:
     from nmt_cli.decoding.workers import translation_workers
 
     chosen = options.translation
-    if chosen.sentence_language is not None and chosen.split_sentences is None:
+    if chosen.get("sentence_language") is not None and chosen.get("split_sentences") is None:
         chosen = chosen.replaced({"split_sentences": True})
     translator = options.translator(chosen, say=say)
-    if chosen.split_sentences is None:
+    if chosen.get("split_sentences") is None:
         translator = split_if_possible(translator)
     address = options.host, options.port
     with translation_workers(translator, options.workers) as workers:
@@ -63,7 +63,7 @@ def split_if_possible(translator: Translator) -> Translator:
     if translator.task.source_language is None:
         return translator
     try:
-        return dataclasses.replace(translator, options=dataclasses.replace(translator.options, split_sentences=True))
+        return dataclasses.replace(translator, options=translator.options.replaced({"split_sentences": True}))
     except UsageError as error:
         say(f"each line is translated as one sentence. {error}")
         return translator
@@ -77,7 +77,7 @@ def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
         "models": [str(Path(*path.absolute().parts[-2:])) for path in options.checkpoints],
         "source_language": source,
         "target_language": target,
-        "split_sentences": bool(translator.options.split_sentences),
+        "split_sentences": bool(translator.options.get("split_sentences")),
     }
 
 

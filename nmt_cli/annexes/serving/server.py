@@ -52,7 +52,7 @@ def serve(
     Raises:
         NmtError: the address cannot be listened on, or a worker process died.
     """
-    work = partial(_translate_sentences, translator) if workers is None else partial(_translated_by, workers)
+    work = translator.translate_texts if workers is None else partial(_translated_by, workers)
     work([""])  # starts the processes: before there are threads and sockets, which they would share
 
     def stop(error: WorkerDied) -> None:
@@ -63,7 +63,7 @@ def serve(
     check = workers.check if workers else lambda: None
     characters = CHARACTERS_PER_TOKEN * translator.batch_tokens
     queue = TranslationQueue(work, parallel=parallel, largest=largest, characters=characters)
-    app = application(queue, limits, split=translator.split, about=about, check=check, died=stop)
+    app = application(queue, limits, chain=translator.chain, about=about, check=check, died=stop)
     server = _Server(app, limits, access_log)
     with _listener(*address) as listener:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -154,13 +154,7 @@ def _translated_by(workers: Workers, texts: list[str]) -> list[Translation]:
 
 def _translate_in_worker(translator: Translator, texts: list[str]) -> list[Translation]:
     torch.set_num_threads(1)
-    return _translate_sentences(translator, texts)
-
-
-def _translate_sentences(translator: Translator, sentences: list[str]) -> list[Translation]:
-    if translator.options.split_sentences:
-        return translator.translate_sentences(sentences)
-    return translator.translate_window(sentences)
+    return translator.translate_texts(texts)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from nmt_cli.annexes.serving.app import PAGE, application
 from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.annexes.serving.queue import TranslationQueue
+from nmt_cli.decoding.around import Around, Chain
+from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.errors import NmtError
 
 LIMITS = Limits(max_body=200, max_texts=3, max_characters=20, max_queue=2)
@@ -24,9 +26,9 @@ Scenario = Callable[[Callable[[], Any]], Awaitable[None]]
 def served(backwards: Any, client: Any) -> Callable[..., None]:
     """Run a scenario, which gets a function that makes clients of one server."""
 
-    def run(scenario: Scenario, limits: Limits = LIMITS, **options: Any) -> None:
+    def run(scenario: Scenario, limits: Limits = LIMITS, chain: Chain | None = None, **options: Any) -> None:
         queue = TranslationQueue(backwards, parallel=1, largest=8, characters=1000)
-        app = application(queue, limits, **options)
+        app = application(queue, limits, chain=chain or Chain(), **options)
         asyncio.run(scenario(lambda: client(app)))
 
     return run
@@ -107,18 +109,26 @@ def test_wrong_requests(served: Callable[..., None], path: str, body: bytes, cod
     served(scenario)
 
 
-def sentences(text: str) -> list[str]:
-    return re.findall(r"[^.]+\. *", text)
+class ByFullStops(Around):
+    """Divides a text after each full stop."""
+
+    def read(self, line: str) -> tuple[list[str], Any]:
+        return re.findall(r"[^.]+\. *", line), None
+
+    def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
+        outputs = [translation.outputs[0] for translation in translations]
+        whole = Output("".join(each.text for each in outputs), sum(each.score for each in outputs), [], [])
+        return Translation(line, [whole], len(line), truncated=False)
 
 
 def test_the_sentences_of_a_text_are_translated_one_by_one(served: Callable[..., None], backwards: Any) -> None:
     async def scenario(new: Callable[[], Any]) -> None:
         answer = await new().post(SEVERAL, {"texts": ["ab. cd.", "ef."]})
-        translations = [{"translation": " .ba .dc", "score": -2.3333}, {"translation": ".fe", "score": -1.0}]
+        translations = [{"translation": " .ba.dc", "score": -2.3333}, {"translation": ".fe", "score": -1.0}]
         assert (answer.code, answer.json) == (200, {"translations": translations})
         assert await metric(new(), "nmt_batch_texts_sum") == 3
 
-    served(scenario, split=sentences)
+    served(scenario, chain=Chain([ByFullStops()]))
     assert backwards.batches == [["ab. ", "cd.", "ef."]]
 
 
@@ -129,7 +139,7 @@ def test_a_request_of_too_many_sentences_is_413_before_a_search(served: Callable
         assert "4 sentences" in answer.json["error"]
         assert (await new().post(SEVERAL, {"texts": ["a. b.", "c. d."]})).code == 200
 
-    served(scenario, Limits(max_sentences=4), split=sentences)
+    served(scenario, Limits(max_sentences=4), chain=Chain([ByFullStops()]))
     assert len(backwards.batches) == 1
 
 
@@ -300,7 +310,7 @@ def test_json_that_python_refuses_is_400(served: Callable[..., None]) -> None:
 def test_routes_about_the_server(backwards: Any, client: Any) -> None:
     about = {"models": ["run/averaged"], "split_sentences": True}
     queue = TranslationQueue(backwards, parallel=1, largest=8, characters=1000)
-    app = application(queue, LIMITS, about=about)
+    app = application(queue, LIMITS, chain=Chain(), about=about)
     assert asyncio.run(client(app).ask("GET", "/info")).json == about
     assert asyncio.run(client(app).ask("GET", "/health")).json == {"status": "ok"}
     page = asyncio.run(client(app).ask("GET", "/"))

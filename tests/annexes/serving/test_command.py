@@ -49,7 +49,7 @@ def test_paragraphs_are_split_where_that_is_possible(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     translator = nmt_cli.load(tiny_checkpoint, device="cpu")
-    assert split_if_possible(translator).options.split_sentences
+    assert split_if_possible(translator).options.get("split_sentences")
     assert capsys.readouterr().err == ""
     monkeypatch.setitem(sys.modules, "sentencex", None)
     assert split_if_possible(translator) is translator
@@ -76,4 +76,4 @@ def test_the_flags_of_paragraphs(
     served: list[Translator] = []
     monkeypatch.setattr(server, "serve", lambda translator, *rest: served.append(translator))
     assert nmt("serve", tiny_checkpoint, "--workers", 1, *flags)[0] == 0
-    assert [translator.options.split_sentences for translator in served] == [splits]
+    assert [translator.options.get("split_sentences") for translator in served] == [splits]

@@ -183,6 +183,7 @@ def test_wrong_files_are_named_and_none_is_written(
     paths: dict[str, Any] = {name: tmp_path / each if isinstance(each, str) else each for name, each in change.items()}
     if "checkpoints" in paths:
         paths["checkpoints"] = (paths["checkpoints"],)
+    settings = changed(settings, alignments=paths.pop("alignments", None))
     with pytest.raises(error, match=message):
         translate(replace(settings, **paths))
     assert {name: (tmp_path / name).read_bytes() for name in contents} == contents

@@ -17,9 +17,10 @@ from nmt_cli.errors import UsageError
 
 def written(checkpoint: Path, folder: Path, content: bytes, options: dict[str, Any], **flags: Any) -> bytes:
     """The output for an input, with links in `folder`/links.gz."""
-    chosen = TranslateOptions().replaced({"beam": 2, "max_length_offset": 3, **options})
+    given = {"beam": 2, "max_length_offset": 3, "alignments": folder / "links.gz", **options}
+    chosen = TranslateOptions().replaced(given)
     (folder / "in").write_bytes(content)
-    flags = {"alignments": folder / "links.gz", "quiet": True, "device": "cpu", **flags}
+    flags = {"quiet": True, "device": "cpu", **flags}
     files: dict[str, Any] = {"checkpoints": (checkpoint,), "input": folder / "in", "output": folder / "out"}
     translate(TranslateCommandOptions(translation=chosen, **{**files, **flags}))
     return (folder / "out").read_bytes()
@@ -32,7 +33,7 @@ def test_alignments_are_a_line_for_each_output(tiny_checkpoint: Path, tmp_path: 
     content = "\n".join(lines).encode() + b"\n"
     options: Any = {"nbest": nbest, "max_source_length": 20}
     with_links = written(tiny_checkpoint, tmp_path, content, options)
-    assert with_links == written(tiny_checkpoint, tmp_path, content, options, alignments=None)
+    assert with_links == written(tiny_checkpoint, tmp_path, content, {**options, "alignments": None})
     found = gzip.decompress((tmp_path / "links.gz").read_bytes()).decode().split("\n")
     translator = nmt_cli.load(tiny_checkpoint, device="cpu")
     details = list(translator.translate_detailed(lines, align=True, beam=2, max_length_offset=3, **options))
@@ -58,8 +59,12 @@ def test_alignments_do_not_depend_on_workers(tiny_checkpoint: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "flags", "message"),
     [
-        ({"split_sentences": True}, {}, "--split-sentences cannot be used with --alignments"),
-        ({}, {"interactive": True, "input": None, "output": None}, "--interactive cannot be used with .*--alignments"),
+        ({"markup": True}, {}, "--alignments cannot be used with --markup"),
+        (
+            {},
+            {"interactive": True, "input": None, "output": None},
+            "--interactive .* inputs and outputs",
+        ),
     ],
 )
 def test_alignments_that_cannot_be(
@@ -75,5 +80,5 @@ def test_the_links_are_not_the_output_under_another_name(tiny_checkpoint: Path, 
     (tmp_path / "link").symlink_to("out")
     for other in (tmp_path / "link", tmp_path / ".." / tmp_path.name / "out"):
         with pytest.raises(UsageError, match="is also the output"):
-            written(tiny_checkpoint, tmp_path, b"abc\n", {}, alignments=other)
+            written(tiny_checkpoint, tmp_path, b"abc\n", {"alignments": other})
     assert not (tmp_path / "out").exists()

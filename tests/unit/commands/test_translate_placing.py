@@ -57,14 +57,15 @@ def test_each_of_several_outputs_has_what_is_protected_and_the_terms(tiny_checkp
     [
         ({"protect": "("}, {}, UsageError, "no regular expression"),
         ({"glossary": "missing.tsv"}, {}, NmtError, "missing.tsv"),
-        ({"markup": True}, {"prefix": Path("in")}, UsageError, "--prefix cannot be used with --markup"),
-        ({"markup": True}, {"alignments": Path("links")}, UsageError, "--alignments cannot be used with --markup"),
-        ({"protect": "a", "split_sentences": True}, {}, UsageError, "--split-sentences cannot be used with.*--protect"),
+        ({"markup": True}, {"prefix": "prefixes"}, UsageError, "--markup cannot be used with prefixes"),
+        ({"protect": "a", "alignments": "links"}, {}, UsageError, "--alignments cannot be used with --protect"),
     ],
 )
 def test_what_cannot_be(
     tiny_checkpoint: Path, tmp_path: Path, options: dict[str, Any], flags: dict[str, Any], error: type, message: str
 ) -> None:
+    (tmp_path / "prefixes").write_text("a\n")
+    flags = {name: tmp_path / file for name, file in flags.items()}
     with pytest.raises(error, match=message):
         written(tiny_checkpoint, tmp_path, "abc\n", options, **flags)
 

@@ -37,18 +37,41 @@ def test_a_line_for_each_line_and_every_sentence_in_it(translate: Callable[..., 
 def test_a_sentence_that_is_too_long_is_named(translate: Callable[..., Any]) -> None:
     _, err = translate("ab. " * 9 + "\n" + "abcdefgh" * 3 + ". ab.", "--max-source-length", "8")
     (warning,) = [line for line in err.split("\n") if line.startswith("warning")]
-    assert "in:2: a sentence is longer than 8 tokens; the rest of it is not translated" in warning
+    assert "in:2: the line or a part of it is longer than 8 tokens; the rest of it is not translated" in warning
+
+
+def test_several_outputs_of_a_paragraph(translate: Callable[..., Any]) -> None:
+    """The best is the same, and the scores are sums."""
+    rows = [row.split("\t") for row in translate("abc. Hgf!\n", "--nbest", "2")[0]]
+    parts = [row.split("\t") for row in translate("abc.\nHgf!\n", "--nbest", "2", split=False)[0]]
+    assert rows[0][2] == f"{parts[0][2]} {parts[2][2]}"
+    assert float(rows[0][1]) == pytest.approx(float(parts[0][1]) + float(parts[2][1]), abs=2e-4)
+    assert float(rows[0][1]) > float(rows[1][1])
+
+
+def test_tags_and_paragraphs(translate: Callable[..., Any]) -> None:
+    """The tags of a line that is split are where they are in the sentences alone."""
+    parts, _ = translate("<b>abc.</b>\n<i>Hgf</i> de!\n", "--markup", split=False)
+    whole, _ = translate("<b>abc.</b> <i>Hgf</i> de!\n", "--markup")
+    assert len(whole) == 1
+    assert sorted(re.findall("<.*?>", whole[0])) == ["</b>", "</i>", "<b>", "<i>"]
+    assert re.sub("<.*?>", "", whole[0]).split() == [
+        word for part in parts for word in re.sub("<.*?>", "", part).split()
+    ]
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--nbest", "2"), "--nbest"),
-        (("--prefix", "typed"), "--prefix"),
+        (("--prefix", "typed"), "--split-sentences cannot be used with prefixes"),
         (("--sentence-language", "German"), "not an ISO 639 code"),
     ],
 )
-def test_what_does_not_combine_is_refused(translate: Callable[..., Any], flags: tuple[str, ...], message: str) -> None:
+def test_what_does_not_combine_is_refused(
+    translate: Callable[..., Any], flags: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("typed").write_text("a\n")
     code, err = translate("abc. de.", *flags)
     assert code == ["2"]
     assert message in " ".join(err.split())

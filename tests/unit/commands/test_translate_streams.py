@@ -58,8 +58,7 @@ def test_parts_are_of_the_files_as_they_are_now(tmp_path: Path) -> None:
         input=source,
         output=tmp_path / "out",
         prefix=prefixes,
-        dictionary=words,
-        translation=TranslateOptions(glossary=str(terms)),
+        translation=TranslateOptions(glossary=terms, replace_unknown=True, dictionary=words),
     )
     folders = {translate_streams._parts_folder(options)}
     for number, name in enumerate(names, start=2):

@@ -141,6 +141,7 @@ class CTranslate2Engine:
     device: torch.device
     scores: bool = True
     models: Sequence[Model] = ()
+    folders: Sequence[Path] = ()
 
     @property
     def parallel(self) -> int:
@@ -150,9 +151,6 @@ class CTranslate2Engine:
         chosen = {
             "--sample": options.sampling.sample,
             "--constrained": options.constrained,
-            "--replace-unknown": options.replace_unknown,
-            "--alignments": options.align,
-            "--markup, --protect and --glossary": options.places,
         }
         for flag, given in chosen.items():
             if given:

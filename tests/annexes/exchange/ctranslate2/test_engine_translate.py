@@ -70,7 +70,8 @@ def test_where_scores_are_shown_they_are_those_of_the_model(
     [
         (["--prefix", "beginnings"], "--prefix"),
         (["--sample"], "--sample"),
-        (["--replace-unknown"], "--replace-unknown"),
+        (["--markup"], "--markup"),
+        (["--alignments", "links"], "--alignments"),
         (["--constrained"], "--constrained"),
     ],
 )

@@ -3,34 +3,57 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt_cli
+from nmt_cli import registry
+from nmt_cli.annexes.around.attention import PLACES_OF_UNITS, UNITS
+from nmt_cli.annexes.around.placing import Finder, Pattern, Placing, Terms, placing
+from nmt_cli.annexes.around.settings import PlacingConfig
+from nmt_cli.annexes.around.unknown_words import read_dictionary
+from nmt_cli.decoding.around import Around
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
-from nmt_cli.decoding.placing import UNITS, Placing
-from nmt_cli.decoding.unknown_words import read_dictionary
 from nmt_cli.errors import DataError, UsageError
+
+TASK: Any = SimpleNamespace(text_vocabularies=(), symbols=("<de>",), name="stub")
+ENGINE: Any = SimpleNamespace(task=TASK, models=(), folders=(), device=None)
+
+
+def places(tags: bool, protect: str = "", terms: Mapping[str, str] | None = None) -> Placing:
+    finders: list[Finder] = []
+    if protect:
+        finders.append(Pattern(regex.compile(protect), "--protect"))
+    if terms:
+        finders.append(Terms(terms))
+    return Placing(finders, engine=ENGINE, options=TranslateOptions(), markup=tags)
 
 
 def through(placing: Placing, line: str, output: str, links: str | None = None) -> str:
     """The output with the spans of the line; without links, each unit belongs to that of the same number."""
-    text, root = placing.read(line)
+    (text,), root = placing.read(line)
     pairs = [(i, i) for i in range(len(UNITS.findall(output)))]
     if links is not None:
         pairs = [(int(i), int(j)) for i, j in (link.split("-") for link in links.split())]
     pairs = [(i, j) for i, j in pairs if i < len(UNITS.findall(text))]
-    translation = Translation(text, [Output(output, 0.0, [], [], alignment=pairs)], 1, truncated=False)
-    found = placing.placed(translation, line, root)
+    translation = Translation(text, [Output(output, 0.0, [], [], notes={PLACES_OF_UNITS: pairs})], 1, truncated=False)
+    found = placing.write(line, [translation], root)
     assert found.source == line
     return found.text
 
 
 def markup(line: str, output: str, links: str | None = None) -> str:
-    return through(Placing(True, "", {}, ["<de>"]), line, output, links)
+    return through(places(True), line, output, links)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +102,7 @@ def test_tags_stand_around_the_same_words(line: str, output: str, links: str | N
     ],
 )
 def test_the_model_reads_the_text_alone(line: str, read: str) -> None:
-    assert Placing(True, "", {}, ["<de>"]).read(line)[0] == read
+    assert places(True).read(line)[0] == [read]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +124,7 @@ def test_the_model_reads_the_text_alone(line: str, read: str) -> None:
     ],
 )
 def test_protected_text_is_copied(line: str, output: str, links: str, expected: str) -> None:
-    assert through(Placing(False, r"www\.\w+\.\w+|\d+:\d+", {}, []), line, output, links) == expected
+    assert through(places(False, r"www\.\w+\.\w+|\d+:\d+"), line, output, links) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,18 +145,16 @@ def test_protected_text_is_copied(line: str, output: str, links: str, expected: 
     ],
 )
 def test_terms_have_their_translation(line: str, output: str, expected: str) -> None:
-    placing = Placing(
-        False, "", {"dog": "Hund", "狗": "Hund", "%": "Prozent", "dog days": "Hundstage", "GPU": "Grafikprozessor"}, []
-    )
-    assert through(placing, line, output) == expected
+    terms = {"dog": "Hund", "狗": "Hund", "%": "Prozent", "dog days": "Hundstage", "GPU": "Grafikprozessor"}
+    assert through(places(False, "", terms), line, output) == expected
 
 
 def test_terms_and_protected_text_stand_inside_of_tags() -> None:
-    placing = Placing(True, r"\d+ &", {"dog": "Hund & Co"}, [])
+    both = places(True, r"\d+ &", {"dog": "Hund & Co"})
     expected = "Ein <b><i>Hund &amp; Co</i> mit 3 &amp; x</b>"
-    assert through(placing, "A <b><i>dog</i> with 3 &amp; x</b>", "Ein Köter mit 4 + x") == expected
-    assert through(placing, "A d<b>og dog", "Ein Kö ter") == "Ein Hund &amp; Co<b> Hund &amp; Co"
-    assert through(placing, "A <b>hot</b> dog", "Ein heißer Köter") == "Ein <b>heißer</b> Hund &amp; Co"
+    assert through(both, "A <b><i>dog</i> with 3 &amp; x</b>", "Ein Köter mit 4 + x") == expected
+    assert through(both, "A d<b>og dog", "Ein Kö ter") == "Ein Hund &amp; Co<b> Hund &amp; Co"
+    assert through(both, "A <b>hot</b> dog", "Ein heißer Köter") == "Ein <b>heißer</b> Hund &amp; Co"
 
 
 class Nesting(HTMLParser):
@@ -168,8 +189,8 @@ OUTPUTS = st.lists(st.sampled_from(["Hund", "Katze", "10:30", "q", "<", "."]), m
 
 @given(ELEMENTS, OUTPUTS, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=20))
 def test_nothing_is_lost_and_tags_are_nested_well(line: str, output: str, links: list[tuple[int, int]]) -> None:
-    placing = Placing(True, r"\d+:\d+", {"dog": "Hund"}, [])
-    found = through(placing, line, output, " ".join(f"{i}-{j}" for i, j in links if j < len(UNITS.findall(output))))
+    both = places(True, r"\d+:\d+", {"dog": "Hund"})
+    found = through(both, line, output, " ".join(f"{i}-{j}" for i, j in links if j < len(UNITS.findall(output))))
     before, after = Nesting(), Nesting()
     for parser, text in ((before, line), (after, found)):
         parser.feed(text)
@@ -195,7 +216,7 @@ def test_thousands_of_nested_tags_are_no_recursion_error() -> None:
 
 
 def test_an_expression_that_matches_nothing_protects_nothing() -> None:
-    assert through(Placing(False, "z*", {}, []), "abc de", "x y") == "x y"
+    assert through(places(False, "z*"), "abc de", "x y") == "x y"
 
 
 def test_many_tags_stay_in_order() -> None:
@@ -204,14 +225,25 @@ def test_many_tags_stay_in_order() -> None:
 
 
 def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt_cli.decoding.placing.SECONDS", 1e-9)
+    monkeypatch.setattr("nmt_cli.annexes.around.placing.SECONDS", 1e-9)
     with pytest.raises(UsageError, match="--protect takes more than 1e-09 s for the line 'aaa"):
-        Placing(False, "(a+)+b", {}, []).read("a" * 3000)
+        places(False, "(a+)+b").read("a" * 3000)
 
 
 def test_a_wrong_regular_expression() -> None:
     with pytest.raises(UsageError, match=r"--protect '\(' is no regular expression: missing \)"):
-        Placing(False, "(", {}, [])
+        placing(PlacingConfig(protect="("), engine=ENGINE, options=TranslateOptions())
+
+
+def test_two_share_the_places_of_an_output() -> None:
+    """As one, so that no text stands inside of another's place, and tags stay around what they were around."""
+    addresses = places(False, r"\S+@\S+")
+    whole = places(True, r"\d+:\d+").joined(addresses)
+    assert isinstance(whole, Placing)
+    assert (
+        through(whole, "<b>10:30 a@b.de</b> x", "q a@b.de X", "0-0 3-1 4-2 5-3 6-4 7-5 8-6") == "<b>10:30 a@b.de</b> X"
+    )
+    assert addresses.joined(Around()) is None
 
 
 @pytest.mark.parametrize(
@@ -232,3 +264,19 @@ def test_a_glossary_with_an_error(content: str, message: str, tmp_path: Path) ->
 def test_a_glossary_may_say_the_same_twice(tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("hot  dog\tHotdog\ncat\tKatze\nhot dog\tHotdog\n")
     assert read_dictionary(tmp_path / "terms", one_translation=True) == {"hot dog": "Hotdog", "cat": "Katze"}
+
+
+def test_the_example_of_the_documentation(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file with a finder of spans; with `--protect` they are one."""
+    monkeypatch.setitem(registry._components, "around", dict(registry._components["around"]))
+    guide = Path(__file__).parents[3] / "docs" / "adding-a-component.md"
+    example = re.search(r"`addresses.py`.*?```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    assert example is not None
+    module = ModuleType("addresses")
+    monkeypatch.setitem(sys.modules, "addresses", module)
+    exec(example[1], vars(module))
+    translator = nmt_cli.load(tiny_checkpoint, device="cpu", protect_addresses=True, protect=r"\d+", beam=1)
+    assert [around.name for around in translator.chain.arounds] == ["--protect-addresses, --protect"]
+    (output,) = translator.translate(["abc x.y@z-1.de fgh 77"])
+    assert output.count("x.y@z-1.de") == 1
+    assert output.count("77") == 1

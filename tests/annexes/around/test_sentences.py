@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt_cli.annexes.around.attention import ALIGNMENT, PLACES_OF_UNITS
+from nmt_cli.annexes.around.sentences import Sentences, splitter
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.decoding.own_engine import OwnEngine
-from nmt_cli.decoding.sentences import splitter
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import EOS
@@ -37,10 +38,11 @@ class Stub(Translator):
 
     calls: list[list[str]] = field(default_factory=list)
 
-    def translate_sentences(self, lines: Sequence[str], advance: Any = lambda lines: None, **rest: Any) -> Any:
-        self.calls.append(list(lines))
-        advance(lines)
-        return [self.translated(line) for line in lines]
+    def translate_texts(self, texts: Sequence[str], done: Any = lambda places: None, **rest: Any) -> Any:
+        self.calls.append(list(texts))
+        for place in range(len(texts)):
+            done([place])
+        return [self.translated(text) for text in texts]
 
     def translated(self, line: str) -> Translation:
         tokens = line.strip().upper().split()
@@ -99,6 +101,50 @@ def test_the_outputs_of_the_sentences_are_joined(stub: Stub) -> None:
     assert (one.source, one.source_length, one.truncated) == ("One two. Three four.", 4, False)
 
 
+def translations(scores: Sequence[Sequence[float]]) -> list[Translation]:
+    """Of sentences whose outputs are named by their scores."""
+    return [Translation("", [Output(str(score), score, [], []) for score in row], 1, truncated=False) for row in scores]
+
+
+def test_the_best_outputs_of_a_line_are_those_with_the_highest_sums() -> None:
+    rows = [[-1.0, -1.5, -4.0], [-0.5, -0.75, -3.0], [-2.0, -2.125, -9.0]]
+    around = Sentences(lambda line: [line], TranslateOptions(nbest=3, beam=3))
+    sums = sorted((a + b + c for a in rows[0] for b in rows[1] for c in rows[2]), reverse=True)
+    line = around.write("a. b. c.", translations(rows), ["a. ", "b. ", "c."])
+    assert [output.score for output in line.outputs] == sums[:3]
+    assert [output.text for output in line.outputs[:2]] == ["-1.0 -0.5 -2.0", "-1.0 -0.5 -2.125"]
+
+
+def test_samples_are_joined_as_they_were_drawn() -> None:
+    """An empty sentence has one output."""
+    around = Sentences(lambda line: [line], TranslateOptions(nbest=2, sample=True))
+    line = around.write("a. b. ?", translations([[-3.0, -1.0], [-2.0, -5.0], [0.0]]), ["a. ", "b. ", "?"])
+    assert [output.score for output in line.outputs] == [-5.0, -6.0]
+
+
+def test_links_are_of_the_words_of_the_line() -> None:
+    around = Sentences(lambda line: [line], TranslateOptions())
+    outputs = [
+        Output("B. A.", 0.0, [], [], notes={ALIGNMENT: [(1, 0), (0, 1)], PLACES_OF_UNITS: [(1, 0), (0, 2)]}),
+        Output("", 0.0, [], []),
+        Output("D C!", 0.0, [], [], notes={ALIGNMENT: [(1, 0), (0, 1)], PLACES_OF_UNITS: [(1, 0), (0, 1), (2, 2)]}),
+    ]
+    parts = ["a b.  ", "x. ", "c d!"]
+    line = around.write("".join(parts), [Translation("", [each], 1, truncated=False) for each in outputs], parts)
+    assert line.text == "B. A.  D C!"
+    assert line.outputs[0].alignment == [(1, 0), (0, 1), (4, 2), (3, 3)]
+    assert line.outputs[0].notes[PLACES_OF_UNITS] == [(1, 0), (0, 2), (6, 4), (5, 5), (7, 6)]
+
+
+def test_a_word_may_go_on_in_the_next_sentence() -> None:
+    """Without spaces, a line of Chinese is one word."""
+    around = Sentences(lambda line: [line], TranslateOptions())
+    outputs = [Output(text, 0.0, [], [], notes={ALIGNMENT: [(0, 0)]}) for text in ("a.", "b.")]
+    translations = [Translation("", [each], 1, truncated=False) for each in outputs]
+    line = around.write("我。你。", translations, ["我。", "你。"])
+    assert line.outputs[0].alignment == [(0, 0), (0, 1)]
+
+
 def test_a_sentence_that_was_cut_has_no_end(stub: Stub) -> None:
     (translation,) = stub.translate_window(["One two three four. Five."])
     (output,) = translation.outputs
@@ -144,10 +190,7 @@ def test_the_space_between_sentences(
 
 
 def test_what_does_not_combine_is_refused(stub: Stub) -> None:
-    for wrong in ({"nbest": 2}, {"sample": True}):
-        with pytest.raises(UsageError, match=r"--split-sentences .* --(nbest|sample)"):
-            stub.translate(["A."], **wrong)
-    with pytest.raises(UsageError, match="prefixes"):
+    with pytest.raises(UsageError, match="--split-sentences cannot be used with prefixes"):
         stub.translate(["A."], prefixes=["B"])
     with pytest.raises(UsageError, match="--sentence-language needs --split-sentences"):
         replace(stub, options=TranslateOptions(sentence_language="en"))
@@ -170,7 +213,7 @@ def test_the_language(
 def test_a_missing_extra_is_named(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
     with pytest.raises(UsageError, match=r"pip install 'nmt-cli\[sentences\]'"):
-        stub.translate(["A."])
+        replace(stub)
 
 
 def test_what_is_not_text_is_refused(stub: Stub) -> None:

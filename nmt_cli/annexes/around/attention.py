@@ -12,19 +12,35 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import regex
 import torch
 from torch import Tensor
 
+from nmt_cli.checkpoint import read_contents
 from nmt_cli.data.batching import pad
 from nmt_cli.data.vocabulary import SPACE
+from nmt_cli.decoding.engine import Engine, Request
+from nmt_cli.decoding.outputs import Output
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import BOS, EOS, Model, ShowsAttention
+from nmt_cli.interfaces import BOS, EOS, ShowsAttention
 
 GUIDED = "guided_alignment"
 PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads exist at a time.
 WORD = re.compile(r"\S+", re.ASCII)  # words stand between spaces of ASCII
+HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
+LETTER = rf"[^\W{HAN}]"  # of a word; in `regex`, also a mark on a letter
+UNITS = regex.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")  # words and single signs
+
+ALIGNMENT, PLACES_OF_UNITS = "alignment", "units"
+LINKED = {ALIGNMENT: WORD, PLACES_OF_UNITS: UNITS}
+"""The notes of outputs that are links, and what they link in the text and in the output."""
+
+PIECES = "pieces"
+"""The note of an output with the pieces that its text was made of, if these are not its tokens."""
 
 Links = list[tuple[int, int]]
 
@@ -32,21 +48,50 @@ Links = list[tuple[int, int]]
 class Aligner:
     """The attention of targets over their sources, by the guided head or the mean of the layer, averaged over models.
 
-    Args:
-        models: in evaluation mode, on `device`.
-
     Raises:
         UsageError: a model has no attention weights.
     """
 
-    def __init__(self, models: Sequence[Model], device: torch.device) -> None:
-        self._models = [model for model in models if isinstance(model, ShowsAttention)]
-        if len(self._models) < max(1, len(models)):
+    def __init__(self, engine: Engine, tag: str | None) -> None:
+        self._models = [model for model in engine.models if isinstance(model, ShowsAttention)]
+        if len(self._models) < len(engine.models):
             raise UsageError(
                 "this model has no method attention_weights, which --replace-unknown, --alignments, --markup, "
                 "--protect and --glossary need"
             )
-        self._device = device
+        self._guided = [criterion_of(folder) == GUIDED for folder in engine.folders] or [False] * len(self._models)
+        self._device, self._task, self._tag = engine.device, engine.task, tag
+
+    def linked(self, batch: Sequence[Request], outputs: list[list[Output]], note: str) -> list[list[Output]]:
+        """Return the outputs of each text with the links of their words or units in `note`, one of `LINKED`."""
+
+        def linked(text: Request, output: Output, weights: Tensor) -> Output:
+            line = self.line_of(text)
+            source = self._task.source_words(line) or self._task.source_tokens(text.ids)
+            target = output.notes.get(PIECES, output.tokens)
+            links = links_of(weights, source[: len(text.ids)], target, line, output.text, LINKED[note])
+            tags = len(LINKED[note].findall(self._tag or ""))
+            return output.noted(note, [(i - tags, j) for i, j in links if i >= tags])
+
+        return self.revised(batch, outputs, linked)
+
+    def revised(
+        self,
+        batch: Sequence[Request],
+        outputs: list[list[Output]],
+        revise: Callable[[Request, Output, Tensor], Output],
+    ) -> list[list[Output]]:
+        """Return what `revise` makes of each output, given its text and its weights [T, S]."""
+        pairs = [(text.ids, output.ids) for text, row in zip(batch, outputs, strict=True) for output in row]
+        weights = iter(self.weights(pairs))
+        return [
+            [revise(text, output, next(weights)) for output in row] for text, row in zip(batch, outputs, strict=True)
+        ]
+
+    def line_of(self, text: Request) -> str:
+        """Return the text that the ids are of, with the tag before it."""
+        line = text.line.strip()
+        return f"{self._tag} {line}" if self._tag else line
 
     @torch.inference_mode()
     def weights(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Tensor]:
@@ -60,16 +105,25 @@ class Aligner:
         for part in (pairs[start : start + size] for start in range(0, len(pairs), size)):
             source = pad([[*source, EOS] for source, _ in part]).to(self._device)
             target_in = pad([[BOS, *target] for _, target in part]).to(self._device)
-            layers = [_of_layer(model, source, target_in) for model in self._models]
+            layers = [
+                _of_layer(model, guided, source, target_in)
+                for model, guided in zip(self._models, self._guided, strict=True)
+            ]
             mean = torch.stack(layers).mean(dim=0).cpu()
             found += [weights[: len(t), : len(s)] for weights, (s, t) in zip(mean, part, strict=True)]
         return found
 
 
-def _of_layer(model: ShowsAttention, source: Tensor, target_in: Tensor) -> Tensor:
+def _of_layer(model: ShowsAttention, guided: bool, source: Tensor, target_in: Tensor) -> Tensor:
     """Return the weights [B, T, S] of the T targets after BOS in `target_in` [B, T + 1]."""
     layer = model.attention_weights(source, target_in)["cross"][:, -2:][:, 0].float()  # [B, H, T + 1, S]
-    return layer[:, 0, 1:] if getattr(model, "criterion", None) == GUIDED else layer[:, :, :-1].mean(dim=1)
+    return layer[:, 0, 1:] if guided else layer[:, :, :-1].mean(dim=1)
+
+
+def criterion_of(checkpoint: Path) -> str | None:
+    """Return the name of the criterion that a checkpoint was trained by, if it says so."""
+    section: Any = read_contents(checkpoint).sections.get("criterion")
+    return section.get("name") if isinstance(section, Mapping) else None
 
 
 def links_of(

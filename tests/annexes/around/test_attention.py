@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nmt_cli.annexes.around import attention
+from nmt_cli.annexes.around.attention import Aligner, criterion_of, links_of, words_of
 from nmt_cli.checkpoint import load_model
 from nmt_cli.data.moses import Moses
-from nmt_cli.decoding import alignment
-from nmt_cli.decoding.alignment import Aligner, links_of, words_of
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, PAD
 
@@ -40,7 +41,16 @@ class Attends:
 
 
 def weights(pairs: Sequence[tuple[list[int], list[int]]], *models: Any) -> list[Any]:
-    return [each.tolist() for each in Aligner(models, CPU).weights(pairs)]
+    return [each.tolist() for each in aligner(*models).weights(pairs)]
+
+
+def aligner(*models: Any) -> Aligner:
+    """That of models whose checkpoints are named by their criteria."""
+    folders = [Path(str(getattr(model, "criterion", None))) for model in models]
+    engine: Any = SimpleNamespace(models=models, folders=folders, device=CPU, task=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "criterion_of", str)
+        return Aligner(engine, None)
 
 
 def test_the_model_reads_the_pair_as_in_training() -> None:
@@ -74,6 +84,14 @@ def test_the_first_head_of_a_guided_model_aligns_the_token_that_is_read() -> Non
     assert weights([pair], other, guided) == [[[1 / 4], [3 / 32]]]
 
 
+def test_the_criterion_of_a_checkpoint(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one without a record of its training."""
+    assert criterion_of(tiny_checkpoint) is None
+    contents = SimpleNamespace(sections={"criterion": {"name": "guided_alignment", "alignment_file": "a.tsv"}})
+    monkeypatch.setattr(attention, "read_contents", lambda folder: contents)
+    assert criterion_of(tiny_checkpoint) == "guided_alignment"
+
+
 def test_empty_outputs_and_no_outputs() -> None:
     assert weights([], Attends([[[[1, 0]]]])) == []
     assert weights([([6], [])], Attends([[[[1, 0]]]])) == [[]]
@@ -82,7 +100,7 @@ def test_empty_outputs_and_no_outputs() -> None:
 def test_models_without_attention_are_refused() -> None:
     models: Any = [Attends([[[[1]]]]), object()]
     with pytest.raises(UsageError, match="attention_weights"):
-        Aligner(models, CPU)
+        aligner(*models)
 
 
 def test_a_sentence_has_the_same_weights_in_any_batch(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,11 +108,11 @@ def test_a_sentence_has_the_same_weights_in_any_batch(tiny_checkpoint: Path, mon
     pairs = [
         ([4 + i % 5 for i in range(n)], [5 + i % 5 for i in range(m)]) for n, m in ((3, 5), (9, 1), (1, 8), (4, 4))
     ]
-    together = Aligner([model], CPU).weights(pairs)
-    monkeypatch.setattr(alignment, "PLACES", 200)  # two sentences at a time
-    parts = Aligner([model], CPU).weights(pairs)
+    together = aligner(model).weights(pairs)
+    monkeypatch.setattr(attention, "PLACES", 200)  # two sentences at a time
+    parts = aligner(model).weights(pairs)
     for pair, one, other in zip(pairs, together, parts, strict=True):
-        (alone,) = Aligner([model], CPU).weights([pair])
+        (alone,) = aligner(model).weights([pair])
         assert alone.shape == (len(pair[1]), len(pair[0]))
         torch.testing.assert_close(one, alone, atol=1e-6, rtol=0)
         torch.testing.assert_close(other, alone, atol=1e-6, rtol=0)

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.decoding.alignment import Aligner
+from nmt_cli.annexes.around.unknown_words import UnknownWords, read_dictionary
+from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.outputs import Output
 from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.decoding.unknown_words import UnknownWords, read_dictionary
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, UNK
 from nmt_cli.task import Example
@@ -64,9 +65,13 @@ class Position:
 
 def replaced(line: str, script: Sequence[int], places: Any, dictionary: Any = None, **settings: Any) -> str:
     made = task(**settings)
-    models: Any = [Scripted(script, places)]
-    (weights,) = Aligner(models, CPU).weights([(made.encode_source(line), script)])
-    return made.join_words(UnknownWords(made, dictionary or {}).replaced(script, weights, line))
+    model: Any = Scripted(script, places)
+    around = UnknownWords(dictionary or {}, engine=OwnEngine(made, model, CPU, [model]), options=TranslateOptions())
+    request = Request(made.encode_source(line), 100, line=line)
+    written = made.target_tokens(script)
+    ((output,),) = around.revise([request], [[Output("", 0.0, written, [], ids=script)]])
+    assert output.tokens == written
+    return output.text
 
 
 def test_unknown_words_are_copied_from_the_place_with_most_attention() -> None:

@@ -7,14 +7,20 @@ place of their positions, as Jean et al. 2015 do. Letters: S source length, T ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
+from nmt_cli.annexes.around.attention import PIECES, Aligner
+from nmt_cli.annexes.around.settings import UnknownWordsConfig
+from nmt_cli.decoding.around import Around
+from nmt_cli.decoding.engine import Engine, Request
+from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.outputs import Output
 from nmt_cli.errors import DataError, UsageError, shown
 from nmt_cli.files.text import read_lines
 from nmt_cli.interfaces import UNK
-from nmt_cli.task import Task
 
 
 def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]:
@@ -38,23 +44,46 @@ def read_dictionary(path: Path, one_translation: bool = False) -> dict[str, str]
     return dictionary
 
 
-class UnknownWords:
+def unknown_words(config: UnknownWordsConfig, *, engine: Engine, options: TranslateOptions) -> UnknownWords | None:
+    """Return what replaces unknown words, if they are to be replaced."""
+    if not config.replace_unknown:
+        return None
+    dictionary = read_dictionary(Path(config.dictionary)) if config.dictionary else {}
+    return UnknownWords(dictionary, engine=engine, options=options)
+
+
+class UnknownWords(Around):
     """Finds the words in place of unknown ones.
 
     Args:
         dictionary: translations by source word; words that it lacks are copied.
 
     Raises:
-        UsageError: the task's ids are not of words.
+        UsageError: the task's ids are not of words, or a model shows no attention.
     """
 
-    def __init__(self, task: Task, dictionary: Mapping[str, str]) -> None:
-        if task.source_words("") is None:
+    order = 60
+    takes_prefix = True
+    allows_unknown = True
+    needs_models = True
+
+    def __init__(self, dictionary: Mapping[str, str], *, engine: Engine, options: TranslateOptions) -> None:
+        if engine.task.source_words("") is None:
             raise UsageError(
                 "--replace-unknown cannot be used with this model: its vocabulary has no whole words "
                 "(nmt prepare --subwords none)"
             )
-        self._task, self._dictionary = task, dictionary
+        self._task, self._dictionary = engine.task, dictionary
+        self._aligner = Aligner(engine, options.tag)
+
+    def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
+        """Return the outputs without unknown words in their texts. Their tokens stay."""
+
+        def revised(text: Request, output: Output, weights: Tensor) -> Output:
+            words = self.replaced(output.ids, weights, self._aligner.line_of(text))
+            return replace(output.noted(PIECES, words), text=self._task.join_words(words))
+
+        return self._aligner.revised(batch, outputs, revised)
 
     def replaced(self, target: Sequence[int], weights: Tensor, line: str) -> list[str]:
         """Return the words of an output without unknown words.
@@ -66,11 +95,9 @@ class UnknownWords:
         """
         words = self._task.source_words(line)
         assert words is not None
-        written = self._task.target_tokens(target)
-        return [
-            self._translated(words[position]) if i == UNK else word
-            for i, word, position in zip(target, written, weights.argmax(dim=1).tolist(), strict=True)
-        ]
-
-    def _translated(self, word: str) -> str:
-        return self._dictionary.get(word) or self._dictionary.get(word.lower()) or word
+        written = [*self._task.target_tokens(target)]
+        for place, position in enumerate(weights.argmax(dim=1).tolist()):
+            if target[place] == UNK:
+                word = words[position]
+                written[place] = self._dictionary.get(word) or self._dictionary.get(word.lower()) or word
+        return written

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from tiny_run import SIZES, TINY, metrics, run
 from torch import Tensor
 
+import nmt_cli
 from nmt_cli import checkpoint, registry
+from nmt_cli.annexes.around.attention import Aligner, links_of
+from nmt_cli.annexes.around.guided_alignment import GuidedAlignment, linked_pieces
+from nmt_cli.annexes.around.settings import GuidedAlignmentConfig
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.annexes.later.guided_alignment import GuidedAlignment, linked_pieces
-from nmt_cli.annexes.later.settings import GuidedAlignmentConfig
 from nmt_cli.annexes.later.variants import Drawn
-from nmt_cli.checkpoint import load_model
 from nmt_cli.commands.prepare import PrepareOptions, prepare
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.batching import collate
-from nmt_cli.decoding.alignment import Aligner, links_of
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, joined
 from nmt_cli.layers.layout import Recorded
@@ -318,10 +318,11 @@ def test_attention_follows_the_links(copied: Path, tmp_path: Path, nmt: Callable
     table.write_text("".join(f"{line}\t{line}\t0-3 1-2 2-1 3-0\n" for line in lines))
     settings = SIZES | {"d_model": 32, "num_layers": 2, "max_steps": 250, "warmup_steps": 30, "save_every": 250}
     run(copied / "data", tmp_path / "run", **settings, dropout=0.0, **guidance(table, alignment_weight=1.0))
-    model, task = load_model(checkpoint.locate(tmp_path / "run"))
+    engine = nmt_cli.load([tmp_path / "run"] * 2, device="cpu").engine
+    task = engine.task
     pairs = [(task.encode_source(line), task.encode_target(line)) for line in lines[:50]]
     expected = [(3, 0), (2, 1), (1, 2), (0, 3)]
-    for line, pair, weights in zip(lines, pairs, Aligner([model, model], CPU).weights(pairs), strict=False):
+    for line, pair, weights in zip(lines, pairs, Aligner(engine, None).weights(pairs), strict=False):
         names = task.source_tokens(pair[0]), task.target_tokens(pair[1])
         assert weights.shape == (4, 4)
         assert links_of(weights, *names, line, line) == expected

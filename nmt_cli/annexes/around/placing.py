@@ -13,18 +13,24 @@ import html
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
 import regex
 
+from nmt_cli.annexes.around.attention import HAN, LETTER, PLACES_OF_UNITS, UNITS, Aligner
+from nmt_cli.annexes.around.settings import PlacingConfig
+from nmt_cli.annexes.around.unknown_words import read_dictionary
+from nmt_cli.decoding.around import Around
+from nmt_cli.decoding.engine import Engine, Request
+from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.errors import UsageError, shown
 
-HAN = "\u3041-\u30ff\u3400-\u9fff"  # Chinese and Japanese have no spaces, so each character is a unit
-LETTER = rf"[^\W{HAN}]"  # of a word; in `regex`, also a mark on a letter
-UNITS = regex.compile(rf"[{HAN}]|{LETTER}+|[^\w\s]")
 TAG = re.compile(
     r"<!--(?:(?!<!--).)*?-->|<[!?][^<>]*>"
     r"""|<(?:/?)(?P<name>[A-Za-z_][\w:.-]*)(?:\s(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?)?/?>"""
@@ -64,52 +70,124 @@ class Span:
         return None
 
 
-class Placing:
+def placing(config: PlacingConfig, *, engine: Engine, options: TranslateOptions) -> Placing:
+    """Return what keeps tags, protected text and terms.
+
+    Raises:
+        UsageError: the regular expression is wrong, or the task is not for text.
+        DataError: the glossary has an error.
+    """
+    finders: list[Finder] = []
+    if config.protect:
+        try:
+            finders.append(Pattern(regex.compile(config.protect), "--protect"))
+        except regex.error as error:
+            raise UsageError(f"--protect {config.protect!r} is no regular expression: {error}") from error
+    if config.glossary:
+        finders.append(Terms(read_dictionary(Path(config.glossary), one_translation=True)))
+    return Placing(finders, engine=engine, options=options, markup=config.markup)
+
+
+class Finder(Protocol):
+    """Finds what stands in the output as it is, such as addresses."""
+
+    def find(self, text: str) -> Iterable[tuple[Range, str | None]]:
+        """Yield ranges of characters, and what stands in their places; None is the text as it is.
+
+        Raises:
+            UsageError: the text cannot be searched.
+        """
+
+
+class Pattern:
+    """Text that a regular expression matches."""
+
+    def __init__(self, pattern: regex.Pattern[str], flag: str) -> None:
+        self._pattern, self._flag = pattern, flag
+
+    def find(self, text: str) -> list[tuple[Range, str | None]]:
+        """See `Finder`."""
+        try:
+            return [(match.span(), self.target_of(match[0])) for match in self._pattern.finditer(text, timeout=SECONDS)]
+        except TimeoutError as error:
+            raise UsageError(f"{self._flag} takes more than {SECONDS:g} s for the line {shown(text)}") from error
+
+    def target_of(self, match: str) -> str | None:
+        return None
+
+
+class Terms(Pattern):
+    """Terms, and their translations by term. A term in the text may begin with a capital."""
+
+    def __init__(self, glossary: Mapping[str, str]) -> None:
+        self._targets = {term[0].upper() + term[1:]: target for term, target in glossary.items()} | dict(glossary)
+        terms = sorted(self._targets, key=len, reverse=True)
+        super().__init__(regex.compile("|".join(map(_whole, terms))), "--glossary")
+
+    def target_of(self, match: str) -> str | None:
+        return self._targets.get(" ".join(match.split()))
+
+
+class Placing(Around):
     """Finds spans in lines, and puts them into outputs.
 
     Args:
+        finders: of text that has its place in outputs.
         markup: whether lines have tags, and characters such as `&amp;`.
-        protect: a regular expression of what must not change.
-        glossary: translations by term. A term in the text may begin with a capital.
-        symbols: of the model, which are not tags.
 
     Raises:
-        UsageError: the regular expression is wrong.
+        UsageError: the task is not for text, or a model shows no attention.
     """
 
-    def __init__(self, markup: bool, protect: str, glossary: Mapping[str, str], symbols: Sequence[str]) -> None:
-        self._markup, self._symbols = markup, frozenset(symbols)
-        targets = {term[0].upper() + term[1:]: target for term, target in glossary.items()} | dict(glossary)
-        terms = "|".join(_whole(term) for term in sorted(targets, key=len, reverse=True))
-        patterns = (dict[str, str](), protect), (targets, terms)
-        try:
-            self._patterns = [(target_of, regex.compile(pattern)) for target_of, pattern in patterns if pattern]
-        except regex.error as error:
-            raise UsageError(f"--protect {protect!r} is no regular expression: {error}") from error
+    order = 10
+    needs_models = True
+    changes_words = True
 
-    def read(self, line: str) -> tuple[str, Span]:
+    def __init__(
+        self, finders: Sequence[Finder], *, engine: Engine, options: TranslateOptions, markup: bool = False
+    ) -> None:
+        if engine.task.text_vocabularies is None:
+            raise UsageError(f"--markup, --protect and --glossary are for text, not for the task {engine.task.name}")
+        self._finders, self._markup, self._symbols = finders, markup, frozenset(engine.task.symbols)
+        self._aligner = Aligner(engine, options.tag)
+
+    def joined(self, inner: Around) -> Around | None:
+        """Return one for both, as the places in an output are shared among all spans."""
+        if not isinstance(inner, Placing):
+            return None
+        both = copy(self)
+        both._finders, both._markup = [*self._finders, *inner._finders], self._markup or inner._markup
+        return both
+
+    def read(self, line: str) -> tuple[list[str], Any]:
         """Return the text to translate, and a span of the whole of it with the others inside.
 
         Raises:
-            UsageError: the regular expression takes too long.
+            UsageError: a regular expression takes too long.
         """
         text, spans = self._without_tags(line) if self._markup else (line, [])
-        places = [unit.span() for unit in UNITS.finditer(text)]
-        starts, ends = ([place[edge] for place in places] for edge in (0, 1))
+        units = [unit.span() for unit in UNITS.finditer(text)]
+        starts = [start for start, _ in units]
+        ends = [end for _, end in units]
         root = Span((0, len(text)), inner=spans)
         root.count_units(starts, ends)
-        for target_of, pattern in self._patterns:
-            try:
-                matches = list(pattern.finditer(text, timeout=SECONDS))
-            except TimeoutError as error:
-                raise UsageError(f"--protect takes more than {SECONDS:g} s for the line {shown(text)}") from error
-            for match in matches:
-                first, last = _units(match.start(), match.end(), starts, ends)
-                if match[0] and first < last:
-                    root.add(
-                        first, last, target_of.get(" ".join(match[0].split())) or text[starts[first] : ends[last - 1]]
-                    )
-        return text, root
+        for finder in self._finders:
+            for (begin, end), target in finder.find(text):
+                first, last = _units(begin, end, starts, ends)
+                if begin < end and first < last:
+                    root.add(first, last, target or text[starts[first] : ends[last - 1]])
+        return [text], root
+
+    def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
+        """Add the links of units, which `write` reads in another process."""
+        return self._aligner.linked(batch, outputs, PLACES_OF_UNITS)
+
+    def write(self, line: str, translations: Sequence[Translation], note: Any) -> Translation:
+        """Return the translation of a line with the spans in the outputs."""
+        (translation,) = translations
+        source = UNITS.findall(translation.source)
+        outputs = [replace(output, text=self._written(output, source, note)) for output in translation.outputs]
+        return replace(translation, source=line, outputs=outputs)
 
     def _without_tags(self, line: str) -> tuple[str, list[Span]]:
         """Return the text, and the spans of elements and of single tags."""
@@ -134,17 +212,12 @@ class Placing:
             spans.append(Span((len(text), len(text)), before=tag[0]))
         return _joined(text, _plain(line[end:])), spans
 
-    def placed(self, translation: Translation, line: str, root: Span) -> Translation:
-        """Return the translation of a line with the spans in the outputs, whose alignments are of units."""
-        source = UNITS.findall(translation.source)
-        outputs = [replace(each, text=self._written(each, source, root), alignment=()) for each in translation.outputs]
-        return replace(translation, source=line, outputs=outputs)
-
     def _written(self, output: Output, source: Sequence[str], root: Span) -> str:
         found = list(UNITS.finditer(output.text))
         places = [unit.span() for unit in found]
-        kinds = [[bool(re.match(r"\w", unit)) for unit in units] for units in (source, [unit[0] for unit in found])]
-        sources = {j: (i, kinds[0][i] == kinds[1][j]) for i, j in output.alignment}
+        sources = {
+            j: (i, _is_word(source[i]) == _is_word(found[j][0])) for i, j in output.notes.get(PLACES_OF_UNITS, ())
+        }
         written = _Output(output.text, places, sources, partial(html.escape, quote=False) if self._markup else str)
         return written.of(root, (0, len(places)), (0, len(output.text)))
 
@@ -227,6 +300,10 @@ class _Output:
         # A sign that attends to a word, such as a full stop, is not its translation.
         sources = [source for source, same_kind in found if same_kind or span.text is None]
         return sum(1 if span.range[0] <= source < span.range[1] else -1 for source in sources)
+
+
+def _is_word(unit: str) -> bool:
+    return re.match(r"\w", unit) is not None
 
 
 def _whole(term: str) -> str:

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt_cli.annexes.later.settings import GuidedAlignmentConfig
-from nmt_cli.annexes.later.variants import Variants
+from nmt_cli.annexes.around.attention import WORD, words_of
+from nmt_cli.annexes.around.settings import GuidedAlignmentConfig
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.data.corpus import SIDES
-from nmt_cli.decoding.alignment import WORD, words_of
+from nmt_cli.data.sentences import Sentences
 from nmt_cli.device import autocast
 from nmt_cli.errors import DataError, UsageError, counted
 from nmt_cli.files.text import read_lines
@@ -39,7 +39,7 @@ SMALLEST = 1e-30  # a smaller weight has no gradient
 
 
 class GuidedAlignment(LabelSmoothedCrossEntropy):
-    """In evaluation mode it is label-smoothed cross-entropy. `decoding/alignment.py` uses the guided head."""
+    """In evaluation mode it is label-smoothed cross-entropy. `attention.py` uses the guided head."""
 
     takes_bins = False  # the kernel sees padded sentences
 
@@ -61,7 +61,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
             raise UsageError("--criterion guided_alignment needs --alignment-file FILE")
         if not isinstance(model, Transformer) or task.text_vocabularies is None:
             raise UsageError("--criterion guided_alignment is for Transformers, on tasks with text on both sides")
-        if any(isinstance(change, Variants) for change in setup.plan.changes):
+        if any(type(change).text is not Sentences.text for change in setup.plan.changes):
             raise UsageError("--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise")
         lines = enumerate(read_lines(Path(self.file)), 1)
         self.links = dict(linked_pieces(task, line, f"{self.file}:{number}") for number, line in lines)
