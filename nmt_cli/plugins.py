@@ -11,6 +11,7 @@ from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch, Loss
 from nmt_cli.presets import preset
 from nmt_cli.registry import build, option, register
 from nmt_cli.task import Task
+from nmt_cli.training.observers import Observer
 
 if TYPE_CHECKING:
     from nmt_cli.decoding.around import Around
@@ -34,6 +35,7 @@ __all__ = [
     "FixedSizeState",
     "Kernel",
     "Loss",
+    "Observer",
     "Task",
     "UsageError",
     "VocabularyTask",

@@ -14,12 +14,6 @@ if TYPE_CHECKING:  # help shows the flags of observers without torch
     from torch import Tensor
 
 
-class ObserverConfig:
-    """Base of the dataclass of an observer."""
-
-    copies_of_weights = 0  # that it adds to a checkpoint
-
-
 class Observer:
     """Does nothing: a subclass has the methods that it needs.
 

@@ -180,12 +180,6 @@ class RunDirectory:
         for folder in [*checkpoint.checkpoints_of(self.path)[:-keep], *latest]:
             delete_checkpoint(folder)
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl."""
-        path = self.path / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines]
-
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         durable.append_line(self.path / METRICS, json_text(record))
 

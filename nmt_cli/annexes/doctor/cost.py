@@ -85,7 +85,8 @@ def checkpoint_bytes(config: RunConfig, parameters: int, learning: int) -> int:
     optimizer = registry.build(config["optimizer"], parameters=[sample])
     optimizer.step()
     state = sum(tensor.nbytes for tensor in dump(optimizer)[1].values() if tensor.numel() > 1)
-    weights: int = 1 + sum(observer.copies_of_weights for observer in config.used("observer"))
+    # The settings of a moving average have this attribute: a checkpoint has the average and the trained weights.
+    weights: int = 1 + sum(getattr(observer, "copies_of_weights", 0) for observer in config.used("observer"))
     return weights * sample.element_size() * parameters + state * learning // sample.numel()
 
 

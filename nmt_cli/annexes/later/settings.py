@@ -9,13 +9,12 @@ from nmt_cli.annexes.later.linear_decay import LinearDecayConfig
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.optim.adam import AdamConfig
 from nmt_cli.registry import configures, option
-from nmt_cli.training.observers import ObserverConfig
 
 
 @configures("observer", "moving_average", "nmt_cli.annexes.later.moving_average:MovingAverage")
 @dataclass(frozen=True)
-class MovingAverageConfig(ObserverConfig):
-    copies_of_weights = 1
+class MovingAverageConfig:
+    copies_of_weights = 1  # that it adds to a checkpoint
 
     ema_decay: float = option(
         0.0,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli.errors import UsageError
 from nmt_cli.registry import option, register
-from nmt_cli.training.observers import Observer, ObserverConfig
+from nmt_cli.training.observers import Observer
 
 if TYPE_CHECKING:
     from nmt_cli.training.run import Run
 
 
 @dataclass(frozen=True)
-class ExamplesConfig(ObserverConfig):
+class ExamplesConfig:
     show: int = option(
         0,
         "Show the greedy outputs of N validation sentences at each validation.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nmt_cli.errors import missing_package
 from nmt_cli.files import durable
 from nmt_cli.registry import option, register
-from nmt_cli.training.observers import Observer, ObserverConfig
+from nmt_cli.training.observers import Observer
 
 if TYPE_CHECKING:
     from nmt_cli.training.run import Run
@@ -21,7 +22,7 @@ RECORD = ".tensorboard"  # in the run; has what the names of the run's event fil
 
 
 @dataclass(frozen=True)
-class TensorBoardConfig(ObserverConfig):
+class TensorBoardConfig:
     tensorboard: bool = option(False, "Write the metrics to RUN/tensorboard, too.", may_change=True)
 
 
@@ -44,13 +45,15 @@ class TensorBoard(Observer):
     def started(self) -> None:
         if not self.run.world.is_main:
             return
-        directory = self.run.directory
-        folder, ending = directory.path / "tensorboard", _ending(directory.path)
+        run = self.run.directory.path
+        folder, ending = run / "tensorboard", _ending(run)
         for old in folder.glob(f"events.out.tfevents.*{ending}"):
             durable.discard(old)
         self.writer = self.writer_class(str(folder), filename_suffix=ending)
-        for record in directory.records():
-            self.logged(record)
+        metrics = run / "metrics.jsonl"
+        if metrics.exists():
+            for line in metrics.read_text(encoding="utf-8").splitlines():
+                self.logged(json.loads(line))
 
     def logged(self, record: Mapping[str, Any]) -> None:
         """Write the numbers of a line of metrics as `train/NAME` and `validation/NAME`."""

@@ -14,12 +14,15 @@ Nmt = Callable[..., tuple[int, str, str]]
 TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
 
 
-def test_the_disk_space_of_a_dry_run_is_that_of_the_run(nmt: Nmt, tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("average", [(), ("--ema-decay", 0.9)])
+def test_the_disk_space_of_a_dry_run_is_that_of_the_run(
+    average: tuple[Any, ...], nmt: Nmt, tiny_data: Path, tmp_path: Path
+) -> None:
     """At most, and with the best checkpoint apart from the last ones nearly; a checkpoint of Adam is 12 bytes each."""
     settings = TINY | {"d_model": 128, "num_heads": 4, "max_steps": 6, "save_every": 2, "keep_last": 1}
-    given = words(settings)
+    given = (*words(settings), *average)
     found = json.loads(nmt("train", tiny_data, "--dry-run", "--json", "--device=cpu", *given)[1])
-    assert found["checkpoint_bytes"] == 12 * found["parameters"]
+    assert found["checkpoint_bytes"] == (16 if average else 12) * found["parameters"]
     assert found["disk_bytes"] == 3 * found["checkpoint_bytes"]
     assert nmt("train", tiny_data, "--device=cpu", *given, "--validate-every=5", "--out", tmp_path / "run")[0] == 0
     folders = sorted((tmp_path / "run" / "checkpoints").iterdir())
