@@ -72,7 +72,7 @@ def test_an_attention_in_one_file_keeps_its_contract_trains_and_translates(
 
 def test_every_block_of_the_guide_is_whole() -> None:
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         done = subprocess.run([sys.executable, "-"], input=block, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
