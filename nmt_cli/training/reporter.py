@@ -74,10 +74,12 @@ class Reporter:
             self.bar.update(task, figures=f"loss {window.loss / window.target_tokens:.3f}  {rate:,.0f} tok/s")
 
     def estimate(self, step: int) -> None:
-        each = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES  # the very first one takes longer
-        if step < self.steps:
-            left = f"{counted(self.steps - step, 'step')} of {each:.2g} s"
-            self.note(f"about {duration(each * (self.steps - step))} of training left: {left}, and validation")
+        """Say how long the steps after `step` will take."""
+        seconds = (self.seconds[-1] - self.seconds[1]) / FIRST_UPDATES  # the very first one takes longer
+        left = self.steps - step
+        if left > 0:
+            steps = f"{counted(left, 'step')} of {seconds:.2g} s"
+            self.note(f"about {duration(seconds * left)} of training left: {steps}, and validation")
 
     def record(self, state: RunState, rate: float, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a line of metrics. Losses are per target token, in nats; `values` are from a validation."""

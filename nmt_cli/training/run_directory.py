@@ -84,7 +84,8 @@ class RunDirectory:
                     durable.discard(path)
         durable.recover(self.path / BEST)
         for path in sorted(self.checkpoints.glob(".*")):
-            if remains := _REMAINS.fullmatch(path.name):
+            remains = _REMAINS.fullmatch(path.name)
+            if remains:
                 durable.recover(self.checkpoints / remains[1], remains[2])
 
     def release(self) -> None:
@@ -99,8 +100,10 @@ class RunDirectory:
         self._writing = self._writer.submit(job)
 
     def wait(self) -> None:
-        writing, self._writing = self._writing, None
-        if writing is not None:
+        """Wait for the job; raise its error."""
+        if self._writing is not None:
+            writing = self._writing
+            self._writing = None
             writing.result()
 
     def check(self) -> None:
@@ -118,26 +121,29 @@ class RunDirectory:
         Raises:
             CheckpointError: there are checkpoints, and all are damaged.
         """
-        found = checkpoint.resumable_of(self.path)
-        for folder in reversed(found):
+        checkpoints = checkpoint.resumable_of(self.path)
+        for folder in reversed(checkpoints):
             damage = _damage(folder)
             if not damage:
-                if folder != found[-1]:
+                if folder != checkpoints[-1]:
                     note(f"resuming from {folder}, the newest undamaged checkpoint")
                 return folder
             note(f"warning: {damage}")
-        if found:
+        if checkpoints:
             raise CheckpointError(f"{self.checkpoints}: all checkpoints are damaged; move the directory to start anew")
         return None
 
     def rewind(self, to: Path | None, step: int) -> None:
         """Rename the (damaged) checkpoints newer than `to`, and drop the metrics after `step`; without `to`, all."""
-        found = checkpoint.resumable_of(self.path)
-        for folder in found[found.index(to) + 1 :] if to else ():
-            durable.set_aside(folder, "damaged")
+        lines: list[str] = []
         path = self.path / METRICS
+        if to is not None:
+            checkpoints = checkpoint.resumable_of(self.path)
+            for folder in checkpoints[checkpoints.index(to) + 1 :]:
+                durable.set_aside(folder, "damaged")
+            if path.exists():
+                lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         if path.exists():
-            lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if to else []
             durable.write_text(path, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= step))
 
     def keep_best(self, step: int) -> None:
@@ -233,10 +239,8 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
         changed = first["path"] == data["path"]
         what = "which has changed since" if changed else f"and {data['path']} holds other data"
         raise UsageError(f"{run}: this run was started on {first['path']}, {what}; give its data, or another --out")
-    old, new = (
-        flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
-        for content in (recorded, json.loads(json.dumps(description)))
-    )
+    old = settings_of(recorded, run)
+    new = settings_of(json.loads(json.dumps(description)), run)
     selected = {name: registry.find(name, value).config for name, value in new.items() if "." not in name}
     classes = {"training": extended(TrainingConfig), **selected}
     different = []
@@ -255,6 +259,11 @@ def check_agreement(run: Path, description: Mapping[str, Any]) -> None:
         what = f"this run was started with other settings: {'; '.join(different)}"
         resume = command_line("train", "--resume", run)
         raise UsageError(f"{run}: {what}. Resume it with `{resume}`, or give another --out")
+
+
+def settings_of(content: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """Return the settings in the content of a config.json by name, such as `model.d_ff`."""
+    return flatten({name: section for name, section in content.items() if name not in ABOUT_RUN}, str(run))
 
 
 def _step_of(line: str) -> int:

@@ -71,17 +71,20 @@ class RunState:
 
         While scores are 0, as those of a model that has just begun to learn, the loss decides.
         """
-        value, known = figures[measure], self.best
+        value = figures[measure]
+        best = self.best
         self.last = value if math.isfinite(value) else None
-        if known is None:
+        if best is None:
             improved = math.isfinite(value)
-        elif value == known == 0:
+        elif value == best == 0:
             improved = figures[LOSS] < self.best_figures.get(LOSS, math.inf)
         else:
-            improved = value < known if measure == LOSS else value > known
+            improved = value < best if measure == LOSS else value > best
         if improved:
-            self.best, self.best_step, self.stale_validations = value, self.step, 0
+            self.best = value
+            self.best_step = self.step
             self.best_figures = dict(figures)
+            self.stale_validations = 0
         else:
             self.stale_validations += 1
 
