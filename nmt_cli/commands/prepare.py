@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__, registry
-from nmt_cli.commands.prepare_text import CleaningOptions, PairFilter, Part, Sample, encode, read_held_out, read_train
+from nmt_cli.commands.prepare_text import Cleaning, CleaningOptions, PairFilter, Part, Sample, encode, read_held_out
 from nmt_cli.config import COMMAND_LINE, Section, sections
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
 from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
 from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line, import_flags
 from nmt_cli.files import durable, staging
-from nmt_cli.files.text import check_read_once, fingerprint, write_object
+from nmt_cli.files.text import STANDARD_INPUT, check_read_once, fingerprint, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, components_in, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import REQUIRED, group, option
@@ -91,29 +91,29 @@ class PrepareOptions(FromFile):
 
     def held_out(self) -> dict[str, str]:
         """Return the prefixes of the other splits; raise UsageError for two of one split."""
-        found: dict[str, str] = {}
+        prefixes = {}
         for split in RAW_SPLITS:
-            sides = ([text] if text else [] for text in (getattr(self, f"{split}_{side}") for side in SIDES))
-            prefix = getattr(self, split)
-            given = [*([prefix] if prefix else []), *_joined(split, *sides)]
+            sources, targets = [list(filter(None, [getattr(self, f"{split}_{side}")])) for side in SIDES]
+            given = [*filter(None, [getattr(self, split)]), *_joined(split, sources, targets)]
             if len(given) > 1:
                 raise UsageError(f"--{split} and --{split}-source contradict each other: give one of them")
-            found.update((split, each) for each in given)
-        if found and self.cleaning.hold_out is not None:
+            if given:
+                prefixes[split] = given[0]
+        if prefixes and self.cleaning.hold_out is not None:
             raise UsageError(
                 "--hold-out takes validation and test text from --train, and cannot be used with --valid or --test"
             )
-        return found
+        return prefixes
 
 
 @contextmanager
 def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
     """Copy standard input, a table that `--train -` stands for, to a file for the time of the body."""
-    given = [re.match(r"-(?=@<|\*|$)", text) for text in options.train]
-    if not any(given):
+    places = [place for place, text in enumerate(options.train) if re.match(r"-(@<|\*|$)", text)]
+    if not places:
         yield options
         return
-    check_read_once([each[0] for each in given if each])
+    check_read_once([STANDARD_INPUT] * len(places))
     out = Path(os.path.realpath(options.out))
     staging.check_name(out)
     path = durable.beside(out, "stdin.tsv")
@@ -126,8 +126,9 @@ def _with_standard_input(options: PrepareOptions) -> Iterator[PrepareOptions]:
                 file.truncate()
                 shutil.copyfileobj(sys.stdin.buffer, file)
                 file.flush()
-            named = (f"{path}{text[1:]}" if each else text for each, text in zip(given, options.train, strict=True))
-            yield replace(options, train=tuple(named))
+            train = list(options.train)
+            train[places[0]] = f"{path}{train[places[0]][1:]}"
+            yield replace(options, train=tuple(train))
         finally:
             durable.discard(path)
 
@@ -223,7 +224,7 @@ def _write(
     held_out = [read_held_out(task, split, prefix, filters) for split, prefix in options.held_out().items()]
     watched = {source for _, sources in held_out for source in sources}
     size = sum(path.stat().st_size for path in files["train"])
-    (train, *taken), found = read_train(task, options.parts(), size, watched, options.cleaning, filters, workers)
+    (train, *taken), found = Cleaning(task, options.parts(), size, options.cleaning, filters).read(watched, workers)
     for text, sources in held_out:
         if count := sum(source in found for source in sources):
             warn(f"{count:,} of {len(sources):,} {text.split} source lines are also training text")

@@ -97,20 +97,6 @@ class Text:
                 yield Selected(part, block, chosen)
 
 
-class Cleaned(NamedTuple):
-    """The training text, and the pairs of it that are dropped."""
-
-    task: Task
-    parts: Sequence[Part]
-    size: int  # bytes
-    codes: npt.NDArray[np.uint8]  # of the reason to drop each pair; 0: it is kept
-    reasons: Sequence[str | None]  # by code
-
-    def blocks(self, consumed: Callable[[int], None]) -> Iterator[Any]:
-        """Yield the blocks of all pairs, read again."""
-        return (block for part in self.parts for block in self.task.blocks(part.prefix, consumed))
-
-
 class PairFilter:
     """More reasons to drop training pairs than the task has. A component of the kind `filter` is one."""
 
@@ -131,7 +117,7 @@ class PairFilter:
         """Return more reasons, each with whether it drops each of all pairs, in the order of the text."""
         return ()
 
-    def finished(self, cleaned: Cleaned) -> None:
+    def finished(self, cleaning: Cleaning) -> None:
         """Report what was dropped."""
 
 
@@ -175,92 +161,81 @@ class _CleanedBlock(NamedTuple):
 
 
 @dataclass
-class _Pass:
-    """What the first pass over the training text has found."""
+class Cleaning:
+    """The first pass over the training text, which decides on the pairs that are kept."""
 
-    codes: bytearray = field(default_factory=bytearray)  # of the reason to drop each pair
-    hashes: bytearray = field(default_factory=bytearray)  # as in `_CleanedBlock`, of all blocks
-    sides: bytearray = field(default_factory=bytearray)
-    found: set[str] = field(default_factory=set)
-    copies: int = 0
+    task: Task
+    parts: Sequence[Part]
+    size: int  # of the text in bytes
+    options: CleaningOptions
+    filters: Sequence[PairFilter]
+    codes: npt.NDArray[np.uint8] = field(init=False)  # of the reason to drop each pair; 0: it is kept
     code_of: defaultdict[str | None, int] = field(
         default_factory=lambda: defaultdict(count(2).__next__, {None: 0, DUPLICATE: 1})
-    )
+    )  # by reason
+    _hashes: bytearray = field(default_factory=bytearray)  # as in `_CleanedBlock`, of all blocks
+    _sides: bytearray = field(default_factory=bytearray)
 
-    def add(self, block: _CleanedBlock) -> None:
-        self.codes += bytes(map(self.code_of.__getitem__, block.reasons))
-        self.hashes += block.hashes
-        self.sides += block.sides
-        self.found |= block.found
-        self.copies += block.copies
+    def blocks(self, consumed: Callable[[int], None]) -> Iterator[Any]:
+        """Yield the blocks of all pairs."""
+        return (block for part in self.parts for block in self.task.blocks(part.prefix, consumed))
 
+    def read(self, watched: Set[str], workers: int) -> tuple[list[Text], set[str]]:
+        """Return the text, with --hold-out validation and test text, and the lines `watched` that are sources of it."""
+        found = self._read_blocks(watched, workers)
+        whole = np.flatnonzero(self.codes == 0)  # the pairs with hashes
+        for pair_filter in self.filters:
+            for reason, drops in pair_filter.by_number(len(self.codes)):
+                self.codes[(self.codes == 0) & drops] = self.code_of[reason]
+        left = self.codes[whole] == 0
+        if not self.options.keep_duplicates:
+            hashes = np.frombuffer(self._hashes, dtype=np.uint64)
+            repeats = repeated(hashes if left.all() else hashes[left])
+            self.codes[self.codes == 0] = repeats * np.uint8(self.code_of[DUPLICATE])
+        texts = self._taken(whole) if self.options.hold_out is not None else []
+        for pair_filter in self.filters:
+            pair_filter.finished(self)
+        dropped = {name: int(np.count_nonzero(self.codes == code)) for name, code in self.code_of.items() if name}
+        train = Text(self.task, "train", self.parts, self.codes == 0, +Counter(dropped))
+        _check_not_empty(train)
+        return [train, *texts], found
 
-def read_train(
-    task: Task,
-    parts: Sequence[Part],
-    size: int,
-    watched: Set[str],
-    options: CleaningOptions,
-    filters: Sequence[PairFilter],
-    workers: int,
-) -> tuple[list[Text], set[str]]:
-    """Read the training text, of `size` bytes, and decide which pairs are kept.
+    def _read_blocks(self, watched: Set[str], workers: int) -> set[str]:
+        held_out_sources = set(map(self.task.text_of, watched))
+        tests = [test for pair_filter in self.filters for test in pair_filter.tests(held_out_sources)]
+        compared = None if self.options.keep_duplicates else COMPARED[self.options.unique]
+        clean = partial(_clean, compared=compared, with_sides=self.options.hold_out is not None)
+        codes = bytearray()
+        copies = 0
+        found: set[str] = set()
+        with progress.stage("reading train", self.size, "bytes") as consumed:
+            state = self.task, watched, tests
+            for block, cleaned in parallel.mapped(clean, state, self.blocks(consumed), workers):
+                codes += bytes(map(self.code_of.__getitem__, cleaned.reasons))
+                self._hashes += cleaned.hashes
+                self._sides += cleaned.sides
+                copies += cleaned.copies
+                found |= cleaned.found
+                for pair_filter in self.filters:
+                    pair_filter.look(block)
+        self.codes = np.frombuffer(codes, dtype=np.uint8)
+        if copies and copies == np.count_nonzero(self.codes == 0):
+            warn("in all training pairs the target is the source")
+        return found
 
-    Return it, with --hold-out validation and test text, and those of the lines `watched` that are among its sources.
-    """
-    held_out_sources = set(map(task.text_of, watched))
-    state = task, watched, [test for pair_filter in filters for test in pair_filter.tests(held_out_sources)]
-    compared = None if options.keep_duplicates else COMPARED[options.unique]
-    clean = partial(_clean, compared=compared, with_sides=options.hold_out is not None)
-    seen = _Pass()
-    with progress.stage("reading train", size, "bytes") as consumed:
-        blocks = (block for part in parts for block in task.blocks(part.prefix, consumed))
-        for block, cleaned in parallel.mapped(clean, state, blocks, workers):
-            seen.add(cleaned)
-            for pair_filter in filters:
-                pair_filter.look(block)
-    dropped = np.frombuffer(seen.codes, dtype=np.uint8)
-    if seen.copies and seen.copies == np.count_nonzero(dropped == 0):
-        warn("in all training pairs the target is the source")
-    taken = _drop_among_all(task, parts, dropped, seen, options, filters)
-    for pair_filter in filters:
-        pair_filter.finished(Cleaned(task, parts, size, dropped, list(seen.code_of)))
-    counts = Counter({name: int(np.count_nonzero(dropped == code)) for name, code in seen.code_of.items() if name})
-    text = Text(task, "train", parts, dropped == 0, +counts)
-    _check_not_empty(text)
-    return [text, *taken], seen.found
-
-
-def _drop_among_all(
-    task: Task,
-    parts: Sequence[Part],
-    dropped: npt.NDArray[np.uint8],
-    seen: _Pass,
-    options: CleaningOptions,
-    filters: Sequence[PairFilter],
-) -> list[Text]:
-    """Add to `dropped` what is known when all pairs are read; return the text that --hold-out takes."""
-    whole = np.flatnonzero(dropped == 0)  # the pairs with hashes
-    hashes: Any = seen.hashes
-    for pair_filter in filters:
-        for reason, drops in pair_filter.by_number(len(dropped)):
-            if hashes:
-                hashes = bytearray(np.frombuffer(hashes, dtype="V8")[~drops[dropped == 0]])
-            dropped[(dropped == 0) & drops] = seen.code_of[reason]
-    if not options.keep_duplicates:
-        dropped[dropped == 0] = repeated(hashes) * np.uint8(seen.code_of[DUPLICATE])
-    taken: list[Text] = []
-    if options.hold_out is not None:
-        is_left = dropped[whole] == 0
+    def _taken(self, whole: npt.NDArray[np.intp]) -> list[Text]:
+        """Take validation and test text, and drop all pairs that share a side with it."""
+        is_left = self.codes[whole] == 0
         left = whole[is_left]
-        sides = np.frombuffer(seen.sides, dtype=np.uint64).reshape(-1, 2)[is_left]
-        *chosen, shares = held_out(sides[:, 0], sides[:, 1], options.hold_out)
+        sides = np.frombuffer(self._sides, dtype=np.uint64).reshape(-1, 2)[is_left]
+        *chosen, shares = held_out(sides[:, 0], sides[:, 1], self.options.hold_out or 0)
+        texts = []
         for split, numbers in zip(RAW_SPLITS, chosen, strict=True):
-            kept = np.zeros(len(dropped), bool)
+            kept = np.zeros(len(self.codes), bool)
             kept[left[numbers]] = True
-            taken.append(Text(task, split, parts, kept))
-        dropped[left[shares]] = seen.code_of[TAKEN]
-    return taken
+            texts.append(Text(self.task, split, self.parts, kept))
+        self.codes[left[shares]] = self.code_of[TAKEN]
+        return texts
 
 
 def _check_not_empty(text: Text) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nmt_cli.annexes.filters.marks import warn_of_marks
 from nmt_cli.commands import progress
-from nmt_cli.commands.prepare_text import Cleaned, Filter, PairFilter, one_spaced
+from nmt_cli.commands.prepare_text import Cleaning, Filter, PairFilter, one_spaced
 from nmt_cli.errors import DataError, UsageError, missing_package, shown
 from nmt_cli.files.opening import open_output
 from nmt_cli.files.parallel_text import ParallelLines
@@ -81,9 +81,9 @@ class Filters(PairFilter):
         if self.config.min_score is not None:
             yield LOW_SCORE, low_scores(self.config.scores, self.config.min_score, pairs)
 
-    def finished(self, cleaned: Cleaned) -> None:
+    def finished(self, cleaning: Cleaning) -> None:
         if self.config.dropped:
-            write_sample(self.config.dropped, cleaned)
+            write_sample(self.config.dropped, cleaning)
 
 
 def _on_either_side(make: Callable[[str], Callable[[str], bool]], flag: str, names: str) -> Callable[[str, str], bool]:
@@ -143,20 +143,21 @@ def _score(line: str, path: str, number: int) -> float:
     raise DataError(f"{path}:{number}: expected a number, or a line of nmt score-targets, found {shown(line)}")
 
 
-def write_sample(path: Path, cleaned: Cleaned) -> None:
+def write_sample(path: Path, cleaning: Cleaning) -> None:
     """Write place, reason, source and target of pairs that were dropped, by reason."""
-    chosen = np.zeros_like(cleaned.codes)
-    for code in range(1, len(cleaned.reasons)):
-        places = np.flatnonzero(cleaned.codes == code)
+    reasons = list(cleaning.code_of)
+    chosen = np.zeros_like(cleaning.codes)
+    for code in range(1, len(reasons)):
+        places = np.flatnonzero(cleaning.codes == code)
         chosen[places[np.linspace(0, len(places) - 1, min(SAMPLE, len(places))).astype(int)]] = code
     rows: list[list[str]] = []
-    with progress.stage("reading dropped pairs", cleaned.size, "bytes") as consumed:
-        for block in cleaned.blocks(consumed):
+    with progress.stage("reading dropped pairs", cleaning.size, "bytes") as consumed:
+        for block in cleaning.blocks(consumed):
             here, chosen = chosen[: len(block)], chosen[len(block) :]
             if here.any():
-                for code, pair in zip(here, cleaned.task.examples(block), strict=False):
+                for code, pair in zip(here, cleaning.task.examples(block), strict=False):
                     if code:
                         sides = [re.sub(r"[\n\r\t]", " ", side) for side in (pair.source, pair.target)]
-                        rows.append([pair.place, str(cleaned.reasons[code]), *sides])
+                        rows.append([pair.place, str(reasons[code]), *sides])
     with open_output(path) as write:
         write("".join("\t".join(row) + "\n" for row in sorted(rows, key=lambda row: row[1])).encode())

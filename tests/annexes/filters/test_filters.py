@@ -20,7 +20,7 @@ from prepare_command import run
 
 from nmt_cli.annexes.filters.filters import FilterConfig, Filters, low_scores
 from nmt_cli.annexes.search.score_targets import format_score
-from nmt_cli.commands.prepare_text import CleaningOptions, Part, read_train
+from nmt_cli.commands.prepare_text import Cleaning, CleaningOptions, Part
 from nmt_cli.decoding.outputs import TargetScore
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files import parallel_text
@@ -168,9 +168,9 @@ def test_what_is_dropped_agrees_with_a_loop(
         parts = [Part(str(folder / "train"))]
         if all(expected):
             with pytest.raises(DataError, match=rf"all {len(rows) + 1} pairs were dropped: .*"):
-                read_train(task, parts, 1, watched, options, [Filters(config)], 1)
+                Cleaning(task, parts, 1, options, [Filters(config)]).read(watched, 1)
         else:
-            (text,), _ = read_train(task, parts, 1, watched, options, [Filters(config)], 1)
+            (text,), _ = Cleaning(task, parts, 1, options, [Filters(config)]).read(watched, 1)
             assert text.kept.tolist() == [False, *(reason is None for reason in expected)]
             assert text.dropped == Counter(["length ratio", *filter(None, expected)])
         rows_of = [("a" * 99, "b"), *((source, target) for source, target, _ in rows)]
