@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from nmt_cli.errors import NmtError, UsageError, counted, environment_number, shown
 
+Found = TypeVar("Found")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}  # modules that may be missing
@@ -61,7 +63,7 @@ class Sizes:
     """Sizes that suit a device."""
 
     batch_tokens: int  # of a batch, on each side
-    hypotheses: int  # of all sentences in a batch of a search
+    hypotheses: int  # of all sentences in a batch of a search; bounds the log-probabilities of a step
 
 
 class Plain:
@@ -84,6 +86,28 @@ class Plain:
     def precision(self, model: Any, deterministic: bool) -> str:
         """Return the precision of training: `bfloat16`, `float16` or `float32`."""
         return "float32"
+
+    def decoding_dtype(self) -> str:
+        """Return the type of products in decoding, if none is asked for."""
+        return "float32"
+
+    def decodable(self, model: Any, dtype: str) -> Any:
+        """Return the `Decodable` of a `Model`, with the weights that it has now.
+
+        Args:
+            model: in evaluation mode.
+            dtype: of the products with weights: float32, bfloat16 or int8.
+
+        Raises:
+            UsageError: the model or the device does not have this `dtype`.
+        """
+        if dtype == "int8":
+            raise UsageError("--dtype int8 needs nmt_cli.fast: use float32 or bfloat16")
+        return model.decodable(dtype)
+
+    def search(self, model: Any, search: Callable[..., Found]) -> Callable[..., Found]:
+        """Return a function that finds what `search` finds with this model, from its other arguments."""
+        return partial(search, model)
 
     def host_copies(self) -> HostCopies:
         """Return what copies a run's tensors, so that they can be saved while it goes on."""

@@ -97,20 +97,6 @@ class Decodable(Protocol):
 
 
 @runtime_checkable
-class FixedShapes(Protocol):
-    """Optional for a `Decodable`: steps of constant shapes without host waits, for `decoding/fixed_search.py`."""
-
-    kept: dict[Any, Any] | None  # by the search, for the next batch; None if the device has no CUDA graphs
-
-    def start_fixed(self, source: Tensor, width: int, positions: int) -> Any:
-        """As `start`, for `width` hypotheses of each sentence and at most `positions` steps; `source` has padding.
-
-        The state has `tensors()` [A, ...], the number of positions `now` [1], and `columns`, `width` for each position
-        that a step may see, which the search sets.
-        """
-
-
-@runtime_checkable
 class Model(Protocol):
     """A model that can be trained; also a `torch.nn.Module`."""
 

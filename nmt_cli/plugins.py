@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from nmt_cli.decoding.around import Around
     from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
     from nmt_cli.layers.dropout import Dropout
-    from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, FixedSizeState, elements
+    from nmt_cli.models.decodable import PlainDecodable, TensorState
+    from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, elements
     from nmt_cli.tasks.base import VocabularyTask
 
 __all__ = [
@@ -32,11 +33,12 @@ __all__ = [
     "Decoded",
     "Dropout",
     "EncoderDecoder",
-    "FixedSizeState",
     "Kernel",
     "Loss",
     "Observer",
+    "PlainDecodable",
     "Task",
+    "TensorState",
     "UsageError",
     "VocabularyTask",
     "build",
@@ -47,7 +49,14 @@ __all__ = [
     "softmax_weights",
 ]
 
-_WITH_TORCH = ("decoding.around", "layers.attention", "layers.dropout", "models.encoder_decoder", "tasks.base")
+_WITH_TORCH = (
+    "decoding.around",
+    "layers.attention",
+    "layers.dropout",
+    "models.decodable",
+    "models.encoder_decoder",
+    "tasks.base",
+)
 
 
 def __getattr__(name: str) -> Any:

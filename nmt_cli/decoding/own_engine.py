@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
 from nmt_cli.checkpoint import load_model, locate
 from nmt_cli.data.batching import pad
-from nmt_cli.decoding import fixed_search
 from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.constraints import constraint_of
 from nmt_cli.decoding.engine import Loading, Request
@@ -34,6 +34,19 @@ class OwnEngine:
     models: Sequence[Model] = field(default=(), repr=False)
     folders: Sequence[Path] = ()
     parallel: None = None
+
+    @classmethod
+    def of(
+        cls, task: Task, models: Sequence[Model], device: torch.device, dtype: str, folders: Sequence[Path] = ()
+    ) -> OwnEngine:
+        """Return the engine of a model in evaluation mode, or of several as an ensemble; see `Plain.decodable`."""
+        decodables = [fast(device).decodable(model, dtype) for model in models]
+        return cls(task, decodables[0] if len(models) == 1 else Ensemble(decodables), device, models, folders)
+
+    @cached_property
+    def beam_search(self) -> Callable[..., list[list[Hypothesis]]]:
+        """`beam_search` with the model of this engine, as the device does it best."""
+        return fast(self.device).search(self.model, beam_search)
 
     def check(self, options: TranslateOptions) -> None:
         """See `Engine`."""
@@ -70,9 +83,7 @@ class OwnEngine:
         if options.sampling.sample:
             numbers = [request.number for request in batch]
             return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
-        if constraint is None and fixed_search.takes(self.model, limits, search):
-            return fixed_search.fixed_search(self.model, source, limits, search)
-        return beam_search(self.model, source, limits, search, constraint)
+        return self.beam_search(source, limits, search, constraint)
 
 
 def load(loading: Loading) -> OwnEngine:
@@ -80,11 +91,10 @@ def load(loading: Loading) -> OwnEngine:
     device = loading.device
     fast(device).prepare_decoding()
     folders = [locate(path) for path in loading.checkpoints]
-    low = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    dtype = ("bfloat16" if low else "float32") if loading.dtype == "auto" else loading.dtype
+    dtype = fast(device).decoding_dtype() if loading.dtype == "auto" else loading.dtype
     try:
         models, tasks = zip(*(load_model(folder, device) for folder in folders), strict=True)
-        decodables = [model.decodable(dtype) for model in models]
+        engine = OwnEngine.of(tasks[0], models, device, dtype, folders)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -94,8 +104,7 @@ def load(loading: Loading) -> OwnEngine:
     for path, folder in zip(loading.checkpoints, folders, strict=True):
         if folder != path:
             loading.say(f"{path}: using {folder}")
-    decodable = decodables[0] if len(models) == 1 else Ensemble(decodables)
-    return OwnEngine(tasks[0], decodable, device, models, folders)
+    return engine
 
 
 def _check_same_vocabularies(first: Path, first_task: Task, other: Path, other_task: Task) -> None:

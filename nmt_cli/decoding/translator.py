@@ -20,15 +20,10 @@ from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, TargetScore, Translation
 from nmt_cli.decoding.sampling import AT_A_TIME
+from nmt_cli.device import fast
 from nmt_cli.errors import UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
 from nmt_cli.task import Task
-
-LARGEST_BATCH = {"cpu": 128, "cuda": 1024}
-"""Hypotheses in a batch: a CPU is as fast with 128 as with more. Bounds the log-probabilities [128, V] of a step."""
-
-BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
-"""Source tokens in a batch, if the options do not say how many."""
 
 SHARE = 8
 """Least sentences of a batch where a window of few sentences is divided among workers."""
@@ -216,7 +211,7 @@ class Translator:
 
     @property
     def batch_tokens(self) -> int:
-        return self.options.batch_tokens or BATCH_TOKENS[self.engine.device.type]
+        return self.options.batch_tokens or fast(self.engine.device).sizes.batch_tokens
 
     def _windows(self, lines: Iterable[str], prefixes: Iterable[str] | None) -> Iterator[Translation]:
         rest, beginnings = iter(lines), None if prefixes is None else iter(prefixes)
@@ -235,7 +230,8 @@ class Translator:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`, `parallel` at a time."""
         width = min(self.search.nbest, AT_A_TIME) if self.options.sampling.sample else self.search.beam
         shares = max(1, min(parallel, len(requests) // SHARE))
-        most = max(1, min(LARGEST_BATCH[self.engine.device.type] // width, -(-len(requests) // shares)))
+        hypotheses = fast(self.engine.device).sizes.hypotheses
+        most = max(1, min(hypotheses // width, -(-len(requests) // shares)))
         batch: list[Request] = []
         for request in sorted(requests, key=lambda request: -len(request.ids)):
             longest = len((batch or [request])[0].ids) + 1

@@ -7,7 +7,7 @@ model; N and M rows of a batch that make queries and keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from nmt_cli.device import product_dtype
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.layers.frozen import Product
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
@@ -208,7 +207,6 @@ class MultiHeadAttention(nn.Module):
         self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, num_heads * width, bias=biases) for width in (d_k, d_k, d_v))
         self.w_o = nn.Linear(num_heads * d_v, d_model, bias=biases)
         self.kernel = kernel
-        self.frozen: dict[str, Product] = {}  # by the letters of the projections in it
 
     def forward(self, x: Tensor, context: Tensor | Sequence[Tensor], layout: Layout) -> Tensor:
         """Queries from `x` [N, d_model], keys and values from `context` [M, d_model]: [N, d_model].
@@ -224,7 +222,10 @@ class MultiHeadAttention(nn.Module):
 
     def heads(self, x: Tensor, letters: str) -> list[Tensor]:
         """Queries "q", keys "k" and values "v" of `x` [N, d_model], in one product: [N, H, d_k or d_v] each."""
-        projected = self.frozen[letters](x) if self.frozen else F.linear(x, *self._stacked(letters))
+        return self.split(F.linear(x, *self.stacked(letters)), letters)
+
+    def split(self, projected: Tensor, letters: str) -> list[Tensor]:
+        """The heads in the product of `heads`, [N, H * (the widths of the letters)]."""
         H, widths = self.num_heads, [self.d_v if letter == "v" else self.d_k for letter in letters]
         parts = projected.split_with_sizes([H * width for width in widths], 1)
         heads = [each.view(-1, H, width) for each, width in zip(parts, widths, strict=True)]
@@ -233,13 +234,7 @@ class MultiHeadAttention(nn.Module):
             return [each if letter == "v" else F.rms_norm(each, each.shape[2:], eps=1e-6) for letter, each in pairs]
         return heads
 
-    def frozen_parts(self, product: Callable[..., Product]) -> dict[str, Any]:
-        """See `frozen`."""
-        products = ("q", "kv") if self.cross else ("qkv",)
-        frozen = {letters: product(*self._stacked(letters)) for letters in products}
-        return {"frozen": frozen, "w_o": product(self.w_o.weight, self.w_o.bias)}
-
-    def _stacked(self, letters: str) -> tuple[Tensor, Tensor | None]:
+    def stacked(self, letters: str) -> tuple[Tensor, Tensor | None]:
         """The weights of these projections, one below the other, and their biases."""
         linears = [getattr(self, f"w_{letter}") for letter in letters]
         if len(linears) == 1:

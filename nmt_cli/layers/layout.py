@@ -11,7 +11,6 @@ sentences, W hypotheses of each, N = A * W, C columns of a cache.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -19,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import AttentionMask, Kernel, Layout, softmax_
+from nmt_cli.layers.attention import AttentionMask, Kernel, Layout
 from nmt_cli.packing import Bins, Packing, Rows
 
 
@@ -98,73 +97,33 @@ class Binned:
         return _rows(F.scaled_dot_product_attention(query, key, value, near, rate))
 
 
-@dataclass(frozen=True)
-class Newest:
-    """The newest positions of hypotheses, with keys [A, H, S, d_k] and values [A, H, S, d_v] of their sentences."""
+@dataclass
+class Past:
+    """The newest positions of N hypotheses, which attend to their own pasts, and become a part of them."""
 
-    mask: Tensor  # broadcasts to [A * H, W, S]: 0 where a hypothesis sees a key, and -inf elsewhere
-
-    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """See `Layout`."""
-        return _softmax_attention(_by_sentence(query, len(key)), key, value, self.mask)
-
-
-class Step:
-    """What all layers need in one step: `columns` [A, W, C] is 0 where a hypothesis sees a column, and -inf elsewhere.
-
-    Args:
-        columns: of the positions so far, the newest included.
-        position: of the newest tokens, [1].
-        newest: the W columns of the newest tokens.
-        alone: every hypothesis sees every column.
-    """
-
-    def __init__(
-        self, columns: Tensor, heads: int, position: Tensor, newest: slice | Tensor, alone: bool = False
-    ) -> None:
-        A, W, C = columns.shape
-        self.columns, self.position, self.newest = columns, position, newest
-        self.mask = columns[:1, :, :1] if alone else columns[:, None].expand(A, heads, W, C).flatten(0, 1)
-
-    @cached_property
-    def own(self) -> Tensor:
-        """The columns [A, W, length] of each hypothesis' past, in the order of positions."""
-        return (self.columns == 0).nonzero()[:, 2].view(*self.columns.shape[:2], -1)
-
-
-@dataclass(frozen=True)
-class Cached:
-    """The newest positions of hypotheses, which attend to their own pasts and enter the cache of a layer."""
-
-    step: Step
-    cache: Tensor  # keys and values [A, H, at least C, d_k + d_v]
+    key: Tensor  # [N, H, T, d_k], of the positions so far
+    value: Tensor  # [N, H, T, d_v]
 
     def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Layout`."""
-        A, W, C = self.step.columns.shape
-        query, key = kernel.placed(query, self.step.position), kernel.placed(key, self.step.position)
-        _, H, d_k = query.shape
-        self.cache[:, :, self.step.newest] = _by_sentence(torch.cat([key, value], 2), A)
-        if kernel.window == -1:
-            keys, values = self.cache.narrow(2, 0, C).tensor_split((d_k,), 3)
-            return _softmax_attention(_by_sentence(query, A), keys, values, self.step.mask)
-        T = self.step.own.size(2)
-        index = self.step.own.view(A, 1, W * T, 1).expand(A, H, W * T, self.cache.size(3))
-        past = self.cache.gather(2, index).view(A, H, W, T, -1).transpose(1, 2).flatten(0, 1)  # [N, H, T, d_k + d_v]
-        mask = AttentionMask(causal=True, offset=T - 1)
-        heads: Tensor = kernel(query[:, :, None], past[..., :d_k], past[..., d_k:], mask)
+        length = self.key.size(2)
+        position = torch.tensor([length], device=query.device)
+        query, key = kernel.placed(query, position), kernel.placed(key, position)
+        self.key = torch.cat([self.key, key[:, :, None]], dim=2)
+        self.value = torch.cat([self.value, value[:, :, None]], dim=2)
+        heads: Tensor = kernel(query[:, :, None], self.key, self.value, AttentionMask(causal=True, offset=length))
         return heads[:, :, 0]
 
 
-def _softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Equation 1 for keys in any order: [A, H, W or S, width] and a mask [A * H, W, S] of 0 and -inf -> [N, H, d_v]."""
-    A, H, W, d_k = query.shape
-    if query.device.type != "cpu":  # one kernel; on a CPU it is slower than products
-        # A single 0 hides nothing; kernels with a mask need one whose last dimension is not expanded.
-        seen = None if mask.numel() == 1 else mask.view(-1, min(H, len(mask)), *mask.shape[1:])
-        return _rows(F.scaled_dot_product_attention(query, key, value, seen))
-    scores = torch.baddbmm(mask, query.flatten(0, 1), key.flatten(0, 1).mT, alpha=d_k**-0.5)
-    return _rows(torch.bmm(softmax_(scores), value.flatten(0, 1)).view(A, H, W, -1))
+@dataclass(frozen=True)
+class ToSource:
+    """The newest positions of hypotheses, with keys [A, H, S, d_k] and values [A, H, S, d_v] of their sentences."""
+
+    mask: AttentionMask
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`."""
+        return _rows(kernel(_by_sentence(query, len(key)), key, value, self.mask))
 
 
 def _by_sentence(rows: Tensor, sentences: int) -> Tensor:

@@ -52,13 +52,6 @@ class FeedForward(nn.Module):
             inner = inner * self.factor(x)
         return self.outer(self.dropout(inner))
 
-    def frozen_parts(self, product: Callable[..., Any]) -> dict[str, Any]:
-        """See `frozen`."""
-        inner = product(self.inner.weight, self.inner.bias, activation=self.activation)
-        factor = None if self.factor is None else product(self.factor.weight)
-        outer = product(self.outer.weight, self.outer.bias)
-        return {"inner": inner, "activate": lambda y: y, "factor": factor, "outer": outer}
-
 
 class _ProductWithReLU(torch.autograd.Function):
     """max(0, x W^T + b), in one kernel of a GPU."""
@@ -94,8 +87,3 @@ class Residual(nn.Module):
         if self.pre_norm:
             return x + self.dropout(sublayer(self.norm(x)))
         return lowered(self.norm(x + self.dropout(sublayer(x))))
-
-    def frozen_parts(self, product: Callable[..., Any]) -> dict[str, Any]:
-        """See `frozen`."""
-        shape, weight, bias, eps = self.norm.normalized_shape, self.norm.weight, self.norm.bias, self.norm.eps
-        return {"norm": lambda x: torch.layer_norm(x, shape, weight, bias, eps), "dropout": lambda x: x}

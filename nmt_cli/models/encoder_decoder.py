@@ -8,37 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.device import autocast
 from nmt_cli.errors import UsageError
-from nmt_cli.interfaces import DecoderState, with_backward
+from nmt_cli.interfaces import with_backward
+from nmt_cli.models.decodable import PlainDecodable, TensorState
 from nmt_cli.registry import component_of
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
-
-
-@dataclass(frozen=True)
-class FixedSizeState:
-    """The state of a decoder between two steps, as tensors."""
-
-    source: tuple[Tensor, ...]  # of each sentence: [A, ...]
-    target: tuple[Tensor, ...]  # of each hypothesis: [N, ...]
-    length: int = 0  # target positions so far
-
-    def select(self, rows: Tensor) -> FixedSizeState:
-        """See `DecoderState`."""
-        sentences, hypotheses = len(self.source[0]), len(self.target[0])
-        chosen = rows[:, 0].div(hypotheses // sentences, rounding_mode="floor")
-        unchanged = len(chosen) == sentences and bool((chosen[1:] > chosen[:-1]).all())
-        source = self.source if unchanged else tuple(each[chosen] for each in self.source)
-        return FixedSizeState(source, tuple(each[rows.flatten()] for each in self.target), self.length)
 
 
 class Decoded(NamedTuple):
@@ -110,20 +92,26 @@ class EncoderDecoder(nn.Module, ABC):
         """Multiply-adds of a forward pass by part, for S source and T target tokens; `pairs` adds up S * T."""
 
     @abstractmethod
-    def start(self, source: Tensor) -> FixedSizeState:
+    def start(self, source: Tensor) -> TensorState:
         """Encode `source` [B, S] (padded, each row ends in EOS); the state has B rows."""
 
     @abstractmethod
-    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
+    def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         """Go on from `state` with the ids [N, T] that follow: all of a target in training, or the last one."""
 
     def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
         """See `Model`."""
         return self.decode(target_in, self.start(source)).hidden
 
-    def decodable(self, dtype: str = "float32") -> EncoderDecoderInference:
+    def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
+        """See `Steps`."""
+        hidden, _, target = self.decode(tokens[:, None], state)
+        logits = F.linear(hidden.squeeze(1), self.output_weight)
+        return logits, TensorState(state.source, tuple(target), state.length + 1)
+
+    def decodable(self, dtype: str = "float32") -> PlainDecodable:
         """See `Model`."""
-        return EncoderDecoderInference(self, dtype)
+        return PlainDecodable(self, dtype)
 
 
 class AttentiveEncoderDecoder(EncoderDecoder):
@@ -141,28 +129,3 @@ def elements(*modules: Any) -> int:
     named = (each for module in modules for each in module.named_parameters())
     # original0 is the gains of weight normalisation.
     return sum(weight.numel() for name, weight in named if weight.dim() == 2 and not name.endswith("original0"))
-
-
-class EncoderDecoderInference:
-    """A `Decodable` with the weights of `model`, in evaluation mode; its products are in float32 or bfloat16."""
-
-    def __init__(self, model: EncoderDecoder, dtype: str) -> None:
-        if dtype == "int8":
-            raise UsageError(f"--dtype int8: a {type(model).__name__} decodes in float32 or bfloat16")
-        self.vocabulary_size = model.vocabulary_size
-        self._model, self._dtype = model, dtype
-
-    @torch.no_grad()
-    def start(self, source: Tensor) -> FixedSizeState:
-        """See `Decodable`."""
-        with autocast(source.device, self._dtype):
-            return self._model.start(source)
-
-    @torch.no_grad()
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, FixedSizeState]:
-        """See `Decodable`."""
-        assert isinstance(state, FixedSizeState)
-        with autocast(tokens.device, self._dtype):
-            hidden, _, target = self._model.decode(tokens[:, None], state)
-            logits = F.linear(hidden.squeeze(1), self._model.output_weight)
-        return logits.float().log_softmax(1), FixedSizeState(state.source, tuple(target), state.length + 1)

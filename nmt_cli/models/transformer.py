@@ -1,4 +1,4 @@
-"""The Transformer (section 3): encoder and decoder. `transformer_inference.py` decodes with it.
+"""The Transformer (section 3): encoder and decoder.
 
 Letters: B sentences, S source length, T target length, V vocabulary, H heads, N and M rows: the real
 tokens of a batch.
@@ -16,14 +16,14 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.device import lowered
 from nmt_cli.interfaces import PAD
-from nmt_cli.layers.attention import FullAttention, Kernel, Layout, MultiHeadAttention
+from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, Layout, MultiHeadAttention
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
-from nmt_cli.layers.layout import Recorded, layout_of
+from nmt_cli.layers.layout import Past, Recorded, ToSource, layout_of
 from nmt_cli.layers.sublayer import FeedForward, Residual
+from nmt_cli.models.decodable import PlainDecodable, TensorState
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer_flops import training_flops
-from nmt_cli.models.transformer_inference import TransformerInference
 from nmt_cli.packing import Packing, Rows
 from nmt_cli.registry import build
 
@@ -158,13 +158,13 @@ class Transformer(nn.Module):
         """See `ComputesRows`; `layout` makes the layouts of attention."""
         memory = self.encode(source, sources, layout)
         own, across = layout(targets, targets, True), layout(targets, sources)
-        x = self._embed(self.target_embedding, self.target_positions, target_in, targets)
+        x = self.embed(self.target_embedding, self.target_positions, target_in, targets)
         return self.decoder_norm(self.decoder(x, memory, own, across))
 
     def encode(self, source: Tensor, sources: Rows, layout: Layouts = layout_of) -> Tensor:
         """The encoder output [N, d_model] of the rows of `source` [B, S]."""
         own = layout(sources, sources)
-        x = self._embed(self.source_embedding, self.source_positions, source, sources)
+        x = self.embed(self.source_embedding, self.source_positions, source, sources)
         return self.encoder_norm(self.encoder(x, own))
 
     def takes_bins(self) -> bool:
@@ -175,9 +175,40 @@ class Transformer(nn.Module):
         """See `ComputesRows`."""
         return [self.encoder, self.decoder]
 
-    def decodable(self, dtype: str = "float32") -> TransformerInference:
+    def decodable(self, dtype: str = "float32") -> PlainDecodable:
         """See `Model`."""
-        return TransformerInference(self, dtype)
+        return PlainDecodable(self, dtype)
+
+    def real(self, source: Tensor) -> Tensor:
+        """Which tokens [B, S] of a source the model sees."""
+        return source != PAD
+
+    def start(self, source: Tensor) -> TensorState:
+        """See `Steps`: the state has the keys and values of all layers, of the source and of the target so far."""
+        real = self.real(source)
+        sources = Packing.of(real, multiple=1)
+        memory = self.encode(source, sources)
+        heads = [layer.cross_attention.heads(memory, "kv") for layer in self.decoder]
+        keys, values = (
+            torch.stack([sources.unpack(rows).transpose(1, 2) for rows in of_all])
+            for of_all in zip(*heads, strict=True)
+        )
+        layers, B, H, _, d_k = keys.shape
+        source_part = ~real, keys.transpose(0, 1), values.transpose(0, 1)
+        target_part = keys.new_empty(B, layers, H, 0, d_k), values.new_empty(B, layers, H, 0, values.size(4))
+        return TensorState(source_part, target_part)
+
+    def step(self, tokens: Tensor, state: TensorState) -> tuple[Tensor, TensorState]:
+        """See `Steps`: one position of the decoder, which attends to the keys and values of all positions so far."""
+        padding, keys, values = state.source  # [A, S], [A, layers, H, S, d_k], [A, layers, H, S, d_v]
+        pasts = [Past(*heads) for heads in zip(*(part.unbind(1) for part in state.target), strict=True)]
+        across = ToSource(AttentionMask(padding))
+        x = lowered(self.target_embedding(tokens) + self.target_positions(state.length, 1))
+        for number, (layer, past) in enumerate(zip(self.decoder, pasts, strict=True)):
+            x = layer(x, (keys[:, number], values[:, number]), past, across)
+        logits = F.linear(self.decoder_norm(x), self.output_weight, self.output_bias)
+        target_part = torch.stack([past.key for past in pasts], 1), torch.stack([past.value for past in pasts], 1)
+        return logits, TensorState(state.source, target_part, state.length + 1)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
         """See `ShowsAttention`."""
@@ -197,7 +228,7 @@ class Transformer(nn.Module):
         kernel = self.encoder[0].self_attention.kernel
         return training_flops(self.config, kernel, self.vocabulary_size, source_lengths, target_lengths)
 
-    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows) -> Tensor:
+    def embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows) -> Tensor:
         """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [N, d_model]."""
         places = F.embedding(rows.positions, positions(0, tokens.size(1)))
         return lowered(self.dropout(embedding(rows.ids(tokens, PAD)) + places))

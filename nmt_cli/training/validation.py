@@ -86,7 +86,7 @@ def greedy_outputs(model: Any, task: Task, lines: Sequence[str], world: World) -
     """
     model.eval()
     greedy = TranslateOptions(search=SearchOptions(beam=1))
-    translator = Translator(OwnEngine(task, model.decodable("float32"), world.device), greedy)
+    translator = Translator(OwnEngine.of(task, [model], world.device, "float32"), greedy)
     shares = world.gather(translator.translate(lines[world.rank :: world.size]))
     model.train()
     return [shares[number % world.size][number // world.size] for number in range(len(lines))]

@@ -16,6 +16,7 @@ from nmt_cli import registry
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.bins import binned
+from nmt_cli.device import Plain, fast
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import (
     EOS,
@@ -52,6 +53,13 @@ def model(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> Any
     return make_model(**request.param).eval()
 
 
+@pytest.fixture(params=[Plain, fast], ids=["plain", "fast"])
+def device(request: pytest.FixtureRequest) -> Plain:
+    """What decodes: the models' own lines, or what the CPU does better."""
+    chosen: Plain = request.param(torch.device("cpu"))
+    return chosen
+
+
 def full_pass(model: Any, source: Tensor, target_in: Tensor) -> Tensor:
     """Log-probabilities of every next token, [B, T, V]."""
     with torch.no_grad():
@@ -65,7 +73,11 @@ def close(left: Tensor, right: Tensor) -> None:
 
 @torch.no_grad()
 def test_it_implements_the_protocols(
-    model: Any, request: pytest.FixtureRequest, make_config: Callable[..., Any], make_batch: Callable[..., Batch]
+    model: Any,
+    device: Plain,
+    request: pytest.FixtureRequest,
+    make_config: Callable[..., Any],
+    make_batch: Callable[..., Batch],
 ) -> None:
     assert isinstance(model, Model)
     name = request.node.callspec.params["model"]["name"]
@@ -79,7 +91,7 @@ def test_it_implements_the_protocols(
         close(rows[: batch.num_tokens], hidden[batch.target_out != PAD])
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
     close(logits, F.linear(hidden, model.output_weight, output_bias_of(model)))
-    decodable = model.decodable("float32")
+    decodable = device.decodable(model, "float32")
     assert isinstance(decodable, Decodable)
     assert decodable.vocabulary_size == model.vocabulary_size
     state = decodable.start(batch.source)
@@ -152,9 +164,9 @@ def test_flops_are_optional(model: Any) -> None:
 
 
 @torch.no_grad()
-def test_a_cached_step_equals_the_full_pass(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_a_cached_step_equals_the_full_pass(model: Any, device: Plain, make_batch: Callable[..., Batch]) -> None:
     """The log-probabilities belong to the caller, who may keep them and change them in place."""
-    batch, decodable = make_batch(), model.decodable("float32")
+    batch, decodable = make_batch(), device.decodable(model, "float32")
     expected = full_pass(model, batch.source, batch.target_in)
     for _ in range(2):
         state, steps = decodable.start(batch.source), []
@@ -170,9 +182,9 @@ def test_a_cached_step_equals_the_full_pass(model: Any, make_batch: Callable[...
 class Rows:
     """The hypotheses of a search: each has a source, and a random target. Compared with full passes."""
 
-    def __init__(self, model: Any, source: Tensor) -> None:
+    def __init__(self, model: Any, device: Plain, source: Tensor) -> None:
         self.model, self.source = model, source
-        self.decodable = model.decodable("float32")
+        self.decodable = device.decodable(model, "float32")
         self.state = self.decodable.start(source)
         self.prefix = torch.empty(len(source), 0, dtype=torch.long)
         self.width = 1
@@ -193,9 +205,9 @@ class Rows:
 
 
 @torch.no_grad()
-def test_a_long_search(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_a_long_search(model: Any, device: Plain, make_batch: Callable[..., Batch]) -> None:
     """Hypotheses are expanded, repeated, reordered and dropped in each step, and sentences in some."""
-    rows = Rows(model, make_batch().source)
+    rows = Rows(model, device, make_batch().source)
     sentences, width = [0, 1, 2], 4
     for step in range(45):
         rows.step()
@@ -208,12 +220,14 @@ def test_a_long_search(model: Any, make_batch: Callable[..., Batch]) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.03), ("int8", 0.1)])
-def test_low_precision_is_close(model: Any, make_batch: Callable[..., Batch], dtype: str, tolerance: float) -> None:
+def test_low_precision_is_close(
+    model: Any, device: Plain, make_batch: Callable[..., Batch], dtype: str, tolerance: float
+) -> None:
     """The root mean square of the error of a log-probability, relative to their standard deviation."""
     batch = make_batch()
     expected = full_pass(model, batch.source, batch.target_in)
     try:
-        decodable = model.decodable(dtype)
+        decodable = device.decodable(model, dtype)
     except UsageError:
         assert dtype == "int8"  # some models refuse it
         return
@@ -228,12 +242,12 @@ def test_low_precision_is_close(model: Any, make_batch: Callable[..., Batch], dt
     assert torch.equal(full_pass(model, batch.source, batch.target_in), expected)  # the model is as it was
 
 
-def test_padding_changes_no_real_position(model: Any, make_batch: Callable[..., Batch]) -> None:
+def test_padding_changes_no_real_position(model: Any, device: Plain, make_batch: Callable[..., Batch]) -> None:
     plain, padded = make_batch(), make_batch(more_source=7, more_target=9)
     real = plain.target_out != PAD
     ours = full_pass(model, padded.source, padded.target_in)[:, : real.size(1)]
     close(ours[real], full_pass(model, plain.source, plain.target_in)[real])
-    decodable = model.decodable("float32")
+    decodable = device.decodable(model, "float32")
     with torch.no_grad():
         close(*(decodable.step(plain.target_in[:, 0], decodable.start(b.source))[0] for b in (plain, padded)))
 
@@ -269,12 +283,14 @@ def test_every_weight_learns(model: Any, make_batch: Callable[..., Batch]) -> No
 
 
 @pytest.mark.parametrize("name", registry.names("model"))
-def test_separate_vocabularies(name: str, make_model: Callable[..., Any], make_batch: Callable[..., Batch]) -> None:
+def test_separate_vocabularies(
+    name: str, device: Plain, make_model: Callable[..., Any], make_batch: Callable[..., Batch]
+) -> None:
     model = make_model(name, shared_vocabulary=False).eval()
     source, target_in = torch.tensor([[5, 34, EOS]] * 3), make_batch().target_in  # 34 is no id of the target
     expected = full_pass(model, source, target_in)
     assert expected.size(-1) == model.vocabulary_size == 30
-    decodable = model.decodable("float32")
+    decodable = device.decodable(model, "float32")
     with torch.no_grad():
         log_probabilities, _ = decodable.step(target_in[:, 0], decodable.start(source))
     close(log_probabilities, expected[:, 0])

@@ -1,5 +1,6 @@
 """Fixtures of these tests."""
 
+from small_transformer import made
 from tiny_checkpoints import make_checkpoint, tiny_checkpoint, tiny_export
 
-__all__ = ["make_checkpoint", "tiny_checkpoint", "tiny_export"]
+__all__ = ["made", "make_checkpoint", "tiny_checkpoint", "tiny_export"]

@@ -24,7 +24,8 @@ from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.annexes.serving.queue import TranslationQueue
 from nmt_cli.data.parallel import WorkerDied, Workers
 from nmt_cli.decoding.outputs import Translation
-from nmt_cli.decoding.translator import LARGEST_BATCH, Translator
+from nmt_cli.decoding.translator import Translator
+from nmt_cli.device import fast
 from nmt_cli.errors import NmtError
 from nmt_cli.streams import say
 
@@ -59,7 +60,7 @@ def serve(
         server.error, server.should_exit = error, True
 
     parallel = workers.processes if workers else translator.engine.parallel or 1
-    largest = max(1, LARGEST_BATCH[translator.engine.device.type] // translator.search.beam)
+    largest = max(1, fast(translator.engine.device).sizes.hypotheses // translator.search.beam)
     check = workers.check if workers else lambda: None
     characters = CHARACTERS_PER_TOKEN * translator.batch_tokens
     queue = TranslationQueue(work, parallel=parallel, largest=largest, characters=characters)

@@ -34,7 +34,8 @@ from nmt_cli.annexes.table2.convolution import CausalConvolution, Convolution
 from nmt_cli.annexes.table2.settings import ByteNetConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, FixedSizeState, elements
+from nmt_cli.models.decodable import TensorState
+from nmt_cli.models.encoder_decoder import Decoded, EncoderDecoder, elements
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
@@ -95,7 +96,7 @@ class ByteNet(EncoderDecoder):
     def parts(self) -> dict[str, list[Any]]:
         return {**super().parts(), "encoder": [self.encoder], "decoder": [self.decoder, self.last]}
 
-    def start(self, source: Tensor) -> FixedSizeState:
+    def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The state: the columns, and each block's window."""
         count = int(self.config.columns(source.size(1)))
         own = self.config.columns((source != PAD).sum(1, keepdim=True).double())  # [B, 1], rounded as `count` is
@@ -104,9 +105,9 @@ class ByteNet(EncoderDecoder):
         for block in self.encoder:
             x = block(x, real)
         columns = x * real  # [B, C, d_model], zeros after a sentence's own
-        return FixedSizeState((columns,), tuple(block.convolution.zeros(columns) for block in self.decoder))
+        return TensorState((columns,), tuple(block.convolution.zeros(columns) for block in self.decoder))
 
-    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
+    def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         (columns,), (N, T) = state.source, target_in.shape
         own = columns[:, state.length : state.length + T].repeat_interleave(N // len(columns), dim=0)
         x = self._embed(self.target_embedding, target_in) + F.pad(own, (0, 0, 0, T - own.size(1)))

@@ -29,13 +29,8 @@ from nmt_cli.annexes.table2.weight_norm import folded, normalised
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import LearnedPositions
-from nmt_cli.models.encoder_decoder import (
-    AttentiveEncoderDecoder,
-    Decoded,
-    EncoderDecoderInference,
-    FixedSizeState,
-    elements,
-)
+from nmt_cli.models.decodable import PlainDecodable, TensorState
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
 
 
 class Attention(nn.Module):
@@ -127,12 +122,12 @@ class ConvS2S(AttentiveEncoderDecoder):
             "decoder": [self.decoder_in, self.decoder, self.decoder_out],
         }
 
-    def start(self, source: Tensor) -> FixedSizeState:
+    def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The target part is the last k - 1 inputs of each layer."""
         memory = self._encode(source)
-        return FixedSizeState(memory, tuple(layer.convolution.zeros(memory.keys) for layer in self.decoder))
+        return TensorState(memory, tuple(layer.convolution.zeros(memory.keys) for layer in self.decoder))
 
-    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
+    def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         memory, weights, windows = Memory(*state.source), [], []
         positions = self.target_positions(state.length, target_in.size(1))
         embedded = self.dropout(self.target_embedding(target_in) + positions)
@@ -143,8 +138,8 @@ class ConvS2S(AttentiveEncoderDecoder):
             windows.append(window)
         return Decoded(self.dropout(self.decoder_out(x)), weights, windows)
 
-    def decodable(self, dtype: str = "float32") -> EncoderDecoderInference:
-        return EncoderDecoderInference(folded(self), dtype)
+    def decodable(self, dtype: str = "float32") -> PlainDecodable:
+        return PlainDecodable(folded(self), dtype)
 
     def products(self, S: float, T: float, pairs: float) -> dict[str, float]:
         return {

@@ -33,7 +33,8 @@ from nmt_cli.annexes.table2.recurrent import LSTM, unrolled
 from nmt_cli.annexes.table2.settings import DeepAttConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
+from nmt_cli.models.decodable import TensorState
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
 
 INITIAL_DEVIATION = 0.07  # standard deviation of all weights that are not recurrent (section 4.3)
 
@@ -74,12 +75,12 @@ class DeepAtt(AttentiveEncoderDecoder):
         encoder, decoder = [self.columns, self.projection], [self.attention, self.decoder]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
-    def start(self, source: Tensor) -> FixedSizeState:
+    def start(self, source: Tensor) -> TensorState:
         """The target part of the state is output and cell of each layer, from the bottom up."""
         memory = self._encode(source)
-        return FixedSizeState(memory, self.decoder[0].zeros(memory.values) * len(self.decoder))
+        return TensorState(memory, self.decoder[0].zeros(memory.values) * len(self.decoder))
 
-    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
+    def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         """See `EncoderDecoder`. The first layer goes step by step: its input depends on its last output."""
         first, *upper = zip(state.target[::2], state.target[1::2], strict=True)
         step = partial(self._first_step, Memory(*state.source))

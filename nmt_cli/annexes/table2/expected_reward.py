@@ -32,7 +32,7 @@ from torch.utils.checkpoint import checkpoint
 from nmt_cli.annexes.table2.settings import ExpectedRewardConfig
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, decoder_rows
 from nmt_cli.criteria.settings import LabelSmoothingConfig
-from nmt_cli.device import autocast, product_dtype
+from nmt_cli.device import autocast, fast, product_dtype
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bias_of
 from nmt_cli.packing import Packing
 
@@ -77,7 +77,12 @@ class ExpectedReward:
         dtype = str(product_dtype(model.output_weight)).removeprefix("torch.")
         limits = (batch.source != PAD).sum(1) - 1 + self.config.max_length_offset
         with torch.no_grad(), autocast(batch.source.device, "float32"):  # the decodable chooses its own types
-            return draw(model.decodable(dtype), batch.source, limits.clamp(min=1), self.config.samples)
+            return draw(
+                fast(batch.source.device).decodable(model, dtype),
+                batch.source,
+                limits.clamp(min=1),
+                self.config.samples,
+            )
 
 
 def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -64,13 +63,14 @@ class Experts(nn.Module):
         with self.context(x):
             return self._mix(x, *self.choose(x))
 
-    def frozen_parts(self, product: Any) -> dict[str, Any]:
-        """See `frozen`: the products have the type of `product`, but not its layout."""
-        dtype = product.keywords["dtype"]
+    def freeze(self, dtype: str) -> None:
+        """Decode from now on, with products in `dtype`."""
         if dtype == "int8":
             raise UsageError("--dtype int8: a Transformer with experts decodes in float32 or bfloat16")
-        weights = {name: getattr(self, name).detach().to(getattr(torch, dtype)) for name in ("inner", "outer")}
-        return {"context": lambda x: autocast(x.device, dtype), **weights}
+        self.context = lambda x: autocast(x.device, dtype)
+        for name in ("inner", "outer"):
+            weight = getattr(self, name).detach().to(getattr(torch, dtype))
+            setattr(self, name, nn.Parameter(weight, requires_grad=False))
 
     def added_loss(self) -> Tensor:
         """See `AddsLoss`."""

@@ -27,7 +27,8 @@ from nmt_cli.annexes.table2.recurrent import LSTM
 from nmt_cli.annexes.table2.settings import GNMTConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
+from nmt_cli.models.decodable import TensorState
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
 
 
 class GNMT(AttentiveEncoderDecoder):
@@ -50,12 +51,12 @@ class GNMT(AttentiveEncoderDecoder):
         encoder = [self.from_left, self.from_right, self.encoder]
         return {**super().parts(), "encoder": encoder, "decoder": [self.bottom, self.attention, self.decoder]}
 
-    def start(self, source: Tensor) -> FixedSizeState:
+    def start(self, source: Tensor) -> TensorState:
         """The target part of the state is output and cell of each layer, from the bottom up."""
         memory = self._encode(source)
-        return FixedSizeState(memory, self.bottom.zeros(memory.values) * self.config.num_layers)
+        return TensorState(memory, self.bottom.zeros(memory.values) * self.config.num_layers)
 
-    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
+    def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         bottom, *upper = zip(state.target[::2], state.target[1::2], strict=True)
         x, *after = self.bottom.resume(self.dropout(self.target_embedding(target_in)), *bottom)
         past = torch.cat([bottom[0][:, None], x[:, :-1]], 1)  # y_(i-1) of equation 4

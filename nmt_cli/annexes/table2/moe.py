@@ -33,7 +33,8 @@ from nmt_cli.annexes.table2.recurrent import LSTM, unrolled
 from nmt_cli.annexes.table2.settings import MoEConfig
 from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
-from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, FixedSizeState, elements
+from nmt_cli.models.decodable import TensorState
+from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
 from nmt_cli.packing import Packing
 
 
@@ -73,12 +74,12 @@ class MoE(AttentiveEncoderDecoder):
         decoder = [self.decoder_bottom, self.decoder_top, self.decoder_experts, self.attention]
         return {**super().parts(), "encoder": encoder, "decoder": decoder}
 
-    def start(self, source: Tensor) -> FixedSizeState:
+    def start(self, source: Tensor) -> TensorState:
         """See `EncoderDecoder`. The target part is output and cell of the lower LSTM, then of the upper one."""
         memory = self._encode(source)
-        return FixedSizeState(memory, self.decoder_bottom.zeros(memory.values) + self.decoder_top.zeros(memory.values))
+        return TensorState(memory, self.decoder_bottom.zeros(memory.values) + self.decoder_top.zeros(memory.values))
 
-    def decode(self, target_in: Tensor, state: FixedSizeState) -> Decoded:
+    def decode(self, target_in: Tensor, state: TensorState) -> Decoded:
         x = self.dropout(self.target_embedding(target_in))
         step = partial(self._bottom_step, Memory(*state.source))
         bottom, cell, weights = unrolled(step, x, *state.target[:2])

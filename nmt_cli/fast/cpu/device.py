@@ -12,6 +12,8 @@ import torch
 
 from nmt_cli.cores import available_cores
 from nmt_cli.device import Plain, Sizes
+from nmt_cli.fast.inference import FrozenTransformer, takes
+from nmt_cli.interfaces import Decodable, Model
 
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it
 
@@ -40,6 +42,10 @@ class Fast(Plain):
     def prepare_translation(self) -> None:
         """See `Plain`."""
         keep_freed_memory()
+
+    def decodable(self, model: Model, dtype: str) -> Decodable:
+        """See `Plain`."""
+        return FrozenTransformer(model, dtype) if takes(model) else model.decodable(dtype)
 
     def precision(self, model: Any, deterministic: bool) -> str:
         """See `Plain`. Not bfloat16 for small models, or if the bits must be the same on every CPU."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from nmt_cli.annexes.later.rotary_attention import RotaryAttention, rotated
 from nmt_cli.annexes.later.settings import RotaryAttentionConfig
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.layout import Cached, Step, layout_of
+from nmt_cli.layers.layout import Past, layout_of
 from nmt_cli.packing import Packing
 
 # apply_rotary_pos_emb of transformers 5.23.0 (modeling_llama.py), for [1, 2, 3, 4, 5, 6] at positions 0, 3 and 100.
@@ -45,11 +45,10 @@ def test_it_is_full_attention_of_rotated_queries_and_keys() -> None:
     expected = F.scaled_dot_product_attention(*turned, value.transpose(0, 1), is_causal=True)[0].transpose(0, 1)
     padded = layout_of(packing, packing, causal=True).attend(kernel, query, key, value)
     torch.testing.assert_close(padded, expected)
-    cache = torch.empty(1, 2, 6, 8)
+    past = Past(torch.empty(1, 2, 0, 4), torch.empty(1, 2, 0, 4))
     for i in range(6):
-        cached = Cached(Step(torch.zeros(1, 1, i + 1), 2, torch.tensor([i]), slice(i, i + 1), alone=True), cache)
         new = (each[i : i + 1] for each in (query, key, value))
-        torch.testing.assert_close(cached.attend(kernel, *new), expected[i : i + 1])
+        torch.testing.assert_close(past.attend(kernel, *new), expected[i : i + 1])
 
 
 def test_the_type_stays() -> None:

@@ -12,6 +12,7 @@ import torch
 from table2_models import built
 from torch import Tensor, nn
 
+from nmt_cli.annexes.table2 import expected_reward
 from nmt_cli.annexes.table2.expected_reward import (
     ExpectedReward,
     ExpectedRewardConfig,
@@ -24,6 +25,7 @@ from nmt_cli.annexes.table2.expected_reward import (
     without_dropout,
 )
 from nmt_cli.data.batching import collate
+from nmt_cli.device import Plain
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch
 from nmt_cli.packing import Packing
 
@@ -207,10 +209,15 @@ def test_evaluation_draws_nothing() -> None:
     assert loss.total.item() == loss.nll.item() > 0
 
 
-def test_samples_are_drawn_in_the_type_of_the_products() -> None:
-    model = transformer()
-    decodable, drawn = model.decodable, []
-    model.decodable = lambda dtype: drawn.append(dtype) or decodable("float32")
+def test_samples_are_drawn_in_the_type_of_the_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, drawn = transformer(), []
+
+    class Watched(Plain):
+        def decodable(self, model: Any, dtype: str) -> Any:
+            drawn.append(dtype)
+            return super().decodable(model, "float32")
+
+    monkeypatch.setattr(expected_reward, "fast", Watched)
     for low in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
             loss = criterion(weight=0.1)(model, batch_of(([4], [4, 5]), ([5, 4], [5])))

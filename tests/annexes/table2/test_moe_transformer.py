@@ -9,6 +9,7 @@ import torch
 from table2_models import built
 
 from nmt_cli import packing
+from nmt_cli.device import fast
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import PAD, AddsLoss
 from nmt_cli.packing import Packing
@@ -41,7 +42,7 @@ def test_padding_and_filler_have_no_expert(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_it_cannot_do_is_refused() -> None:
     assert not made().takes_bins()
     with pytest.raises(UsageError, match="--dtype int8: a Transformer with experts decodes in float32 or bfloat16"):
-        made().eval().decodable("int8")
+        fast(torch.device("cpu")).decodable(made().eval(), "int8")
     with pytest.raises(UsageError, match="--gated-feed-forward"):
         made(gated_feed_forward=True)
     with pytest.raises(UsageError, match="--zero-sublayers"):

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import nmt_cli
-from nmt_cli.decoding import fixed_search
+from nmt_cli.decoding import own_engine
 from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, request_of
 from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import translation_workers
+from nmt_cli.device import Plain
 from nmt_cli.errors import DataError, NmtError, UsageError
 from nmt_cli.interfaces import EOS, UNK, Hypothesis
 from nmt_cli.task import Task
@@ -206,16 +207,15 @@ def test_a_gpu_has_large_batches(translator: Translator) -> None:
     assert [[len(batch) for batch in gpu._batches(lines[:count])] for count in (200, 400)] == [[200], [256, 144]]
 
 
-def test_a_gpu_searches_without_waiting_unless_there_is_a_constraint(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model: Any = translator.engine.model  # type: ignore[attr-defined]
-    monkeypatch.setattr(model, "kept", {}, raising=False)
-    monkeypatch.setattr(model, "start_fixed", print, raising=False)
-    monkeypatch.setattr(fixed_search, "fixed_search", lambda *_: [[Hypothesis([7], -1.0, [])]])
-    assert translator.translate(["abc"]) != translator.translate(["abc"], no_repeat_ngram=9)
-    monkeypatch.setattr(model, "kept", None)
-    assert translator.translate(["abc"]) == translator.translate(["abc"], no_repeat_ngram=9)
+def test_the_device_has_a_search_of_its_own(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Device(Plain):
+        def search(self, model: Any, search: Any) -> Any:
+            return lambda source, limits, options, constraint: [[Hypothesis([7 + bool(constraint)], -1.0, [])]]
+
+    monkeypatch.setattr(own_engine, "fast", Device)
+    other = with_parts(translator)
+    assert other.translate(["abc"]) == ["d"]
+    assert other.translate(["abc"], no_repeat_ngram=9) == ["e"]
 
 
 def test_it_reads_no_more_than_read_ahead_lines_ahead(translator: Translator) -> None:
@@ -287,7 +287,7 @@ def test_out_of_memory_on_one_line_is_an_error(translator: Translator, monkeypat
 
     monkeypatch.setattr("nmt_cli.decoding.own_engine.beam_search", search)
     with pytest.raises(NmtError, match=r"out of memory on a line of \d+ tokens, with a beam of \d+"):
-        translator.translate(["abc", "ab", "a"])
+        with_parts(translator).translate(["abc", "ab", "a"])
     assert sizes == [3, 1]
 
 

@@ -11,6 +11,8 @@ import torch
 
 from nmt_cli import checkpoint
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.decoding import own_engine
+from nmt_cli.device import Plain
 from nmt_cli.distributed import World
 from nmt_cli.training.validation import translation_scores
 
@@ -78,10 +80,15 @@ def test_the_ranks_share_the_lines(trained: tuple[Any, Any]) -> None:
     assert scored[-2] == scored[-1]
 
 
-def test_dropout_is_off(trained: tuple[Any, Any], tiny_data: Path) -> None:
+def test_dropout_is_off(trained: tuple[Any, Any], tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, task = trained
     seen = []
-    decodable = model.decodable
-    model.decodable = lambda dtype: seen.append((model.training, dtype)) or decodable(dtype)
+
+    class Watched(Plain):
+        def decodable(self, model: Any, dtype: str) -> Any:
+            seen.append((model.training, dtype))
+            return super().decodable(model, dtype)
+
+    monkeypatch.setattr(own_engine, "fast", Watched)
     translation_scores(model, task, Corpus.open(tiny_data, "valid"), ALONE)
     assert seen == [(False, "float32")]

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.annexes.exchange.importing.settings import ImportedTransformerConfig
-from nmt_cli.interfaces import EOS, PAD
+from nmt_cli.interfaces import EOS
 from nmt_cli.layers.layout import layout_of
 from nmt_cli.models.transformer import Layouts, Transformer
-from nmt_cli.models.transformer_inference import TransformerInference, TransformerState
 from nmt_cli.packing import Packing, Rows
 
 
@@ -35,38 +34,21 @@ class ImportedTransformer(Transformer):
         """The pre-softmax projection [V, d_model]."""
         return self.target_embedding.weight if self.separate_output is None else self.separate_output
 
-    def seen(self, source: Tensor) -> Tensor:
-        """Return what the encoder sees of `source` [B, S]: an end that it does not see becomes padding.
-
-        Of an empty line it sees the end: attention needs a key.
-        """
-        if self.config.source_end:
-            return source
-        ends = source == EOS
-        ends[:, 0] = False
-        return source.masked_fill(ends, PAD)
+    def real(self, source: Tensor) -> Tensor:
+        """See `Transformer`. Of an empty line the model sees the end: attention needs a key."""
+        real = super().real(source)
+        if not self.config.source_end:
+            real[:, 1:] &= source[:, 1:] != EOS
+        return real
 
     def decoder_rows(
         self, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows, layout: Layouts = layout_of
     ) -> Tensor:
         """See `ComputesRows`."""
         if not self.config.source_end:
-            source = self.seen(source)
-            sources = Packing.of(source != PAD)
+            sources = Packing.of(self.real(source))
         return super().decoder_rows(source, target_in, sources, targets, layout)
 
     def takes_bins(self) -> bool:
         """See `ComputesRows`. Bins would need their layout without the ends."""
         return self.config.source_end and super().takes_bins()
-
-    def decodable(self, dtype: str = "float32") -> TransformerInference:
-        """See `Model`."""
-        return ImportedInference(self, dtype)
-
-
-class ImportedInference(TransformerInference):
-    """Decoding with the source as the model sees it."""
-
-    def start(self, source: Tensor) -> TransformerState:
-        """See `TransformerInference`."""
-        return super().start(self._model.seen(source))

@@ -1,4 +1,4 @@
-"""Linear layers with frozen weights, in the arithmetic that decoding asks for.
+"""Products with frozen weights, in the arithmetic that decoding asks for.
 
 float32 and bfloat16 weights are laid out once for oneDNN, which on a CPU is faster than the product of training. int8
 rounds weights once, and activations on the fly: each row has its own scale, so no row depends on the others.
@@ -9,13 +9,10 @@ from __future__ import annotations
 import platform
 import warnings
 from collections.abc import Callable
-from copy import deepcopy
-from functools import cache, partial
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.sublayer import ACTIVATIONS
@@ -26,33 +23,6 @@ WIDE, FEW = 4096, 64
 """With so many outputs, or AMX, oneDNN is faster than FBGEMM for more than `FEW` rows of an int8 product."""
 
 Product = Callable[[Tensor], Tensor]  # [M, inputs] -> [M, outputs], of the same type, float32 or bfloat16
-Model = TypeVar("Model", bound=nn.Module)
-
-
-def frozen(model: Model, dtype: str, activations: torch.dtype = torch.float32) -> Model:
-    """Return a copy of `model` for decoding: in evaluation mode, with the weights that its products have now.
-
-    A module with products has a method `frozen_parts(product)`. It returns what takes the place of the module's
-    attributes, by their names; `product` is `frozen_linear` with this `dtype`. All other parameters are shared,
-    or cast to the type of `activations`.
-    """
-    tensors = (*model.parameters(), *model.buffers())
-    types = {torch.float32: activations}
-    copy = deepcopy(model, {id(tensor): tensor.to(types.get(tensor.dtype)) for tensor in tensors}).eval()
-    for module in list(copy.modules()):
-        parts = getattr(module, "frozen_parts", None)
-        # Short steps are mostly Python: attributes of the instance are found first, and a plain call has no hooks.
-        vars(module).update(
-            module.named_children(), **({} if parts is None else parts(partial(frozen_linear, dtype=dtype)))
-        )
-        module.__class__ = _without_hooks(type(module))  # type: ignore[arg-type]
-    return copy
-
-
-@cache
-def _without_hooks(kind: type[nn.Module]) -> type[nn.Module]:
-    """Return a subclass whose modules are called as plain functions."""
-    return type(kind.__name__, (kind,), {"__call__": kind.forward})
 
 
 def frozen_linear(

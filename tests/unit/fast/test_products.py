@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers import frozen
-from nmt_cli.layers.frozen import SMALL, WIDE, frozen_linear
-from nmt_cli.layers.sublayer import FeedForward, Residual
+from nmt_cli.fast import products
+from nmt_cli.fast.products import SMALL, WIDE, frozen_linear
 
 SHAPES = {"small": (24, 40), "large": (520, 512), "wide": (7000, 40)}  # [outputs, inputs]
 TOLERANCES = {"float32": 1e-6, "bfloat16": 2**-7, "int8": 2**-5}
@@ -124,7 +123,7 @@ def test_int8_is_exact_for_integers() -> None:
 def test_int8_without_vnni_does_not_overflow() -> None:
     """A CPU without VNNI, which oneDNN imitates. It reads the variable once, so this needs a process of its own."""
     code = (
-        "import torch; torch.cpu._is_vnni_supported = lambda: False; from nmt_cli.layers.frozen import frozen_linear\n"
+        "import torch; torch.cpu._is_vnni_supported = lambda: False; from nmt_cli.fast.products import frozen_linear\n"
         f"for outputs, width in {list(SHAPES.values())}:\n"
         "    weight, x = torch.full((outputs, width), 127.0), torch.full((5, width), 63.0)\n"
         "    torch.testing.assert_close(frozen_linear(weight, dtype='int8')(x), x @ weight.T)\n"
@@ -152,7 +151,7 @@ def test_packed_and_plain_products_agree(layer: Any, dtype: str) -> None:
     weight, bias, activation = layer
     x = inputs(weight)
     results = [
-        product(weight, bias, getattr(torch, dtype), activation)(x) for product in (frozen._packed, frozen._plain)
+        product(weight, bias, getattr(torch, dtype), activation)(x) for product in (products._packed, products._plain)
     ]
     assert_close(results[0], results[1].double().numpy(), TOLERANCES[dtype])
 
@@ -200,18 +199,3 @@ def test_int8_needs_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"--dtype int8.*oneDNN.*bfloat16 or float32"):
         frozen_linear(torch.ones(2, 2), dtype="int8")
     assert frozen_linear(torch.eye(2))(torch.ones(1, 2)).tolist() == [[1.0, 1.0]]
-
-
-@torch.no_grad()
-def test_a_frozen_copy() -> None:
-    """It computes what the model did in evaluation mode, compiles nothing, and has no second copy of other weights."""
-    model = torch.nn.Sequential(FeedForward(8, 16, dropout=0.5, activation="gelu"), Residual(8, 0.5, pre_norm=False))
-    model[0].compile(backend=lambda *_: pytest.fail("it was compiled"))
-    forward, x = model[0].forward, torch.randn(3, 8)
-    copy = frozen.frozen(model, "float32")
-    model.eval()
-    expected = model[1](x, forward)
-    model[0].outer.weight.zero_()
-    torch.testing.assert_close(copy[1](x, copy[0]), expected)
-    assert model[1].norm.weight is dict(copy.named_parameters())["1.norm.weight"]
-    assert type(model[1]) is Residual

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt_cli.annexes.later.settings import (
     AlibiAttentionConfig,
@@ -15,11 +15,12 @@ from nmt_cli.annexes.later.settings import (
     RestrictedAttentionConfig,
     RotaryAttentionConfig,
 )
+from nmt_cli.fast import inference
+from nmt_cli.fast.inference import FIRST_COLUMNS, FrozenTransformer, TransformerState, takes
 from nmt_cli.interfaces import BOS
-from nmt_cli.layers.attention import AttentionMask, FullAttention
+from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
 from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.transformer import Transformer
-from nmt_cli.models.transformer_inference import FIRST_COLUMNS, TransformerInference, TransformerState
 
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0], [10, 11, 12, 3, 0], [13, 3, 0, 0, 0]])
 KERNELS = {
@@ -74,7 +75,7 @@ def test_steps_of_two_beams_equal_the_full_pass(made: Made, attention: Any, fiel
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             parameter.copy_(torch.randn_like(parameter))
-    decodable = model.decodable()
+    decodable = FrozenTransformer(model)
     state = decodable.start(SOURCE[:2]).select(torch.tensor([[0, 0], [1, 1]]))
     source, prefix = SOURCE[[0, 0, 1, 1]], torch.empty(4, 0, dtype=torch.long)
     order = torch.tensor([1, 0, 2, 2])
@@ -86,7 +87,7 @@ def test_steps_of_two_beams_equal_the_full_pass(made: Made, attention: Any, fiel
 
 
 def test_a_hypothesis_sees_its_own_past(made: Made) -> None:
-    decodable = made().eval().decodable()
+    decodable = FrozenTransformer(made().eval())
     state = decodable.start(SOURCE[:2])
     _, state = decodable.step(tokens(2), state)
     assert columns(state) == [[[0]], [[0]]]
@@ -100,7 +101,7 @@ def test_a_hypothesis_sees_its_own_past(made: Made) -> None:
 
 def test_columns_that_nobody_sees_leave_a_full_cache(made: Made) -> None:
     """All hypotheses continue the same one each time, so that of the last step's columns one is seen."""
-    decodable, steps, width = made().eval().decodable(), 150, 4
+    decodable, steps, width = FrozenTransformer(made().eval()), 150, 4
     state = decodable.start(SOURCE[:1]).select(torch.zeros(1, width, dtype=torch.long))
     sizes = []
     for _ in range(steps):
@@ -115,7 +116,7 @@ def test_columns_that_nobody_sees_leave_a_full_cache(made: Made) -> None:
 
 
 def test_reordering_hypotheses_copies_no_cache(made: Made) -> None:
-    decodable = made().eval().decodable()
+    decodable = FrozenTransformer(made().eval())
     state = decodable.start(SOURCE).select(torch.arange(4)[:, None].expand(4, 2))
     _, state = decodable.step(tokens(8), state)
     before, caches = addresses(state), contents(state)
@@ -128,7 +129,7 @@ def test_reordering_hypotheses_copies_no_cache(made: Made) -> None:
 def test_of_the_sentences_that_stay_only_those_that_move_are_copied(
     made: Made, monkeypatch: pytest.MonkeyPatch, kept: list[int]
 ) -> None:
-    decodable = made().eval().decodable()
+    decodable = FrozenTransformer(made().eval())
     _, state = decodable.step(tokens(4), decodable.start(SOURCE))
     assert state.source_mask is not None
     before, caches = addresses(state), [*contents(state), state.source_mask]
@@ -150,7 +151,7 @@ def test_of_the_sentences_that_stay_only_those_that_move_are_copied(
 
 @pytest.mark.parametrize("attention", KERNELS.values(), ids=KERNELS)
 def test_sentences_that_leave_do_not_change_the_others(made: Made, attention: Any) -> None:
-    decodable = made(attention).eval().decodable()
+    decodable = FrozenTransformer(made(attention).eval())
     (_, all_four), (_, some) = (decodable.step(tokens(4), decodable.start(SOURCE)) for _ in range(2))
     some = some.select(torch.tensor([[0], [3], [2]]))
     for _ in range(5):
@@ -160,7 +161,7 @@ def test_sentences_that_leave_do_not_change_the_others(made: Made, attention: An
 
 
 def test_the_source_has_a_mask_only_if_it_has_padding(made: Made) -> None:
-    decodable = made().eval().decodable()
+    decodable = FrozenTransformer(made().eval())
     assert decodable.start(SOURCE[:1]).source_mask is None
     mask = decodable.start(SOURCE[:2]).source_mask
     assert mask is not None
@@ -175,7 +176,7 @@ def test_a_kernel_that_extends_full_attention_is_used(made: Made) -> None:
     model = made().eval()
     for layer in (*model.encoder, *model.decoder):
         layer.self_attention.kernel = Even()
-    decodable, target = model.decodable(), torch.tensor([[BOS, 5, 6, 7]])
+    decodable, target = FrozenTransformer(model), torch.tensor([[BOS, 5, 6, 7]])
     expected, state = model(SOURCE[:1], target)[0].log_softmax(-1), decodable.start(SOURCE[:1])
     for token, row in zip(target[0], expected, strict=True):
         log_probabilities, state = decodable.step(token[None], state)
@@ -192,7 +193,39 @@ def test_dtype_reaches_every_layer(made: Made, dtype: str, gated: bool, monkeypa
         asked.append(arguments[2] if len(arguments) > 2 else dtype)
         return lambda x: x
 
-    for module in ("layers.frozen", "models.transformer_inference"):
-        monkeypatch.setattr(f"nmt_cli.{module}.frozen_linear", watched)
-    TransformerInference(made(gated_feed_forward=gated), dtype)
+    monkeypatch.setattr(inference, "frozen_linear", watched)
+    FrozenTransformer(made(gated_feed_forward=gated), dtype)
     assert asked == [dtype] * (2 * (4 + gated) + 2 * (7 + gated) + 1)
+
+
+def test_the_copy_has_no_second_copy_of_other_weights(made: Made) -> None:
+    """It keeps the weights of products that the model had, and compiles nothing."""
+    model = made().eval()
+    expected = model(SOURCE[:1], tokens(1)[None])[:, 0].log_softmax(-1)
+    model.decoder[0].compile(backend=lambda *_: pytest.fail("it was compiled"))
+    decodable = FrozenTransformer(model)
+    model.decoder[0].feed_forward.outer.weight.zero_()
+    log_probabilities, _ = decodable.step(tokens(1), decodable.start(SOURCE[:1]))
+    torch.testing.assert_close(log_probabilities, expected)
+    assert decodable._model.target_embedding.weight is model.target_embedding.weight
+    assert (
+        decodable._model.decoder[0].around_feed_forward.norm.weight is model.decoder[0].around_feed_forward.norm.weight
+    )
+
+
+def test_models_with_lines_of_their_own_are_not_taken(made: Made) -> None:
+    class Other(Transformer):
+        def step(self, *arguments: Any) -> Any:
+            return super().step(*arguments)
+
+    class OtherAttention(MultiHeadAttention):
+        pass
+
+    assert takes(made())
+    model = made()
+    model.__class__ = Other
+    assert not takes(model)
+    model = made()
+    model.decoder[1].cross_attention.__class__ = OtherAttention
+    assert not takes(model)
+    assert not takes(nn.Linear(1, 1))

@@ -18,17 +18,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nmt_cli import registry
-from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RelativeAttentionConfig, RotaryAttentionConfig
-from nmt_cli.decoding import fixed_search as module
+from nmt_cli.annexes.later.settings import (
+    AlibiAttentionConfig,
+    RelativeAttentionConfig,
+    RestrictedAttentionConfig,
+    RotaryAttentionConfig,
+)
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.fixed_search import FixedSearch, captured, fixed_search, takes
+from nmt_cli.decoding.constraints import AllOf
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
+from nmt_cli.fast.cuda import graph_search as module
+from nmt_cli.fast.cuda.device import Fast
+from nmt_cli.fast.cuda.graph_search import FixedSearch, FixedState, GraphSearch, captured
 from nmt_cli.interfaces import EOS, PAD, Hypothesis
 from nmt_cli.layers.settings import FullAttentionConfig
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer import Transformer
-from nmt_cli.models.transformer_inference import TransformerInference
 
 V = 300
 WAITS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal")
@@ -89,7 +95,13 @@ def model(attention: Any = None, dtype: str = "float32", **fields: Any) -> Any:
     with torch.no_grad():
         made.target_embedding.weight[EOS] *= 2
         made.decoder[-1].around_feed_forward.norm.weight.normal_()
-    return TransformerInference(made.eval(), dtype, gpu=True)
+    return Fast(torch.device("cpu")).decodable(made.eval(), dtype)
+
+
+def search_of(decodable: Any) -> GraphSearch:
+    search = Fast(torch.device("cpu")).search(decodable, beam_search)
+    assert isinstance(search, GraphSearch)
+    return search
 
 
 def sources(lengths: Sequence[int], seed: int = 0) -> Tensor:
@@ -169,10 +181,11 @@ def test_graphs_share_memory_as_long_as_one_of_them_lives(monkeypatch: pytest.Mo
 def test_it_finds_what_the_ordinary_search_finds(options: SearchSettings, attention: Any, graphs: list[Graph]) -> None:
     """In batches of several buckets, some of which come again; limits are short, long, and none."""
     decodable, numbers = model(attention, norm="pre" if options.beam == 4 else "post"), random.Random(1)
+    search = search_of(decodable)
     for seed, (count, longest) in enumerate([(20, 9), (3, 40), (20, 20), (20, 9), (1, 31), (8, 32)]):
         source = sources([numbers.randint(2, longest) for _ in range(count)], seed)
         limits = [numbers.choice([0, 6, 25, 45]) for _ in range(count)]
-        check(fixed_search(decodable, source, limits, options), beam_search(decodable, source, limits, options))
+        check(search(source, limits, options), beam_search(decodable, source, limits, options))
     assert sum(graph.replays > 20 for graph in graphs) >= 2
 
 
@@ -192,22 +205,22 @@ def test_the_ordinary_search_of_a_gpu_in_bfloat16(beam: int, attention: Any) -> 
 
 
 def test_sentences_that_are_done_leave_for_a_smaller_bucket() -> None:
-    decodable, limits = model(), [3] * 30 + [45, 44]
-    fixed_search(decodable, sources([5] * 32), limits, SearchSettings(early_termination=False))
-    steps = {len(search.last): search.length for search in decodable.kept.values()}
+    search, limits = search_of(model()), [3] * 30 + [45, 44]
+    search(sources([5] * 32), limits, SearchSettings(early_termination=False))
+    steps = {shape.sentences: kept.length for shape, kept in search.searches.items()}
     assert steps == {32: 16, 8: 46}
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_host_waits_at_most_fifteen_times_in_fifty_steps(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    decodable, source, limits = model(), sources([9, 8, 7] * 8), [49, 20, 10] * 8
+    search, source, limits = search_of(model()), sources([9, 8, 7] * 8), [49, 20, 10] * 8
     options = SearchSettings(beam, min_length=49 if beam == 1 else 0, early_termination=False)
     for _ in range(3):  # graphs are made once
-        expected = fixed_search(decodable, source, limits, options)
+        expected = search(source, limits, options)
     with Counted() as counted:
         monkeypatch.setattr(Tensor, "tolist", lambda tensor: counted.tolist(tensor))
-        assert fixed_search(decodable, source, limits, options) == expected
-    assert max(search.length for search in decodable.kept.values()) == 50
+        assert search(source, limits, options) == expected
+    assert max(kept.length for kept in search.searches.values()) == 50
     assert 5 < counted.waits <= 15  # 7 are for the outputs, at the end
 
 
@@ -216,33 +229,37 @@ def test_nan_is_an_error() -> None:
     decodable._output = lambda x: torch.full((len(x), V), torch.nan)
     for limit in (5, 40):
         with pytest.raises(CheckpointError, match="not numbers"):
-            fixed_search(decodable, sources([5, 4]), [limit, 2], SearchSettings())
+            search_of(decodable)(sources([5, 4]), [limit, 2], SearchSettings())
 
 
 def test_where_it_is_used() -> None:
-    decodable, options = model(), SearchSettings()
-    assert takes(decodable, [100, 5], options)
-    assert not takes(decodable, [100, 5000], options)
-    decodable.kept = None
-    assert not takes(decodable, [5], options)
+    search, source = search_of(model()), sources([5])
+    search.otherwise = lambda *arguments: [[arguments]]  # type: ignore[list-item,return-value]
+    options, constraint = SearchSettings(), AllOf([])
+    assert isinstance(search(source, [100], options)[0][0], Hypothesis)
+    assert search(source, [5000], options) == [[(source, [5000], options, None)]]
+    assert search(source, [5], options, constraint) == [[(source, [5], options, constraint)]]
+    restricted = model(RestrictedAttentionConfig(neighbourhood=2))
+    assert not isinstance(Fast(torch.device("cpu")).search(restricted, beam_search), GraphSearch)
 
 
 def test_the_oldest_tensors_go_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 1)
     decodable, limits = model(), [3] * 30 + [45, 44]
+    search = search_of(decodable)
     for options in (SearchSettings(2), SearchSettings(early_termination=False)):  # the second uses two buckets
         source = sources([5] * 32)
-        check(fixed_search(decodable, source, limits, options), beam_search(decodable, source, limits, options))
-        assert len(decodable.kept) == 1
+        check(search(source, limits, options), beam_search(decodable, source, limits, options))
+        assert len(search.searches) == 1
 
 
 def test_memory_that_runs_out_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    decodable = model()
-    fixed_search(decodable, sources([5]), [3], SearchSettings())
+    search = search_of(model())
+    search(sources([5]), [3], SearchSettings())
     monkeypatch.setattr(FixedSearch, "run", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("full")))
     with pytest.raises(torch.OutOfMemoryError):
-        fixed_search(decodable, sources([5]), [3], SearchSettings())
-    assert decodable.kept == {}
+        search(sources([5]), [3], SearchSettings())
+    assert search.searches == {}
 
 
 def test_bfloat16_is_the_type_of_everything_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +285,7 @@ def test_bfloat16_is_the_type_of_everything_between(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     decodable, source = model(dtype="bfloat16", norm="pre"), sources([9, 4])
     with torch.no_grad(), Types() as types:
-        state = decodable.start_fixed(source, 1, 8)
+        state = FixedState.of(decodable, source, 1, 8)
         state.columns = 8
         log_probabilities, _ = decodable.step(torch.tensor([5, 6]), state)
     assert types.found == {torch.bfloat16}
