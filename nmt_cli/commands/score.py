@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
@@ -13,19 +13,16 @@ from rich.console import Console
 
 from nmt_cli.commands.held_out import reference_file
 from nmt_cli.commands.score_tables import Report, parts_of_bleu
-from nmt_cli.data.cleaning import MOSES_MARKS, SUBWORD_MARKS
+from nmt_cli.data.cleaning import SUBWORD_MARKS
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.nbest import read_nbest
 from nmt_cli.files.text import STANDARD_INPUT, check_read_once, read_lines, without_compression
 from nmt_cli.flags import Command
-from nmt_cli.metrics.bleu import DEFAULT, Measure, Score, check_lengths, measures_of, metric_names, score_systems
+from nmt_cli.metrics.bleu import DEFAULT, Measure, check_lengths, measures_of, metric_names, score_systems
 from nmt_cli.metrics.preparation import languages
 from nmt_cli.metrics.significance import TESTS, paired_test
 from nmt_cli.registry import REQUIRED, argument, option
 from nmt_cli.streams import say
-
-_TOKENIZED = re.compile(rf"{MOSES_MARKS.pattern}| [.,](?= |$)")
-_TOKENIZED_SHARE = 0.2  # of the lines; tokenized text has such a mark in most lines, plain text in very few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +100,9 @@ def run(options: ScoreOptions) -> None:
         numbers = range(1, len(references[0][1]) + 1)
         groups = numbers if options.per_line else labels
         scores = score_systems(systems, references, metrics, language, sources, groups)
-    for remark in _remarks(systems, references, scores):
-        say(f"note: {remark}")
+    for entry in importlib.metadata.entry_points(group="nmt.remarks"):
+        for remark in entry.load()(systems, references, scores):
+            say(f"note: {remark}")
     used = language if any("|moses:" in score.signature for score in scores) else None
     hypothesis_names, reference_names = ([name for name, _ in texts] for texts in (systems, references))
     counts = dict(sorted(Counter(labels).items()))
@@ -156,43 +154,6 @@ def _check_subword_marks(name: str, lines: Sequence[str]) -> None:
                 f"{name}:{number}: the line contains subword marks ({mark[0]}), so its score would be far too "
                 "high; join the subwords first, or pass --allow-subword-marks"
             )
-
-
-def _remarks(
-    systems: Sequence[tuple[str, list[str]]], references: Sequence[tuple[str, list[str]]], scores: Sequence[Score]
-) -> Iterator[str]:
-    """Yield notes about text that is scored by sacreBLEU as it is, but probably should not be."""
-    plain = any("|case:" in score.signature and "|tok:none|" not in score.signature for score in scores)
-    for name, lines in [*references, *systems] if plain else []:
-        tokenized = [number for number, line in enumerate(lines, 1) if _TOKENIZED.search(line)]
-        if len(tokenized) >= _TOKENIZED_SHARE * len(lines):
-            yield (
-                f"{name} looks tokenized (line {tokenized[0]}): detokenize it before scoring, or use "
-                "--metric multi-bleu-untokenised"
-            )
-    of_words = any(score.details and not re.search(r"\|tok:(zh|char)\|", score.signature) for score in scores)
-    for name, lines in references if of_words else []:
-        if has_few_spaces(lines):
-            yield (
-                f"{name} has few spaces, and this BLEU counts words between spaces: use --metric sacrebleu-zh for "
-                "Chinese, and sacrebleu-char or chrf for Japanese, Thai and others"
-            )
-    without_bleu = {score.system for score in scores if score.details and score.score == 0}
-    for name, lines in systems:
-        if name in without_bleu and all(len(line.split()) < 4 for line in lines):
-            yield f"{name} has no line of four words, without which BLEU is 0: use --metric chrf,exact"
-    cased = any("|case:mixed|" in score.signature for score in scores)
-    if cased and any(line != line.lower() for _, lines in references for line in lines):
-        for name, lines in systems:
-            if "".join(lines).islower():
-                yield f"{name} has no upper case, but the references have: --metric bleu-lc does not count case"
-
-
-def has_few_spaces(lines: Sequence[str]) -> bool:
-    """Return whether there are ten letters of scripts without upper case, or more, for each space."""
-    text = "".join(lines)
-    letters = sum(character.isalpha() and character.upper() == character.lower() for character in text)
-    return letters > 10 * text.count(" ")
 
 
 command = Command(

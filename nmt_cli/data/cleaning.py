@@ -19,9 +19,7 @@ IDENTICAL, DUPLICATE, TAKEN = "source equals target", "duplicate", "held out"
 
 COMPARED = {"pair": slice(2), "source": slice(1), "target": slice(1, 2)}  # what is equal in duplicates
 
-# Marks of other programs in text.
-SUBWORD_MARKS = re.compile(r"@@(?= |$)|\u2581")
-MOSES_MARKS = re.compile(r"&apos;|&quot;|@-@|##AT##")
+SUBWORD_MARKS = re.compile(r"@@(?= |$)|\u2581")  # of other programs, in text
 
 _GROUPS = 16  # of hashes, sorted one after the other to save memory
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from nmt_cli.data.cleaning import MOSES_MARKS, SUBWORD_MARKS
+from nmt_cli.data.cleaning import SUBWORD_MARKS
 from nmt_cli.errors import shown
 from nmt_cli.files.parallel_text import ParallelLines
 from nmt_cli.streams import warn
 
+MOSES_MARKS = re.compile(r"&apos;|&quot;|@-@|##AT##")
 _CSV_CELL = re.compile(r'"(?:[^"]|"")*"')
 _COLUMN_NAME = re.compile(r"[\w ()-]{1,30}")
 _SHARE = 0.005  # of the lines; fewer may be text about markup

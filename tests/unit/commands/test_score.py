@@ -224,32 +224,6 @@ def test_a_byte_order_mark_counts(nmt_score: Score) -> None:
     assert scores_of(nmt_score("good", "--ref", "reference", "--json")[1])["bleu"] < 100
 
 
-@pytest.mark.parametrize(
-    ("metric", "noted"),
-    [("paper", True), ("bleu,codexglue", True), ("codexglue", False), ("multi-bleu-untokenised", False)],
-)
-def test_tokenized_text_is_noted(nmt_score: Score, metric: str, noted: bool) -> None:
-    write("good", ["Der Hund läuft schnell .", "Er sagte &quot; Ja &quot; .", "Das kostet 5,30 Euro ."])
-    code, _, err = nmt_score("good", "--ref", "reference", "--metric", metric)
-    assert code == 0
-    assert ("good looks tokenized (line 1)" in err) == noted
-
-
-@pytest.mark.parametrize(
-    ("line", "metric", "noted"),
-    [("der hund", "bleu", True), ("der hund", "bleu-lc", False), ("Der hund", "bleu", False), ("...", "bleu", False)],
-)
-def test_lower_case_where_the_reference_is_cased_is_noted(
-    nmt_score: Score, line: str, metric: str, noted: bool
-) -> None:
-    write("good", [line] * 3)
-    code, _, err = nmt_score("good", "--ref", "reference", "--metric", metric)
-    assert code == 0
-    assert ("note: good has no upper case" in err) is noted
-    write("uncased", ["漢字"] * 3)
-    assert "note: good has no upper case" not in nmt_score("good", "--ref", "uncased", "--metric", metric)[2]
-
-
 @pytest.mark.parametrize("line", ["Das ist ein Ka@@ ter", "am En@@", "\u2581Das \u2581ist"])
 @pytest.mark.parametrize("file", ["good", "reference"])
 def test_subword_marks_are_rejected_by_file_and_line(line: str, file: str, nmt_score: Score) -> None:
@@ -313,32 +287,3 @@ def test_a_closed_pipe_ends_quietly(extra: list[str], nmt_score: Score) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
-
-
-@pytest.mark.parametrize(
-    ("line", "metric", "noted"),
-    [
-        ("今天天气很好，我们去公园散步。", "bleu,paper", True),
-        ("今天天气很好，我们去公园散步。", "sacrebleu-zh,chrf", False),
-        ("วันนี้อากาศดีมาก เราไปเดินเล่นที่สวน", "bleu", True),
-        ("오늘은 날씨가 아주 좋아서 공원에 갔다.", "bleu", False),
-        ("الطقس جميل جدا اليوم.", "bleu", False),
-        ("Donaudampfschifffahrtsgesellschaft", "bleu", False),
-    ],
-)
-def test_bleu_of_words_where_there_are_few_spaces_is_noted(
-    nmt_score: Score, line: str, metric: str, noted: bool
-) -> None:
-    write("good", [line] * 3)
-    code, _, err = nmt_score("good", "--ref", "good", "--metric", metric)
-    assert code == 0
-    assert err.count("note: good has few spaces") == noted
-
-
-@pytest.mark.parametrize(("line", "noted"), [("Ein Hund läuft", True), ("Ein Hund läuft schnell", False)])
-def test_bleu_without_sequences_of_four_words_is_noted(nmt_score: Score, line: str, noted: bool) -> None:
-    write("good", [line] * 3)
-    for metric in ("bleu", "bleu,multi-bleu"):
-        err = nmt_score("good", "--ref", "good", "--metric", metric)[2]
-        assert err.count("note: good has no line of four words") == noted
-    assert "note" not in nmt_score("good", "--ref", "good", "--metric", "chrf")[2]
