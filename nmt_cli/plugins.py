@@ -14,6 +14,7 @@ from nmt_cli.task import Task
 from nmt_cli.training.observers import Observer
 
 if TYPE_CHECKING:
+    from nmt_cli.data.sentences import Sentences
     from nmt_cli.decoding.around import Around
     from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
     from nmt_cli.layers.dropout import Dropout
@@ -37,6 +38,7 @@ __all__ = [
     "Loss",
     "Observer",
     "PlainDecodable",
+    "Sentences",
     "Task",
     "TensorState",
     "UsageError",
@@ -50,6 +52,7 @@ __all__ = [
 ]
 
 _WITH_TORCH = (
+    "data.sentences",
     "decoding.around",
     "layers.attention",
     "layers.dropout",
