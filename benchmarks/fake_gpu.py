@@ -267,7 +267,7 @@ class Training:
         sentences = next(self.following)[2]
         world, count = replace(self.world, size=self.ranks), max(self.ranks, self.setup.micro_batches)
         pairs = Selection(self.corpus, sentences)
-        micro_batches = share(pairs, world, count, self.setup.plan.packed)
+        micro_batches = share(pairs, world, count, self.setup.packed)
         self.tokens = sum(each.batch.num_tokens for each in micro_batches)
         recorded = self.gpu.recorded = Recorded()
         try:

@@ -51,8 +51,7 @@ class BatchPlan:
     """The updates of every epoch.
 
     Pools of 262,144 sentences from all over the corpus are planned one after the other. So the first update is there
-    at once, and the memory does not grow with the corpus. If the plan is `packed`, a micro-batch mixes lengths, which
-    fill bins; the updates do not depend on it.
+    at once, and the memory does not grow with the corpus.
     """
 
     source_lengths: NDArray[Any] | Lengths  # [sentences]: tokens of each, EOS included
@@ -60,7 +59,6 @@ class BatchPlan:
     batch_tokens: int  # at most, of source and of target, in an update, padding in groups included
     seed: int
     parts: Sequence[Part] = ()  # by default one
-    packed: bool = False
     batch_sentences: int | None = None  # at most, in an update
     changes: Sequence[Sentences] = ()  # of the sentences, by epoch
 
@@ -112,21 +110,12 @@ class BatchPlan:
         for begin, end in zip(begins, [*begins[1:], math.inf], strict=True):
             yield begin, end, list(islice(self.epoch(begin), count))
 
-    def micro_batches(self, update: Indices, count: int) -> list[Indices]:
-        """Cut an update into `count` micro-batches, as `cut` does."""
-        lengths = self.source_lengths[update], self.target_lengths[update]
-        return [update[places] for places in cut(*lengths, count, self.packed)]
-
     def usual_tokens(self) -> int:
         """Tokens of a side of an update: the limit, or less if there is a limit of sentences."""
         if self.batch_sentences is None:
             return self.batch_tokens
         longest = np.maximum(self.source_lengths[:], self.target_lengths[:])
         return min(self.batch_tokens, round(self.batch_sentences * float(longest.mean())))
-
-    def padded_lengths(self, indices: Indices) -> NDArray[np.int64]:
-        """The padded lengths of a micro-batch: [longest source, longest target]."""
-        return np.array([self.source_lengths[indices].max(initial=0), self.target_lengths[indices].max(initial=0)])
 
     def target_tokens(self, indices: Indices) -> int:
         """Target tokens of these sentences, without padding."""

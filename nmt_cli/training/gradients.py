@@ -49,7 +49,7 @@ class Gradients:
         divided = [each for each in self.parameters if sharers_of(each).size > 1]  # the host knows what ranks exchange
         settings = setup.settings
         wanted = settings.cuda_graphs and not settings.gradient_checkpointing  # it reads the state of dropout
-        graphs = wanted and setup.plan.packed and not divided and self.world.device.type in GRAPHS
+        graphs = wanted and setup.packed and not divided and self.world.device.type in GRAPHS
         self.replay = Replay(self.compute, torch.zeros(()), self.world.device) if graphs else None
         self.loose = divided if graphs or self.world.size > 1 else self.parameters
         self.fixed = [] if self.loose is self.parameters else [p for p in self.parameters if sharers_of(p).size == 1]

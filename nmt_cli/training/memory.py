@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
+from nmt_cli.data.batching import cut
 from nmt_cli.data.corpus import Indices
 from nmt_cli.device import is_out_of_memory
 from nmt_cli.errors import TrainingError, counted
@@ -70,21 +71,30 @@ def check_state(setup: Setup) -> None:
 def largest(setup: Setup, count: int) -> list[Batch]:
     """Return the micro-batches of the first updates, a random sample of the data, that need most memory."""
     plan = setup.plan
-    sample = [update for *_, updates in plan.samples(SAMPLED_UPDATES) for update in updates]
-    found = [indices for update in sample for indices in plan.micro_batches(update, count)]
-    # Hidden states grow with the length, attention weights with its square; in bins, with tokens and with the width.
+    candidates = []
+    for *_, updates in plan.samples(SAMPLED_UPDATES):
+        for update in updates:
+            lengths = plan.source_lengths[update], plan.target_lengths[update]
+            candidates += [update[places] for places in cut(*lengths, count, setup.packed) if len(places)]
+
+    def longest(indices: Indices) -> Indices:
+        return np.array([plan.source_lengths[indices].max(), plan.target_lengths[indices].max()])
+
+    # In bins, hidden states grow with the tokens, and attention weights with the width.
     sizes: list[Callable[[Indices], int]] = [
-        lambda indices: len(indices) * int(plan.padded_lengths(indices).sum()),
-        lambda indices: len(indices) * int((plan.padded_lengths(indices) ** 2).sum()),
+        lambda indices: int(plan.source_lengths[indices].sum() + plan.target_lengths[indices].sum()),
+        lambda indices: int(longest(indices).max()),
     ]
-    if plan.packed:
-        sizes[0] = lambda indices: int(plan.source_lengths[indices].sum()) + plan.target_tokens(indices)
-        sizes[1] = lambda indices: int(plan.padded_lengths(indices).max())
+    if not setup.packed:  # with the padded length, and with its square
+        sizes = [
+            lambda indices: len(indices) * int(longest(indices).sum()),
+            lambda indices: len(indices) * int((longest(indices) ** 2).sum()),
+        ]
     batches = []
     for size in sizes:
-        sentences = max(found, key=size)
+        sentences = max(candidates, key=size)
         pairs, places = text_of(setup, 0, sentences), np.arange(len(sentences))
-        batches.append(read_batch(pairs, places, setup.world.device, plan.packed))
+        batches.append(read_batch(pairs, places, setup.world.device, setup.packed))
     return batches
 
 

@@ -86,7 +86,7 @@ def opening_lines(setup: Setup) -> str:
     plan, length = setup.plan, setup.length
     count, learning = parameters_of(setup.model)
     frozen = f", {learning:,} of them trained" if learning < count else ""
-    packed = ", packed" if plan.packed else ""
+    packed = ", packed" if setup.packed else ""
     sentences = f" and {plan.batch_sentences:,} sentences" if plan.batch_sentences else ""
     rate = highest_rate(setup.schedule, length.steps)
     peak = "" if rate is None else f"; highest learning rate: {rate:.2g}"

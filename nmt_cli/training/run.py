@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt_cli import checkpoint, registry
-from nmt_cli.data.prefetch import Prefetcher
 from nmt_cli.errors import Interrupted, TrainingError, command_line
 from nmt_cli.training import optimizer_state
 from nmt_cli.training.observers import Observer
@@ -155,14 +154,15 @@ class Run:
     def finished(self) -> bool:
         return self.at_last_step or self.out_of_patience
 
-    def next(self, updates: Prefetcher[Any, Update]) -> Update:
+    def next(self, updates: Iterator[Update]) -> Update:
         """Return the next update, and move on to it; record how long its data was waited for."""
+        began = time.perf_counter()
         if self.uncounted is None:  # nothing is being computed
-            self.clock = time.perf_counter()
-        before = updates.waited
+            self.clock = began
         update = next(updates)
+        waited = time.perf_counter() - began
         for totals in (self.state.total, self.state.window):
-            totals.waiting += updates.waited - before
+            totals.waiting += waited
         self.state.step += 1
         self.state.epoch, self.state.position = update.epoch, update.position + 1
         self.state.epochs = update.epoch + update.ends_epoch

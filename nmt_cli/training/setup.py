@@ -36,6 +36,7 @@ class Setup:
     corpus: Corpus
     valid: Corpus | None  # the validation set
     plan: BatchPlan
+    packed: bool  # a micro-batch mixes lengths, which fill bins; the updates do not depend on it
     micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Generator
+from contextlib import closing
+from typing import NamedTuple
 
 import torch
 
 from nmt_cli.data.batching import cut, load_batch
 from nmt_cli.data.corpus import Indices, Pairs, Selection
-from nmt_cli.data.prefetch import Prefetcher
+from nmt_cli.data.prefetch import prefetched
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Batch
 from nmt_cli.training.setup import Setup
@@ -31,16 +33,16 @@ class Update(NamedTuple):
     share: list[MicroBatch]  # that this rank computes: at least one
 
 
-def updates(setup: Setup, micro_batches: int, epoch: int, position: int) -> Prefetcher[Any, Update]:
-    """Return the updates from `position` of `epoch` on, without end; a thread makes them ahead."""
+def updates(setup: Setup, micro_batches: int, epoch: int, position: int) -> closing[Generator[Update]]:
+    """Return the updates from `position` of `epoch` on, without end; in the context, a thread makes them ahead."""
 
     def make(place: tuple[int, int, Indices, bool]) -> Update:
         epoch, _, sentences, _ = place
         pairs = text_of(setup, epoch, sentences)
-        batches = share(pairs, setup.world, micro_batches, setup.plan.packed)
+        batches = share(pairs, setup.world, micro_batches, setup.packed)
         return Update(*place, (pairs.source_lengths, pairs.target_lengths), batches)
 
-    return Prefetcher(make, setup.plan.updates(epoch, position), AHEAD, setup.world.device)
+    return closing(prefetched(make, setup.plan.updates(epoch, position), AHEAD, setup.world.device))
 
 
 def text_of(setup: Setup, epoch: int, sentences: Indices) -> Pairs:

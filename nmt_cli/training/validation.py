@@ -33,7 +33,7 @@ def check_measure(measure: str, task: Task) -> None:
 def validation(setup: Setup, valid: Corpus, observers: Sequence[Observer]) -> dict[str, Any]:
     """Return the loss, the scores if they are wanted, each as `validation_NAME`, and the values of observers."""
     model, settings = setup.model, setup.settings
-    tokens, packed = setup.fast.sizes.batch_tokens, setup.plan.packed
+    tokens, packed = setup.fast.sizes.batch_tokens, setup.packed
     with contextlib.ExitStack() as contexts:
         for observer in observers:
             contexts.enter_context(observer.validating())

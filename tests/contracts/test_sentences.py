@@ -35,7 +35,7 @@ def setup_of(data: Path, name: str, rank: int = 0, ranks: int = 1) -> Any:
     config = resolve(TrainingConfig, flags)
     assert [registry.component_of(extra).name for extra in config.used("sentences")] == [name] * (name in FLAGS)
     plan = plan_of(config, task, corpus)
-    return SimpleNamespace(plan=plan, corpus=corpus, world=World(rank, ranks, torch.device("cpu")))
+    return SimpleNamespace(plan=plan, packed=False, corpus=corpus, world=World(rank, ranks, torch.device("cpu")))
 
 
 def first(setup: Any, count: int, epoch: int = 0, position: int = 0) -> list[Update]:

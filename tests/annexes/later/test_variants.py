@@ -76,7 +76,7 @@ def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
     of_ranks = []
     for rank in range(3):
         world = World(rank, 3, torch.device("cpu"))
-        setup = SimpleNamespace(plan=plan, corpus=corpus, world=world)
+        setup = SimpleNamespace(plan=plan, packed=False, corpus=corpus, world=world)
         with updates(setup, 4, 1, 2) as following:  # type: ignore[arg-type]
             of_ranks.append([next(following) for _ in range(3)])
     for own in zip(*of_ranks, strict=True):

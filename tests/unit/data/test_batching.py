@@ -15,6 +15,7 @@ from nmt_cli.data import batching
 from nmt_cli.data.batching import (
     BatchPlan,
     collate,
+    cut,
     default_micro_batches,
     even_cuts,
     groups_of_update,
@@ -199,9 +200,7 @@ def test_an_update_mixes_lengths_from_the_whole_corpus(monkeypatch: pytest.Monke
 
 @given(pairs=pairs_of_lengths, count=st.integers(1, 12))
 def test_micro_batches_are_a_partition_of_the_update_by_length(pairs: list[tuple[int, int]], count: int) -> None:
-    made = plan(pairs)
-    update = np.random.default_rng(0).permutation(len(pairs))
-    micro_batches = made.micro_batches(update, count)
+    micro_batches = cut(*np.array(pairs).T, count)
     assert len(micro_batches) == count
     assert sorted(i for indices in micro_batches for i in indices) == list(range(len(pairs)))
     assert sum(len(indices) > 0 for indices in micro_batches) == min(count, len(pairs))
@@ -235,8 +234,8 @@ def test_micro_batches_have_little_padding_and_are_even() -> None:
     made = BatchPlan(source, target, 25_000, seed=1)
     shares, most = [], []
     for update in itertools.islice(made.epoch(0), 30):
-        micro_batches = made.micro_batches(update, 8)
-        sizes = [len(indices) * int(made.padded_lengths(indices).sum()) for indices in micro_batches]
+        lengths = source[update], target[update]
+        sizes = [len(places) * int(lengths[0][places].max() + lengths[1][places].max()) for places in cut(*lengths, 8)]
         shares.append(sum(sizes) / (source[update].sum() + target[update].sum()))
         most.append(max(sizes) / (sum(sizes) / len(sizes)))
     assert np.mean(shares) < 1.2
@@ -285,9 +284,8 @@ def test_collate_shifts_the_target_and_pads_on_the_right() -> None:
 def test_packed_micro_batches(pairs: list[tuple[int, int]], count: int) -> None:
     """Every sentence once, and about the same number of tokens in each."""
     source, target = np.array(pairs).T
-    packed = BatchPlan(source, target, 3600, 1, packed=True)
-    for update in packed.epoch(0):
-        micro_batches = packed.micro_batches(update, count)
+    for update in BatchPlan(source, target, 3600, 1).epoch(0):
+        micro_batches = [update[places] for places in cut(source[update], target[update], count, packed=True)]
         assert sorted(i for indices in micro_batches for i in indices.tolist()) == sorted(update.tolist())
         longest = np.maximum(source, target)
         sizes = [int(longest[indices].sum()) for indices in micro_batches]

@@ -93,7 +93,7 @@ def test_bins_are_full() -> None:
     random = np.random.default_rng(0)
     source = np.clip(random.lognormal(3.07, 0.55, 5000).round(), 3, 100).astype(int)
     target = np.clip((source * random.lognormal(0.0, 0.15, 5000)).round(), 3, 100).astype(int)
-    plan = BatchPlan(source + 1, target + 1, 25_000, 1, packed=True)
+    plan = BatchPlan(source + 1, target + 1, 25_000, 1)
     for update in list(plan.epoch(0))[:-1]:
         lengths = np.stack([source[update], target[update]]) + 1
         assert lengths.max(0).sum() / (WIDTH * (first_fit(lengths, WIDTH).max() // WIDTH + 1)) > 0.95

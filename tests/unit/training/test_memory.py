@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,22 +15,13 @@ EIGHT_SHORT, TWO_LONG, ONE_UNEVEN = [0] * 8, [1, 1], [2]
 LENGTHS = np.array([4, 15, 17]), np.array([4, 15, 1])  # of the source and the target
 
 
-class Plan(SimpleNamespace):
+class Plan:
     """Updates of one micro-batch."""
 
     source_lengths, target_lengths = LENGTHS
 
-    def samples(self, count: int) -> list[tuple[int, list[list[int]]]]:
-        return [(0, [TWO_LONG, EIGHT_SHORT]), (1, [ONE_UNEVEN])]
-
-    def micro_batches(self, update: list[int], count: int) -> list[list[int]]:
-        return [update]
-
-    def padded_lengths(self, indices: Sequence[int]) -> Any:
-        return np.array([lengths[indices].max() for lengths in LENGTHS])
-
-    def target_tokens(self, indices: Sequence[int]) -> int:
-        return int(self.target_lengths[indices].sum())
+    def samples(self, count: int) -> list[tuple[int, list[Any]]]:
+        return [(0, [np.array(TWO_LONG), np.array(EIGHT_SHORT)]), (1, [np.array(ONE_UNEVEN)])]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +31,8 @@ class Plan(SimpleNamespace):
 def test_the_largest(packed: bool, chosen: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """By tokens, of which eight short sentences have 64, and by squared lengths, or in bins by the longest sentence."""
     setup: Any = SimpleNamespace(
-        plan=Plan(packed=packed), corpus=None, world=SimpleNamespace(device=torch.device("cpu"))
+        plan=Plan(), packed=packed, corpus=None, world=SimpleNamespace(device=torch.device("cpu"))
     )
     monkeypatch.setattr(memory, "text_of", lambda setup, epoch, sentences: sentences)
-    monkeypatch.setattr(memory, "read_batch", lambda pairs, indices, device, packed: pairs)
+    monkeypatch.setattr(memory, "read_batch", lambda pairs, indices, device, packed: pairs.tolist())
     assert memory.largest(setup, 1) == chosen

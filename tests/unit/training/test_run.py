@@ -6,6 +6,7 @@ import errno
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.fast.cpu.device import Fast
 from nmt_cli.fast.cuda.copies import PinnedCopies
+from nmt_cli.training import run as training_run
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.state import RunState
@@ -136,18 +138,13 @@ def test_several_ranks_act_on_the_flags_of_the_step_before(size: int, answers: l
     assert [Run.agree(run, flag) for flag in (True, False, True)] == answers
 
 
-def test_waiting_for_data_is_counted_once() -> None:
-    """Of a prefetcher whose total of seconds grows with each update."""
-
-    class Updates:
-        waited = 10.0  # before this run began
-
-        def __next__(self) -> Any:
-            self.waited += 1.5
-            return SimpleNamespace(epoch=0, position=0, ends_epoch=False)
-
+def test_waiting_for_data_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 10.5, 20.0, 21.0])
     run: Any = SimpleNamespace(state=RunState(), uncounted=None)
-    updates: Any = Updates()
-    for _ in range(3):
-        Run.next(run, updates)
-    assert (run.state.total.waiting, run.state.window.waiting) == (4.5, 4.5)
+    updates: Any = repeat(SimpleNamespace(epoch=0, position=0, ends_epoch=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run.time, "perf_counter", lambda: next(clock))
+        for _ in range(2):
+            Run.next(run, updates)
+    assert (run.state.total.waiting, run.state.window.waiting) == (1.5, 1.5)
+    assert run.clock == 20.0
