@@ -17,9 +17,12 @@ if TYPE_CHECKING:  # help shows the flags of observers without torch
 class Observer:
     """Does nothing: a subclass has the methods that it needs.
 
+    A run saves weights for it, with `saved`, and nothing else. So all that it knows must follow from the step, the
+    weights and metrics.jsonl, that a run may resume exactly.
+
     Args:
         config: an instance of the dataclass that it is registered with.
-        run: the `Run`, to read. Its weights are there, its directory is not.
+        run: the `Run`, to read. The model has its first weights. The run's directory may not exist yet.
 
     Raises:
         UsageError: it cannot be used in this run.

@@ -16,7 +16,8 @@ from torch import Tensor
 from nmt_cli import checkpoint, registry
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.config import fields
-from nmt_cli.training.run import RAW
+from nmt_cli.errors import Interrupted
+from nmt_cli.training.run import RAW, Run
 from nmt_cli.training.run_directory import RunDirectory
 
 OF_RUN = ("config.json", "metrics.jsonl", "summary.json", "checkpoints", "best")
@@ -89,6 +90,25 @@ def test_a_killed_run_resumes_exactly(
         with pytest.raises(Killed):
             run(tmp_path / "parts")
     assert checkpoint.read_contents(checkpoint.locate(tmp_path / "parts")).step == 3
+    run(tmp_path / "parts")
+    assert of_run(tmp_path / "parts") == of_run(tmp_path / "whole")
+
+
+def test_a_stopped_run_resumes_exactly(
+    run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped when a validation, a log line and a checkpoint are due, which the resumed run makes first."""
+    run(tmp_path / "whole")
+    agree = Run.agree
+
+    def agree_to_stop(self: Run, *flags: bool) -> list[bool]:
+        return [self.state.step == 3, *agree(self, *flags)[1:]]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "agree", agree_to_stop)
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts")
+    assert checkpoint.locate(tmp_path / "parts").name == "latest-00000003"
     run(tmp_path / "parts")
     assert of_run(tmp_path / "parts") == of_run(tmp_path / "whole")
 
