@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tiny_run import SIZES
 from torch import nn
 
 from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.distributed import World
 from nmt_cli.errors import DataError
+from nmt_cli.registry import option
+from nmt_cli.training.origin import Origin
 from nmt_cli.training.run_directory import CONFIG
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import (
     SMALLEST_COMPILED,
+    build_setup,
     configuration,
     open_data,
     wants_compiled,
@@ -55,3 +61,32 @@ def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:
     (data / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="task: not the vocabularies of these data"):
         open_data([str(data)])
+
+
+@dataclass(frozen=True)
+class FirstConfig:
+    only_the_first: bool = option(False, "Train the first parameter only.")
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_preparation_changes_the_model_before_its_optimizer_is_made(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch, used: bool
+) -> None:
+    """What it changes is not trained, and its record of the origin is that of the run."""
+    registry.discover()
+    monkeypatch.setitem(registry._components, "preparation", {})
+
+    @registry.register("preparation", "first", FirstConfig)
+    def prepare(config: FirstConfig, *, model: nn.Module, origin: Any, **_: Any) -> Any:
+        for parameter in list(model.parameters())[1:] if config.only_the_first else []:
+            parameter.requires_grad_(False)
+        return Origin({"path": "of the preparation"}, None) if config.only_the_first else origin
+
+    config = configuration(TrainOptions(), SIZES | {"device": "cpu", "only_the_first": used})
+    setup = build_setup(config, *open_data([str(tiny_data)]), CPU)
+    assert config.to_json()["training"]["only_the_first"] is used
+    trained = [parameter for group in setup.optimizer.param_groups for parameter in group["params"]]
+    everything = list(setup.model.parameters())
+    assert list(map(id, trained)) == list(map(id, everything[:1] if used else everything))
+    assert (setup.origin and setup.origin.record) == ({"path": "of the preparation"} if used else None)
+    assert (setup.flops is None) is used
