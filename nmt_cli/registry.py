@@ -214,6 +214,18 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
             raise UsageError(f"{origin}: cannot import it: {error}. {advice}") from error
 
 
+def method(name: str) -> Callable[..., Any]:
+    """Return the function of an entry point of the group `nmt.methods`.
+
+    Raises:
+        UsageError: no annex or plug-in has it.
+    """
+    for entry in importlib.metadata.entry_points(group="nmt.methods", name=name):
+        function: Callable[..., Any] = entry.load()
+        return function
+    raise UsageError(f"this needs the function {name!r}, which is not installed: no annex or plug-in has it")
+
+
 def components(kind: str) -> list[Component]:
     return [_components[kind][name] for name in names(kind)]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from nmt_cli import registry
 from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check, with_test_text
 from nmt_cli.commands.translate_streams import Results, Totals, Work, write_results
@@ -27,9 +28,7 @@ def translate(options: TranslateCommandOptions) -> None:
         options = with_test_text(options)
         check(options)
     if options.interactive:
-        from nmt_cli.commands.interactive import converse
-
-        converse(_load(options))
+        registry.method("converse")(_load(options))
         return
     read_ahead, more = options.translation.read_ahead, options.translation.files
     totals = write_results(options, options.prefix, "translated", read_ahead, _start, more)

@@ -1,38 +1,30 @@
-"""Lines in, results out, of `nmt translate` and `nmt score-targets`, in one process or in the ranks of torchrun.
+"""Lines in, results out, of `nmt translate` and `nmt score-targets`.
 
-Several ranks take turns at the windows of the input. They write the results to files, the parts, in a hidden directory
-beside the output, and rank 0 joins them. The directory's name has a hash of all that results depend on: the same
-command goes on from the parts of one that was killed, and parts of other settings are never joined.
+The ranks of torchrun share the windows of the input: the entry point `shared_results` of the group `nmt.methods`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, is_dataclass, replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from nmt_cli import __version__
-from nmt_cli.errors import NmtError, counted
-from nmt_cli.files import durable
+from nmt_cli import registry
+from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
 from nmt_cli.files.parallel_text import not_parallel
 from nmt_cli.files.text import count_lines, decoded_lines, read_windows
 from nmt_cli.streams import warnings_by_kind
-
-if TYPE_CHECKING:  # this imports torch
-    from nmt_cli.distributed import World
 
 
 def check_line_counts(source: Path | None, other: Path | None) -> None:
@@ -46,7 +38,7 @@ def check_line_counts(source: Path | None, other: Path | None) -> None:
 
 def parallel_windows(
     source: Input, other: Input | None, lines: int, warn: Callable[[str], None], strict: bool = False
-) -> Iterator[tuple[list[str], list[str]]]:
+) -> Windows:
     """Yield groups of lines of both inputs, as `read_windows`; those of `other` are read as strictly as `strict` says.
 
     Raises:
@@ -121,10 +113,12 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
 
 
 Results = tuple[list[str], Totals, list[str]]  # the text of each file, figures and warnings
-Work = Callable[[Callable[[Sequence[str]], None], int, list[str], list[str]], Results]
+Advance = Callable[[Sequence[str]], None]
+Work = Callable[[Advance, int, list[str], list[str]], Results]
 """Called with `advance`, the number of the first line of a window, its lines, and those of the other file."""
 
 Start = Callable[[Any, ExitStack], Work]
+Windows = Iterator[tuple[list[str], list[str]]]
 
 
 def write_results(
@@ -140,8 +134,8 @@ def write_results(
     totals = Totals()
     with join_world(options.device, timeout_minutes=24 * 60, on_gpus=False) as world:  # one window may take long
         own = options if world.is_main else replace(options, output=Path(os.devnull), quiet=True)
-        parts = _parts_folder(options) if world.size > 1 else None
-        with ExitStack() as stack:
+        sharing = registry.method("shared_results")(options, world) if world.size > 1 else nullcontext(_results)
+        with sharing as results, ExitStack() as stack:
             warn = stack.enter_context(warnings_by_kind(own.quiet))
             check_line_counts(options.input, other)  # before the work
             source = stack.enter_context(open_input(options.input))
@@ -153,70 +147,18 @@ def write_results(
                 own.note("Type lines; Ctrl-D ends.")
             advance = stack.enter_context(progress(source, verb, own.shows_progress))
             windows = parallel_windows(source, beside, read_ahead, warn, strict=verb == "translated")
-            for texts, figures, warnings in _results(windows, work, advance, world, parts):
+            for texts, figures, warnings in results(windows, work, advance):
                 for write, text in zip(writers, texts, strict=True):
                     write(text.encode())
                 totals.add(figures)
                 for warning in warnings:
                     warn(warning)
-        if parts and world.is_main:
-            durable.discard(parts)
     own.note(totals.summary(verb))
     return totals
 
 
-def _results(
-    windows: Iterator[tuple[list[str], list[str]]],
-    work: Work,
-    advance: Callable[[Sequence[str]], None],
-    world: World,
-    parts: Path | None,
-) -> Iterator[Results]:
-    """Yield the results of all windows, in order; in other ranks than the first, none."""
-    first, count = 1, 0
-    for count, (lines, others) in enumerate(windows, start=1):
-        if parts is None:
-            yield work(advance, first, lines, others)
-        elif count % world.size == world.rank and not os.path.lexists(part := parts / str(count)):
-            parts.mkdir(exist_ok=True)
-            durable.write_text(part, json.dumps(work(advance, first, lines, others), default=vars, ensure_ascii=False))
-        else:
-            advance(lines)
+def _results(windows: Windows, work: Work, advance: Advance) -> Iterator[Results]:
+    first = 1
+    for lines, others in windows:
+        yield work(advance, first, lines, others)
         first += len(lines)
-    world.barrier()
-    if parts and world.is_main:
-        yield from (_read_part(parts / str(number), world.size) for number in range(1, count + 1))
-
-
-def _read_part(path: Path, ranks: int) -> Results:
-    durable.check_ours(path)
-    try:
-        texts, totals, warnings = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise NmtError(f"{path}: this part is missing. All processes must see the same files, --output too") from error
-    totals |= {"seconds": totals["seconds"] / ranks, "repairs": Counter(totals["repairs"])}
-    return texts, Totals(**totals), warnings
-
-
-def _parts_folder(options: Any) -> Path:
-    """Return the directory of the parts, named by the version, the flags, and the size and time of each file."""
-    from nmt_cli.checkpoint import resumable_of
-
-    paths = [(resumable_of(path) or [path])[-1] for path in _paths(options) if path != options.output]
-    files = [file for path in paths for file in [path, *sorted(path.rglob("*"))] if file.is_file()]
-    states = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    identity = hashlib.sha256(repr((__version__, options, states)).encode()).hexdigest()[:16]
-    parts: Path = options.output.with_name(f".{options.output.name[:50]}.{identity}.parts")
-    durable.check_ours(parts, directory=True)
-    return parts
-
-
-def _paths(value: Any) -> list[Path]:
-    """Return the paths in options, in dataclasses, dictionaries and tuples of any depth."""
-    if isinstance(value, Path):
-        return [value]
-    if is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    return [path for each in value for path in _paths(each)] if isinstance(value, tuple) else []

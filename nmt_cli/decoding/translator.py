@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import entry_points
 from typing import Any
 
 import torch
 
+from nmt_cli import registry
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.around import Chain, chain_of
 from nmt_cli.decoding.encoding import check_tag, is_unknown, plain, request_of
@@ -205,8 +205,7 @@ class Translator:
 
         The entry point `score_targets` of the group `nmt.methods` has the function, and describes its arguments.
         """
-        (method,) = entry_points(group="nmt.methods", name="score_targets")
-        scores: list[TargetScore] = method.load()(self, sources, targets, *more)
+        scores: list[TargetScore] = registry.method("score_targets")(self, sources, targets, *more)
         return scores
 
     @property

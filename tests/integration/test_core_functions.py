@@ -22,7 +22,6 @@ NEVER_ENTERED = {
     "models/encoder_decoder.py",  # the base class of models of other packages
     "cores.py",  # the number of processes, which these commands are given
     "commands/dry_run.py",
-    "commands/interactive.py",
     "files/settings.py",  # --config
     *("training/observers.py", "data/sentences.py"),  # base classes
     "decoding/ensemble.py",

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
+from nmt_cli.annexes.serving.interactive import converse
 from nmt_cli.commands import translate as command
-from nmt_cli.commands.interactive import converse
 from nmt_cli.commands.translate_options import TranslateCommandOptions
+from nmt_cli.decoding.around import Chain
 from nmt_cli.decoding.options import SearchOptions, SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 
@@ -33,6 +34,7 @@ def translator(*outputs: Output) -> Any:
         task=ParsingTask(ParsingConfig()),
         options=options,
         search=SearchSettings(beam=2, alpha=0.3),
+        chain=Chain(),
         translate_window=translate_window,
         engine=SimpleNamespace(device=torch.device("cpu"), parallel=None, models=()),
     )
