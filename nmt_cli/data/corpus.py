@@ -90,20 +90,18 @@ class Corpus:
 
     def __init__(self, data: Path, split: str, description: Mapping[str, Any]) -> None:
         self.split, self._data = split, data
+        self._sums: dict[Path, str] = {}
+        self._sides: dict[str, tuple[Ids, Ids]] = {}
         try:
             self._sentences = operator.index(description["sentences"])
-            self._sums = {
-                self._path(side, name): str(description[side]["files"][name]["sha256"])
-                for side in SIDES
-                for name in _files(split)
-            }
             self.parts = _parts(description, data, self._sentences)
-            types = [
-                (_DTYPES[description[side]["dtype"]], operator.index(description[side]["tokens"])) for side in SIDES
-            ]
+            for side in SIDES:
+                about = description[side]
+                for name in _files(split):
+                    self._sums[self._path(side, name)] = str(about["files"][name]["sha256"])
+                self._sides[side] = self._mapped_side(side, _DTYPES[about["dtype"]], operator.index(about["tokens"]))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise DataError(f"{data / MANIFEST}: damaged: the entry {split}: {shown(error)}; {_AGAIN}") from error
-        self._sides = {side: self._mapped_side(side, *kind) for side, kind in zip(SIDES, types, strict=True)}
         self.source_lengths, self.target_lengths = (Lengths(offsets) for _, offsets in self._sides.values())
         sums = [found for path, found in self._sums.items() if path.suffix != ".txt"]
         weights = [str((part.first, part.end, part.weight)) for part in self.parts]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -47,7 +46,10 @@ class Variants(Sentences):
         self.samplers = {vocabulary: sampler(vocabulary, amount) for vocabulary in self.vocabularies if amount}
 
     def text(self, epoch: int, numbers: Indices, pairs: Pairs) -> Pairs:
-        sides = [_listed(*pairs.ids(side, np.arange(len(numbers)))) for side in SIDES]
+        sides = []
+        for side in SIDES:
+            ids, lengths = pairs.ids(side, np.arange(len(numbers)))
+            sides.append([sentence.tolist() for sentence in np.split(ids, lengths.cumsum()[:-1])])
         randoms = [Random(f"{self.seed} {epoch} {number}") for number in numbers.tolist()]
         drawn = [self._pair(*pair) for pair in zip(*sides, randoms, strict=True)]
         return Drawn(joined([source for source, _ in drawn]), joined([target for _, target in drawn]))
@@ -75,9 +77,3 @@ class Drawn:
 
     def ids(self, side: str, indices: Indices) -> tuple[Ids, Indices]:
         return gathered(*self._sides[side], indices)
-
-
-def _listed(ids: Indices, lengths: Indices) -> list[list[int]]:
-    """Return the ids of each sentence."""
-    listed, ends = ids.tolist(), lengths.cumsum().tolist()
-    return [listed[first:end] for first, end in pairwise([0, *ends])]
