@@ -53,13 +53,10 @@ class Mixing(Sentences):
         lines = []
         for begin, end in pairwise([*self.begins, 0]):
             these = f"epochs {begin + 1} to {end}" if end else f"epoch {begin + 1} on"
-            amounts = [
-                f"{name} x {weight:.4g} ({weight * size:,.0f} pairs)"
-                for name, weight, size in zip(
-                    labels(self.parts), self.weights(begin, self.own), self.sizes, strict=True
-                )
-                if weight
-            ]
+            amounts = []
+            for name, weight, size in zip(labels(self.parts), self.weights(begin, self.own), self.sizes, strict=True):
+                if weight:
+                    amounts.append(f"{name} x {weight:.4g} ({weight * size:,.0f} pairs)")
             lines.append(f"{these}: {', '.join(amounts)}")
         last = self.begins[-1]
         if last >= epochs:
