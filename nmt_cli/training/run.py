@@ -77,19 +77,7 @@ class Run:
         """Restore the newest undamaged checkpoint; return whether there is one."""
         folder = self.newest = self.directory.newest(self.reporter.note)
         if folder is not None:
-            checkpoint.assign_weights(self.setup.model, checkpoint.load_weights(folder), str(folder))
-            saved = checkpoint.load_training(folder)
-            for observer in self.observers:
-                observer.resumed()
-            raw = {name: saved.tensors.pop(name) for name in list(saved.tensors) if name.startswith(RAW)}
-            if raw:
-                weights = {name.removeprefix(RAW): weight for name, weight in raw.items()}
-                checkpoint.assign_weights(self.setup.model, weights, str(folder))
-            optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, str(folder))
-            self.state = RunState.from_json(saved.values["state"], str(folder))
-            self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
-            # Its fingerprint stays, though a newer version has more settings.
-            self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
+            self.restore(folder)
             self.reporter.note(f"resuming from {folder}, step {self.state.step:,}")
             self.compare_validation()
         self.check_agreement()  # all ranks have read before anything is deleted
@@ -102,6 +90,23 @@ class Run:
         for observer in self.observers:
             observer.started()
         return folder is not None
+
+    def restore(self, folder: Path) -> None:
+        """Load what `snapshot` has saved, in the order in which observers need it."""
+        model, place = self.setup.model, str(folder)
+        checkpoint.assign_weights(model, checkpoint.load_weights(folder), place)
+        for observer in self.observers:
+            observer.resumed()
+        saved = checkpoint.load_training(folder)
+        raw = {name: saved.tensors.pop(name) for name in list(saved.tensors) if name.startswith(RAW)}
+        if raw:
+            weights = {name.removeprefix(RAW): weight for name, weight in raw.items()}
+            checkpoint.assign_weights(model, weights, place)
+        optimizer_state.restore(self.setup.optimizer, saved.values["optimizer"], saved.tensors, place)
+        self.setup.scaler.load_state_dict(saved.values.get("scaler", {}))
+        self.state = RunState.from_json(saved.values["state"], place)
+        # Its fingerprint stays, though a newer version has more settings.
+        self.contents = {**self.contents, "run": checkpoint.read_contents(folder).run}
 
     def check_agreement(self) -> None:
         """Wait for all ranks; raise a TrainingError unless all have read the same data and the same checkpoint."""
