@@ -36,7 +36,11 @@ from nmt_cli.errors import UsageError, nearest, shown
 KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
 
-EXTRAS = ("around", "observer", "sentences", "preparation", "constraint", "search", "filter")
+EXTRAS = (
+    *("around", "encoding", "search", "constraint"),  # of a translation
+    *("observer", "sentences", "preparation"),  # of a run
+    "filter",  # of prepared data
+)
 """Kinds of which a run or a translation has any number: those with a flag that is not at its default."""
 
 HOMES = ("tasks", "models", "layers", "criteria", "optim")  # the directories of the package that have components

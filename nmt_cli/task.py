@@ -123,11 +123,6 @@ class Task(ABC):
         """Whether source and target ids mean the same, so that one matrix serves all embeddings (section 3.4)."""
         return False
 
-    @property
-    def symbols(self) -> Sequence[str]:
-        """The symbols that may be put before a source line as tags."""
-        return ()
-
     def text_of(self, line: str) -> str:
         """Return the text of a line, without what is none, such as tags."""
         return line
@@ -138,13 +133,8 @@ class Task(ABC):
         return 0
 
     @property
-    def text_vocabularies(self) -> Any:
-        """The vocabularies of source and target if both sides are text, which they decode and encode; else None."""
-        return None
-
-    @property
-    def source_language(self) -> str | None:
-        """The language of source text, for splitting it into sentences; None if only single sentences are tasks."""
+    def languages(self) -> tuple[str, str] | None:
+        """Source and target language, where both sides are text; else None."""
         return None
 
     @abstractmethod
@@ -189,14 +179,6 @@ class Task(ABC):
         if len(targets) != other.target_vocabulary_size or self.target_tokens(targets) != other.target_tokens(targets):
             return "target vocabulary"
         return None
-
-    def source_words(self, line: str) -> list[str] | None:
-        """Return the words of an input line as written, one for each id; None if ids may be of parts of words."""
-        return None
-
-    def join_words(self, words: Sequence[str]) -> str:
-        """Return the output line of target words, for tasks that have `source_words`."""
-        return " ".join(words)
 
     @abstractmethod
     def decode_target(self, ids: Sequence[int], source: str) -> str:

@@ -171,7 +171,7 @@ def prepare_files(options: PrepareOptions, flags: Mapping[str, Any]) -> None:
             raise DataError(f"--out {options.out}: the disk is full; nothing was written") from error
         raise
     source = options.subwords_from
-    adapts = source and not (source / MANIFEST).exists() and saved.source_language == task.source_language
+    adapts = source and not (source / MANIFEST).exists() and saved.languages == task.languages
     start: Sequence[object] = ()
     if adapts:
         start = ("--init-from", source, "--schedule", "constant", "--learning-rate", "0.0001")

@@ -38,24 +38,15 @@ def encoded(line: str, encode: Callable[[str], list[int]], limit: int) -> Encode
 
 
 def encoded_source(task: Task, options: TranslateOptions, line: str) -> Encoded:
-    """As `encoded`, of a line of the input and the tag before it."""
-
-    def encode(text: str) -> list[int]:
-        if options.tag and not task.encode_source(text):  # invisible characters alone
-            return []
-        return task.encode_source(tagged(text, options))
-
-    return encoded(line, encode, options.max_source_length)
-
-
-def tagged(line: str, options: TranslateOptions) -> str:
-    """Return a line with the tag of the options before it."""
-    return f"{options.tag} {line}" if options.tag else line
+    """As `encoded`, of a line of the input."""
+    return encoded(line, task.encode_source, options.max_source_length)
 
 
 def is_unknown(task: Task, ids: Sequence[int]) -> bool:
-    """Return whether a line has unknown words, and beside them only spaces and symbols."""
-    return UNK in ids and {*task.source_tokens(ids)} <= {*task.source_tokens([UNK]), SPACE, *task.symbols}
+    """Return whether a line has unknown words, and beside them only spaces and what is no text."""
+    (unknown,) = task.source_tokens([UNK])
+    tokens = task.source_tokens(ids)
+    return UNK in ids and all(token in (unknown, SPACE) or not task.text_of(token) for token in tokens)
 
 
 def request_of(task: Task, options: TranslateOptions, number: int, line: str, prefix: str) -> Request:
@@ -103,11 +94,3 @@ def plain(text: str) -> str:
     if "\n" in text.strip():
         raise UsageError(f"expected one line, not several, in {shown(text)}; give a list with each line")
     return text.encode("utf-8", "replace").decode()
-
-
-def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:
-    """Raise UsageError unless all words of `tag` are symbols."""
-    for name in tag.split():
-        if name not in symbols:
-            known = f"The symbols are {', '.join(symbols)}" if symbols else "There are none"
-            raise UsageError(f"{where}: {name} is no symbol. {known}; nmt prepare makes them with --symbols")

@@ -86,7 +86,6 @@ class TranslateOptions:
         None, "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]", minimum=1
     )
     read_ahead: int = option(1024, "Lines read and sorted by length at once.", minimum=1)
-    tag: str | None = option(None, "Put symbols before each line, such as '<2de> <bt>'.", metavar="SYMBOLS")
     max_source_length: int = option(1024, "Maximum source tokens per line. Longer lines are truncated.", minimum=1)
     max_length_offset: int | None = option(
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
@@ -94,7 +93,7 @@ class TranslateOptions:
     max_length: int | None = option(None, "Maximum output length, where --max-length-offset allows more.", minimum=1)
     no_repeat_ngram: int | None = option(None, "Never repeat a sequence of N tokens within an output.", minimum=1)
     constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
-    extras: dict[str, Any] = extras("around", "search", "constraint")
+    extras: dict[str, Any] = extras("around", "search", "constraint", "encoding")
     """The settings of registered extras by name, without those whose settings are all at their defaults."""
 
     def __init__(self, **options: Any) -> None:

@@ -15,7 +15,7 @@ import torch
 from nmt_cli import registry
 from nmt_cli.data.parallel import Workers
 from nmt_cli.decoding.around import Chain, chain_of
-from nmt_cli.decoding.encoding import check_tag, is_unknown, plain, request_of
+from nmt_cli.decoding.encoding import is_unknown, plain, request_of
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, TargetScore, Translation
@@ -44,13 +44,15 @@ class Translator:
     def __post_init__(self) -> None:
         """Raise UsageError if an option is set that task, model or engine does not have, or that needs an extra."""
         self.engine.check(self.options)
-        _ = self.chain, self.search
-        check_tag(self.options.tag or "", self.task.symbols, f"--tag {self.options.tag}")
+        _ = self.task, self.chain, self.search
 
-    @property
+    @cached_property
     def task(self) -> Task:
-        """What makes ids of text, and text of ids."""
-        return self.engine.task
+        """What makes ids of text, and text of ids. An extra of the kind `encoding` makes another task of it."""
+        task = self.engine.task
+        for config in self.options.used("encoding"):
+            task = registry.build(config, task=task)
+        return task
 
     @cached_property
     def chain(self) -> Chain:
@@ -90,7 +92,6 @@ class Translator:
                 fewest whose probabilities sum to `top_p`. The same `seed` gives the same outputs.
             batch_tokens: source tokens in a batch.
             read_ahead: lines that are sorted by length at once.
-            tag: symbols to put before each line, such as "<2de>".
             max_source_length: source tokens of a line that are translated.
             no_repeat_ngram: the length of token sequences that an output has only once.
             constrained: allow only the outputs that the task defines as well-formed.

@@ -225,14 +225,6 @@ class TranslationTask(VocabularyTask):
     def shared_vocabulary(self) -> bool:
         return not self.config.separate_vocabularies
 
-    @property
-    def text_vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
-        return self.vocabularies()
-
-    @property
-    def source_language(self) -> str:
-        return str(self.config.source_lang)
-
     def encode_source(self, line: str) -> list[int]:
         return self.vocabularies()[0].encode(self.normalised([line], 0)[0])
 
@@ -260,15 +252,6 @@ class TranslationTask(VocabularyTask):
 
     def target_tokens(self, ids: Sequence[int]) -> list[str]:
         return self.vocabularies()[1].pieces(ids)
-
-    def source_words(self, line: str) -> list[str] | None:
-        """Return the words as written, also with --lowercase; None unless the vocabulary is of whole tokens."""
-        if self.config.subwords != "none":
-            return None
-        return [word for word in self.tokenised([line], 0)[0].split(" ") if word]
-
-    def join_words(self, words: Sequence[str]) -> str:
-        return self.finished(" ".join(words))
 
     def decode_target(self, ids: Sequence[int], source: str) -> str:
         """Return the output line, detokenised with --moses. Lower-cased text stays lower-cased."""

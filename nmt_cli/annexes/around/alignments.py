@@ -22,7 +22,7 @@ class Alignments(Around):
     aligns_words = True
 
     def __init__(self, config: AlignmentsConfig, *, engine: Engine, options: TranslateOptions) -> None:
-        self._aligner = Aligner(engine, options.tag)
+        self._aligner = Aligner(engine, options.get("tag"))
         self.file = Path(config.alignments) if config.alignments else None
 
     def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:

@@ -27,6 +27,8 @@ from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.outputs import Output
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, ShowsAttention
+from nmt_cli.task import Task
+from nmt_cli.tasks.translation import TranslationTask
 
 GUIDED = "guided_alignment"
 PLACES = 1 << 17  # B * T * S of a batch. The weights of all layers and heads exist at a time.
@@ -67,7 +69,7 @@ class Aligner:
 
         def linked(text: Request, output: Output, weights: Tensor) -> Output:
             line = self.line_of(text)
-            source = self._task.source_words(line) or self._task.source_tokens(text.ids)
+            source = source_words(self._task, line) or self._task.source_tokens(text.ids)
             target = output.notes.get(PIECES, output.tokens)
             links = links_of(weights, source[: len(text.ids)], target, line, output.text, LINKED[note])
             tags = len(LINKED[note].findall(self._tag or ""))
@@ -112,6 +114,13 @@ class Aligner:
             mean = torch.stack(layers).mean(dim=0).cpu()
             found += [weights[: len(t), : len(s)] for weights, (s, t) in zip(mean, part, strict=True)]
         return found
+
+
+def source_words(task: Task, line: str) -> list[str] | None:
+    """Return the words of an input line as written, one for each id; None if ids may be of parts of words."""
+    if not isinstance(task, TranslationTask) or task.config.subwords != "none":
+        return None
+    return [word for word in task.tokenised([line], 0)[0].split(" ") if word]
 
 
 def _of_layer(model: ShowsAttention, guided: bool, source: Tensor, target_in: Tensor) -> Tensor:

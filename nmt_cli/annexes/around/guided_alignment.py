@@ -59,7 +59,7 @@ class GuidedAlignment(LabelSmoothedCrossEntropy):
         model, task, corpus = setup.model, setup.task, setup.corpus
         if not self.file:
             raise UsageError("--criterion guided_alignment needs --alignment-file FILE")
-        if not isinstance(model, Transformer) or task.text_vocabularies is None:
+        if not isinstance(model, Transformer) or task.languages is None:
             raise UsageError("--criterion guided_alignment is for Transformers, on tasks with text on both sides")
         if any(type(change).text is not Sentences.text for change in setup.plan.changes):
             raise UsageError("--alignment-file cannot be used with --bpe-dropout, --unigram-sampling or --noise")

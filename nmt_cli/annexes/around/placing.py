@@ -146,10 +146,10 @@ class Placing(Around):
     def __init__(
         self, finders: Sequence[Finder], *, engine: Engine, options: TranslateOptions, markup: bool = False
     ) -> None:
-        if engine.task.text_vocabularies is None:
+        if engine.task.languages is None:
             raise UsageError(f"--markup, --protect and --glossary are for text, not for the task {engine.task.name}")
-        self._finders, self._markup, self._symbols = finders, markup, frozenset(engine.task.symbols)
-        self._aligner = Aligner(engine, options.tag)
+        self._finders, self._markup, self._text_of = finders, markup, engine.task.text_of
+        self._aligner = Aligner(engine, options.get("tag"))
 
     def joined(self, inner: Around) -> Around | None:
         """Return one for both, as the places in an output are shared among all spans."""
@@ -193,7 +193,7 @@ class Placing(Around):
         """Return the text, and the spans of elements and of single tags."""
         text, spans, opened, end = "", list[Span](), list[tuple[str, int]](), 0
         for tag in TAG.finditer(line):
-            if tag[0] in self._symbols:
+            if not self._text_of(tag[0]):
                 continue
             text, end = _joined(text, _plain(line[end : tag.start()])), tag.end()
             name, closes, alone = tag["name"], tag[0][1] == "/", tag[0][-2] == "/"

@@ -47,9 +47,9 @@ def splitter(task: Task, language: str | None) -> Split:
     Raises:
         UsageError: sentencex is not installed, the task has no source language, or its language is no ISO 639 code.
     """
-    if task.source_language is None:
+    if task.languages is None:
         raise UsageError(f"--split-sentences cannot be used with the task {task.name!r}: a line is one sentence")
-    chosen = task.source_language if language is None else language
+    chosen = task.languages[0] if language is None else language
     code = re.fullmatch(r"([a-z]{2,3})([-_].*)?", chosen.lower())
     if code is None:
         whose = "the checkpoint's source language" if language is None else "--sentence-language"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from nmt_cli.annexes.around.attention import PIECES, Aligner
+from nmt_cli.annexes.around.attention import PIECES, Aligner, source_words
 from nmt_cli.annexes.around.settings import UnknownWordsConfig
 from nmt_cli.decoding.around import Around
 from nmt_cli.decoding.engine import Engine, Request
@@ -68,20 +69,21 @@ class UnknownWords(Around):
     needs_models = True
 
     def __init__(self, dictionary: Mapping[str, str], *, engine: Engine, options: TranslateOptions) -> None:
-        if engine.task.source_words("") is None:
+        if source_words(engine.task, "") is None:
             raise UsageError(
                 "--replace-unknown cannot be used with this model: its vocabulary has no whole words "
                 "(nmt prepare --subwords none)"
             )
-        self._task, self._dictionary = engine.task, dictionary
-        self._aligner = Aligner(engine, options.tag)
+        self._task: Any = engine.task
+        self._dictionary = dictionary
+        self._aligner = Aligner(engine, options.get("tag"))
 
     def revise(self, batch: Sequence[Request], outputs: list[list[Output]]) -> list[list[Output]]:
         """Return the outputs without unknown words in their texts. Their tokens stay."""
 
         def revised(text: Request, output: Output, weights: Tensor) -> Output:
             words = self.replaced(output.ids, weights, self._aligner.line_of(text))
-            return replace(output.noted(PIECES, words), text=self._task.join_words(words))
+            return replace(output.noted(PIECES, words), text=self._task.finished(" ".join(words)))
 
         return self._aligner.revised(batch, outputs, revised)
 
@@ -93,7 +95,7 @@ class UnknownWords(Around):
             weights: of its attention over the source, [T, S].
             line: the input line; it may have more words than S.
         """
-        words = self._task.source_words(line)
+        words = source_words(self._task, line)
         assert words is not None
         written = [*self._task.target_tokens(target)]
         for place, position in enumerate(weights.argmax(dim=1).tolist()):

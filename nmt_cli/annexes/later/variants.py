@@ -15,6 +15,7 @@ from nmt_cli.data.sentences import Sentences
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import UNK, joined
 from nmt_cli.task import Task
+from nmt_cli.tasks.translation import TranslationTask
 
 _FLAGS = {"bpe": "--bpe-dropout", "unigram": "--unigram-sampling"}
 
@@ -30,9 +31,9 @@ class Variants(Sentences):
 
     def __init__(self, config: VariantsConfig, *, task: Task, seed: int, **_: Any) -> None:
         self.seed, self.noise = seed, noise.parsed(config.noise)
-        self.vocabularies = task.text_vocabularies
-        if self.vocabularies is None:
+        if not isinstance(task, TranslationTask):
             raise UsageError(f"{', '.join(_FLAGS.values())} and --noise are for text, not for the task {task.name}")
+        self.vocabularies = task.vocabularies()
         amounts = {"bpe": config.bpe_dropout, "unigram": config.unigram_sampling}
         for vocabulary in self.vocabularies:
             for kind in [kind for kind in amounts if amounts[kind] and kind != vocabulary.kind]:

@@ -60,7 +60,7 @@ def serve(options: ServeOptions) -> None:
 def split_if_possible(translator: Translator) -> Translator:
     """Return the translator with `split_sentences`; as it is, with a message, if it cannot split this language."""
     # People paste paragraphs, and a model of sentences omits a part of them.
-    if translator.task.source_language is None:
+    if translator.task.languages is None:
         return translator
     try:
         return dataclasses.replace(translator, options=translator.options.replaced({"split_sentences": True}))
@@ -71,7 +71,7 @@ def split_if_possible(translator: Translator) -> Translator:
 
 def about(options: ServeOptions, translator: Translator) -> dict[str, Any]:
     """Return what clients may know of the model: the last names of its path, languages, and whether it splits."""
-    source, target = getattr(translator.task, "languages", (None, None))
+    source, target = translator.task.languages or (None, None)
     return {
         "version": nmt_cli.__version__,
         "models": [str(Path(*path.absolute().parts[-2:])) for path in options.checkpoints],

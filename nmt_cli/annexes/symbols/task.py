@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.parallel_text import ParallelLines, TableLines
 from nmt_cli.registry import option, register
 from nmt_cli.streams import warn
-from nmt_cli.task import Example
+from nmt_cli.task import Example, Task
 from nmt_cli.tasks.translation import SMALLEST, TranslationConfig, TranslationTask
 
 
@@ -76,6 +77,7 @@ class TranslationWithSymbols(TranslationTask):
         self._symbols = symbols_of(config.symbols)
         self._tag_columns = tuple(map(int, config.tags.split(","))) if config.tags else ()
         self._known_tags: frozenset[str] | None = None  # None: all
+        self.tag = ""  # symbols before each line to translate
 
     @property
     def symbols(self) -> list[str]:
@@ -138,6 +140,10 @@ class TranslationWithSymbols(TranslationTask):
             return change(lines, side)
         return self._symbols.changed(lines, lambda texts: change(texts, side))
 
+    def encode_source(self, line: str) -> list[int]:
+        ids = super().encode_source(line)
+        return super().encode_source(f"{self.tag} {line}") if self.tag and ids else ids
+
     def learned(self, lines: Iterable[str], reserved: int = 0) -> Vocabulary:
         if self._symbols is None:
             return super().learned(lines)
@@ -161,6 +167,24 @@ class TranslationWithSymbols(TranslationTask):
     def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
         self.words()
         return self._with_symbols
+
+
+@dataclass(frozen=True)
+class TagConfig:
+    """Settings of tags in translation."""
+
+    tag: str | None = option(None, "Put symbols before each line, such as '<2de> <bt>'.", metavar="SYMBOLS")
+
+
+@register("encoding", "tagged", TagConfig)
+def with_tag(config: TagConfig, *, task: Task) -> Task:
+    """Return the task with a tag before each line to translate; raise UsageError if it has no such symbols."""
+    tag = config.tag or ""
+    check_tag(tag, task.symbols if isinstance(task, TranslationWithSymbols) else [], f"--tag {tag}")
+    tagged = copy(task)
+    if isinstance(tagged, TranslationWithSymbols):
+        tagged.tag = tag
+    return tagged
 
 
 def check_tag(tag: str, symbols: Sequence[str], where: str) -> None:

@@ -26,7 +26,7 @@ from nmt_cli.decoding.options import TranslateOptions
 from nmt_cli.decoding.outputs import Output, Translation
 from nmt_cli.errors import DataError, UsageError
 
-TASK: Any = SimpleNamespace(text_vocabularies=(), symbols=("<de>",), name="stub")
+TASK: Any = SimpleNamespace(languages=("en", "de"), text_of=lambda line: line.replace("<de>", ""), name="stub")
 ENGINE: Any = SimpleNamespace(task=TASK, models=(), folders=(), device=None)
 
 

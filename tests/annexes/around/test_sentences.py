@@ -26,7 +26,7 @@ SENTENCES = ["Tom lives in Boston. ", "He is a teacher.  ", "Dr. Smith, e.g., is
 
 class TextTask(Task):
     name = "text"
-    source_language = "en"
+    languages = ("en", "de")
 
 
 TextTask.__abstractmethods__ = frozenset()
@@ -205,7 +205,7 @@ def test_what_does_not_combine_is_refused(stub: Stub) -> None:
 def test_the_language(
     stub: Stub, own: str | None, given_code: str | None, match: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TextTask, "source_language", own)
+    monkeypatch.setattr(TextTask, "languages", own if own is None else (own, "de"))
     with pytest.raises(UsageError, match=match):
         replace(stub, options=TranslateOptions(split_sentences=True, sentence_language=given_code))
 

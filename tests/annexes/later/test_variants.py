@@ -58,7 +58,7 @@ def test_they_depend_on_seed_epoch_and_sentence_alone(tiny_data: Path) -> None:
 
 def test_a_sampled_sentence_has_the_same_text(tiny_data: Path) -> None:
     task, corpus = opened(tiny_data)
-    source, target = task.text_vocabularies
+    source, target = task.vocabularies()
     sentences = list(range(200))
     found = drawn(variants(task, bpe_dropout=0.2), corpus, 0, sentences)
     plain = [[corpus.source(i).tolist(), corpus.target(i).tolist()] for i in sentences]
@@ -109,7 +109,7 @@ def task() -> TranslationTask:
 
 
 def test_a_pair_with_unknown_characters_stays_as_it_is(task: TranslationTask) -> None:
-    source, target = task.text_vocabularies
+    source, target = task.vocabularies()
     texts = [("ab?", "ab"), ("ab", "a?b"), ("ab ab", "ab B."), ("b.", "ab")] * 25
     pairs = Drawn(joined([source.encode(a) for a, _ in texts]), joined([target.encode(b) for _, b in texts]))
     found = drawn(variants(task, bpe_dropout=0.5, noise=NOISE), pairs, 0, list(range(len(texts))))

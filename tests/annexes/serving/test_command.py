@@ -54,7 +54,7 @@ def test_paragraphs_are_split_where_that_is_possible(
     monkeypatch.setitem(sys.modules, "sentencex", None)
     assert split_if_possible(translator) is translator
     assert "nmt-cli[sentences]" in capsys.readouterr().err
-    monkeypatch.setattr(type(translator.task), "source_language", None)  # as of a parser
+    monkeypatch.setattr(type(translator.task), "languages", None)  # as of a parser
     assert split_if_possible(translator) is translator
     assert capsys.readouterr().err == ""
 

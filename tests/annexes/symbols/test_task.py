@@ -154,3 +154,12 @@ def test_a_tag_is_text_before_each_line(make_checkpoint: Callable[..., Path], tm
     with pytest.raises(UsageError, match=r"--tag <z>: <z> is no symbol. The symbols are <x>, <y>"):
         plain.translate(lines, tag="<z>")
     assert TranslateOptions().settings(plain.task).never_generated == 2
+
+
+def test_a_tag_before_nothing_is_nothing(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    """The task reads nothing in invisible characters."""
+    tagged = nmt_cli.load(make_checkpoint(tmp_path / "checkpoint", symbols="<a>"), tag="<a>")
+    assert tagged.task.encode_source("\u2060\u2060") == []
+    symbol, *ids = tagged.task.encode_source("b\u2060")
+    assert tagged.task.source_tokens([symbol]) == ["<a>"]
+    assert ids == tagged.engine.task.encode_source("b")

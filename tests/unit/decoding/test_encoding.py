@@ -40,21 +40,15 @@ def test_the_limit_has_room_for_the_prefix(options: TranslateOptions, prefix: st
     assert request.limit == limit
 
 
-def test_a_tag_before_nothing_is_nothing() -> None:
-    """The task reads nothing in invisible characters."""
-    read = replace_in(TASK, encode_source=lambda text: [4] * len(text.replace("\u2060", "")))
-    options = replace(OPTIONS, tag="<a>")
-    assert request_of(read, options, 1, "\u2060\u2060", "").ids == []
-    assert len(request_of(read, options, 1, "b\u2060", "").ids) == len("<a> b")
-
-
 @pytest.mark.parametrize(
     ("tokens", "unknown"),
     [(["▁", "<unk>"], True), (["<a>", "<unk>"], True), (["▁a", "<unk>"], False), (["▁", "▁a"], False), ([], False)],
 )
 def test_lines_without_a_known_word(tokens: list[str], unknown: bool) -> None:
     vocabulary = ["<pad>", "<unk>", "▁", "▁a", "<a>"]
-    task = replace_in(TASK, source_tokens=lambda ids: [vocabulary[i] for i in ids], symbols=["<a>"])
+    task = replace_in(
+        TASK, source_tokens=lambda ids: [vocabulary[i] for i in ids], text_of=lambda token: token.replace("<a>", "")
+    )
     assert is_unknown(task, [vocabulary.index(token) for token in tokens]) is unknown
 
 

@@ -99,7 +99,7 @@ def check(model: nn.Module, task: Any) -> Transformer:
             f"--positions {config.positions}": config.positions != "sinusoidal",
             "--gated-feed-forward": config.gated_feed_forward,
             **{flag(name): getattr(task.config, name) for name in ("moses", "lowercase")},
-            "--symbols": task.symbols,
+            "--symbols": vars(task.config).get("symbols"),
             f"--normalization {task.config.normalization}": task.config.normalization in ("nfc", "nfd"),
         },
     )
