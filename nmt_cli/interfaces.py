@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nmt_cli.packing import Rows
 
     Lengths = NDArray[np.int64]
-    Sentences = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
+    Ragged = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of padding, the unknown word, and begin and end of sentence, the same in every vocabulary."""
@@ -229,7 +229,7 @@ class Prefix(NamedTuple):
 FREE = Prefix([], "")  # the prefix of an output that may begin with anything
 
 
-def joined(sentences: Sequence[Sequence[int]]) -> Sentences:
+def joined(sentences: Sequence[Sequence[int]]) -> Ragged:
     """Return the ids of all sentences in one array, and the number of ids in each sentence."""
     import numpy as np  # not at the top: `nmt --help` needs no numpy
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from nmt_cli.interfaces import Constraint, Prefix, joined
 
 if TYPE_CHECKING:
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
 TASK_FILE = "task.json"  # the file in a task's directory that names the task and holds its settings
 
@@ -145,11 +145,11 @@ class Task(ABC):
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a target line, without EOS."""
 
-    def encode_sources(self, lines: Sequence[str]) -> Sentences:
+    def encode_sources(self, lines: Sequence[str]) -> Ragged:
         """Return what `encode_source` returns for each line. Runs in worker processes."""
         return joined([self.encode_source(line) for line in lines])
 
-    def encode_targets(self, lines: Sequence[str]) -> Sentences:
+    def encode_targets(self, lines: Sequence[str]) -> Ragged:
         """Return what `encode_target` returns for each line. Runs in worker processes."""
         return joined([self.encode_target(line) for line in lines])
 

@@ -16,12 +16,12 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 from nmt_cli.packing import Bins
 
 if TYPE_CHECKING:
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
 WIDTH = 128  # tokens of a bin on each side; a multiple of it if a sentence is longer
 
 
-def binned(sources: Sentences, targets: Sentences) -> Batch:
+def binned(sources: Ragged, targets: Ragged) -> Batch:
     """Return sentence pairs, given as all ids, one sentence after the other, and lengths, as a batch of bins."""
     lengths = np.stack([sources[1], targets[1]]) + 1  # [2, sentences], with EOS
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
@@ -54,7 +54,7 @@ def first_fit(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:
     return starts
 
 
-def _filled(sentences: Sentences, starts: NDArray[Any], shape: tuple[int, int]) -> tuple[Tensor, Bins]:
+def _filled(sentences: Ragged, starts: NDArray[Any], shape: tuple[int, int]) -> tuple[Tensor, Bins]:
     """Return one side of a batch, ids with EOS, and its bins; `starts` are the places of the first tokens."""
     ids, lengths = np.insert(sentences[0], sentences[1].cumsum(), EOS), sentences[1] + 1
     position = np.arange(len(ids)) - np.repeat(lengths.cumsum() - lengths, lengths)

@@ -29,7 +29,7 @@ from nmt_cli.files.text import check_regular
 from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, UNK, joined
 
 if TYPE_CHECKING:
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
 LARGEST_FILE = 1 << 28  # bytes of a vocabulary; SentencePiece crashes at much larger ones
 LARGEST = (1 << 31) - 1  # entries of a vocabulary: what SentencePiece takes
@@ -68,16 +68,16 @@ class SentencePieces(Vocabulary):
     def encode(self, text: str) -> list[int]:
         return list(self._processor.encode(text))
 
-    def encode_lines(self, lines: Sequence[str]) -> Sentences:
+    def encode_lines(self, lines: Sequence[str]) -> Ragged:
         faster = self._faster
         return joined(self.encode_each(lines)) if faster is None else faster(lines)
 
     @cached_property
-    def _faster(self) -> Callable[[Sequence[str]], Sentences] | None:
+    def _faster(self) -> Callable[[Sequence[str]], Ragged] | None:
         """What encodes lines faster: nmt_cli/fast may have it. None without it, or with NMT_FAST=0."""
         if os.environ.get("NMT_FAST") == "0" or not importlib.util.find_spec("nmt_cli.fast"):
             return None
-        encoder: Callable[[Sequence[str]], Sentences] | None
+        encoder: Callable[[Sequence[str]], Ragged] | None
         encoder = importlib.import_module("nmt_cli.fast.text.word_ids").encoder(self)
         return encoder
 

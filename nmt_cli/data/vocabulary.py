@@ -15,7 +15,7 @@ from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Prefix, joined
 if TYPE_CHECKING:
     from random import Random
 
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
     Sampler = Callable[[str, Random], list[int]]
 
@@ -36,7 +36,7 @@ class Vocabulary(ABC):
     @abstractmethod
     def encode(self, text: str) -> list[int]: ...
 
-    def encode_lines(self, lines: Sequence[str]) -> Sentences:
+    def encode_lines(self, lines: Sequence[str]) -> Ragged:
         """Return what `encode` returns for each line: all ids in one array, and the number of ids in each line."""
         return joined([self.encode(line) for line in lines])
 

@@ -26,7 +26,7 @@ from nmt_cli.tasks.base import VocabularyTask
 
 if TYPE_CHECKING:
     from nmt_cli.data.moses import Moses
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
 SMALLEST = 5  # ids of a vocabulary: the special symbols and one more
 _PROBES = (
@@ -231,10 +231,10 @@ class TranslationTask(VocabularyTask):
     def encode_target(self, line: str) -> list[int]:
         return self.vocabularies()[1].encode(self.normalised([line], 1)[0])
 
-    def encode_sources(self, lines: Sequence[str]) -> Sentences:
+    def encode_sources(self, lines: Sequence[str]) -> Ragged:
         return self.vocabularies()[0].encode_lines(self.normalised(lines, 0))
 
-    def encode_targets(self, lines: Sequence[str]) -> Sentences:
+    def encode_targets(self, lines: Sequence[str]) -> Ragged:
         return self.vocabularies()[1].encode_lines(self.normalised(lines, 1))
 
     def encode_prefix(self, line: str) -> Prefix:

@@ -20,7 +20,7 @@ from nmt_cli.interfaces import SPECIAL_SYMBOLS
 
 if TYPE_CHECKING:
     from nmt_cli.data.vocabulary import Sampler
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
 
 SYMBOL = re.compile(r"<[^<>\s,\u2581]+>")
@@ -87,7 +87,7 @@ class WithSymbols(Vocabulary):
         found[1::2] = [[len(self.words) + self.symbols.number(name)] for name in parts[1::2]]
         return list(chain.from_iterable(found))
 
-    def encode_lines(self, lines: Sequence[str]) -> Sentences:
+    def encode_lines(self, lines: Sequence[str]) -> Ragged:
         parts = list(map(self.symbols.split, lines))
         texts = [text for part in parts for text in part[::2]]
         if len(texts) == len(lines):

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from nmt_cli.data.subwords import SentencePieces
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
 _LARGEST_TABLE = 1 << 20  # ids; a larger one is emptied
 
 
-def encoder(vocabulary: SentencePieces) -> Callable[[Sequence[str]], Sentences] | None:
+def encoder(vocabulary: SentencePieces) -> Callable[[Sequence[str]], Ragged] | None:
     """Return what encodes lines by words, whose ids do not depend on their neighbours: no merge of BPE crosses a space.
 
     None for the unigram model, which compares sums over a whole line, and for a vocabulary without spaces.
@@ -44,7 +44,7 @@ class WordIds:
         self._empty = empty
         self._clear()
 
-    def encode(self, lines: Sequence[str]) -> Sentences:
+    def encode(self, lines: Sequence[str]) -> Ragged:
         """Return the ids of `lines` in one array, and the number of ids in each line. An empty line has none."""
         if len(self._ids) > _LARGEST_TABLE:
             self._clear()

@@ -16,12 +16,12 @@ from nmt_cli.interfaces import BOS, EOS, PAD, Batch
 from nmt_cli.packing import Bins
 
 if TYPE_CHECKING:
-    from nmt_cli.interfaces import Sentences
+    from nmt_cli.interfaces import Ragged
 
 pairs_of_lengths = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=1, max_size=40)
 
 
-def side(lengths: list[int], first: int) -> Sentences:
+def side(lengths: list[int], first: int) -> Ragged:
     """Return sentences without two equal ids."""
     return np.arange(first, first + sum(lengths)).astype(np.uint32), np.array(lengths, np.int64)
 
