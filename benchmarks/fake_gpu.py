@@ -27,7 +27,8 @@ from nmt_cli import registry
 from nmt_cli.config import resolve
 from nmt_cli.data.corpus import Selection
 from nmt_cli.distributed import World
-from nmt_cli.training import replay, start
+from nmt_cli.fast.cuda import replay
+from nmt_cli.training import start
 from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.updates import share
@@ -267,13 +268,13 @@ class Training:
         sentences = next(self.following)[2]
         world, count = replace(self.world, size=self.ranks), max(self.ranks, self.setup.micro_batches)
         pairs = Selection(self.corpus, sentences)
-        micro_batches = share(pairs, world, count, self.setup.packed)
+        micro_batches = share(pairs, world, count, self.setup.load, self.setup.packed)
         self.tokens = sum(each.batch.num_tokens for each in micro_batches)
         recorded = self.gpu.recorded = Recorded()
         try:
             with self.gpu, mock.patch.object(replay, "record", self.gpu.graph):
                 self.trainer.set_learning_rate(self.step)
-                moved = [each._replace(batch=each.batch._map(self.gpu.from_tensor)) for each in micro_batches]
+                moved = [each._replace(batch=each.batch.mapped(self.gpu.from_tensor)) for each in micro_batches]
                 self.trainer.change_weights(self.trainer.accumulate(moved, self.step))
                 self.setup.scaler.update()
         finally:

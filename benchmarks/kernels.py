@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.peers.serve import Size
-from nmt_cli.data.bins import binned
-from nmt_cli.packing import Bins
+from nmt_cli.fast.cuda.bins import binned
+from nmt_cli.fast.packing import Bins
 
 ROWS_OF_LOGITS = 4096
 WARM_UP, REPEATS = 3, 10
@@ -117,8 +117,8 @@ def variable_length(size: Size, lengths: Sequence[int], device: torch.device) ->
 def bins(size: Size, lengths: Sequence[int], device: torch.device) -> Callable[[], Tensor]:
     """Return attention as in training: whole sentences in rows of equal width, which a mask keeps apart."""
     batch = binned(*[(np.zeros(sum(lengths) - len(lengths), np.uint32), np.array(lengths) - 1)] * 2)
-    assert isinstance(batch.source_packing, Bins)
-    of = batch.source_packing.sentences.to(device)
+    assert isinstance(batch.sources, Bins)
+    of = batch.sources.sentences.to(device)
     allowed = ((of[:, None, :, None] == of[:, None, None]) | (of[:, None, :, None] == 0)).tril()
     inputs = [heads(size, len(of), size.heads, of.size(1), device=device) for _ in range(3)]
     return forwards_and_backwards(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, allowed), *inputs)

@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__, registry
 from nmt_cli.config import restored
+from nmt_cli.device import fast
 from nmt_cli.distributed import own_part, whole
 from nmt_cli.errors import CheckpointError, DataError, UsageError, shown
 from nmt_cli.files import durable, staging
@@ -189,7 +190,9 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> tuple[Any, T
             assign_weights(build_model(contents, str(folder)), weights, str(folder))
         model = build_model(contents, str(folder))
     assign_weights(model, weights, str(folder))
-    return model.to(device).eval(), task
+    model.to(device).eval()
+    fast(torch.device(device)).fit(model)
+    return model, task
 
 
 class WithoutInitialisation(TorchFunctionMode):

@@ -18,6 +18,7 @@ from nmt_cli.errors import NmtError, UsageError, counted, environment_number, sh
 Found = TypeVar("Found")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Load = Callable[[Any, Any], Any]  # (sentence pairs, indices) -> batch
 ROOMS = {"cpu": "nmt_cli.fast.cpu.device", "cuda": "nmt_cli.fast.cuda.device"}  # modules that may be missing
 
 
@@ -64,12 +65,14 @@ class Sizes:
 
     batch_tokens: int  # of a batch, on each side
     hypotheses: int  # of all sentences in a batch of a search; bounds the log-probabilities of a step
+    logit_rows: int  # tokens for which logits exist at a time
 
 
 class Plain:
     """What computes on a device. A device for which `nmt_cli.fast` has more is a subclass there: see `fast`."""
 
-    sizes = Sizes(batch_tokens=2048, hypotheses=128)
+    sizes = Sizes(batch_tokens=2048, hypotheses=128, logit_rows=1024)
+    tries_memory = False  # whether micro-batches are made smaller until they fit; a CPU's system would end the process
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -109,6 +112,28 @@ class Plain:
         """Return a function that finds what `search` finds with this model, from its other arguments."""
         return partial(search, model)
 
+    def fit(self, model: Any, criterion: Any = None) -> None:
+        """Exchange lines of a model on this device, and of its criterion, for faster ones that compute the same."""
+
+    def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
+        """Compile the layers and the criterion when they are first used, if `wanted`; None: if it saves time."""
+
+    def takes_bins(self, model: Any, criterion: Any) -> bool:
+        """Return whether batches are so dense that a micro-batch may mix lengths."""
+        return False
+
+    def loader(self, load: Load, model: Any, bins: bool) -> Load:
+        """Return what loads sentences of a corpus as a batch: `load`, or what makes faster batches for the model."""
+        return load
+
+    def gradients(self, plain: Any) -> Any:
+        """Return what computes the gradients of an update: `plain`, or what does the same faster."""
+        return plain
+
+    def change(self, change: Callable[[Tensor], None], optimizer: Any, gradients: Any) -> Callable[[Tensor], None]:
+        """Return what changes the weights after an update: `change`, or what does the same faster."""
+        return change
+
     def host_copies(self) -> HostCopies:
         """Return what copies a run's tensors, so that they can be saved while it goes on."""
         return HostCopies()
@@ -133,11 +158,6 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
     """Return the type of a matrix product with `tensor`, which autocast may have lowered."""
     device = tensor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
-
-
-def lowered(x: Tensor) -> Tensor:
-    """Return hidden states in the type of products: they are short, and each product need not cast them."""
-    return x.to(product_dtype(x))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from nmt_cli.packing import Rows
-
     Lengths = NDArray[np.int64]
     Ragged = tuple[NDArray[np.uint32], Lengths]  # all ids, one sentence after the other, and the sentences' lengths
 
@@ -28,26 +26,24 @@ SPECIAL_SYMBOLS = ("<pad>", "<unk>", "<s>", "</s>")  # their symbols, in the ord
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as ids, padded on the right with `PAD`, or in `Bins`. Masks are derived from the padding."""
+    """Sentence pairs as ids, padded on the right with `PAD`. Masks are derived from the padding."""
 
     source: Tensor  # [B, S], each row ends in EOS
     target_in: Tensor  # [B, T], BOS and the target
     target_out: Tensor  # [B, T], the target and EOS
     num_tokens: int  # tokens of target_out without padding
-    source_packing: Rows  # where the real tokens of source are
-    target_packing: Rows  # where those of target_in and target_out are
 
     def to(self, device: Any) -> Batch:
-        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        return self.mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
         """Return the batch in page-locked memory, from which a GPU copies while it computes."""
-        return self._map(lambda tensor: tensor.pin_memory())
+        return self.mapped(lambda tensor: tensor.pin_memory())
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        from nmt_cli.packing import mapped  # not at the top: `nmt --help` needs no torch
-
-        return mapped(self, change)
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """Return the batch with its tensors changed."""
+        tensors = change(self.source), change(self.target_in), change(self.target_out)
+        return Batch(*tensors, self.num_tokens)
 
 
 @dataclass
@@ -126,20 +122,6 @@ def output_bias_of(model: Model) -> Tensor | None:
 
 
 @runtime_checkable
-class ComputesRows(Protocol):
-    """Optional for a model: training on rows of real tokens, without padding."""
-
-    def decoder_rows(self, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows) -> Tensor:
-        """The hidden states [N, d] of the rows of `targets`, those of `decoder_output`; its filler means nothing."""
-
-    def takes_bins(self) -> bool:
-        """Return whether the rows may be those of `Bins`, in which batches are on a GPU."""
-
-    def stacks(self) -> Sequence[Any]:
-        """Return the modules to be compiled on a GPU. They compute activations twice if their `recompute` is True."""
-
-
-@runtime_checkable
 class HasParts(Protocol):
     """Optional for a model: its parts, which `nmt train --freeze` takes by name."""
 
@@ -180,16 +162,27 @@ class AddsLoss(Protocol):
         """Return the term [] of the last forward pass in training mode; it is added to the mean loss of a token."""
 
 
-class Criterion(Protocol):
-    """The training loss.
+class Criterion:
+    """The training loss: the base class of the components of kind `criterion`."""
 
-    Optional: an attribute `refines`, True if only a trained model learns from it, `takes_bins`, True if the packings of
-    `batch` may be `Bins`, a method `compile()`, which makes the loss faster from its next call on, and a method
-    `prepare(setup)`, which is called once, before training, with its `Setup`.
-    """
+    refines = False  # whether only a trained model learns from it
+    takes_bins = False  # whether the rows of `outputs` may be in any order, and PAD a target that does not count
+    logit_rows = 1024  # for how many tokens logits may exist at a time, where they are computed in chunks
 
-    def __call__(self, model: Model, batch: Batch) -> Loss:
+    def __call__(self, model: Any, batch: Batch) -> Loss:
         """Return the sums over the target tokens of `batch`, without padding."""
+        raise NotImplementedError
+
+    def prepare(self, setup: Any) -> None:
+        """Called once, before training, with its `Setup`."""
+
+    def outputs(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return decoder outputs [N, d], the first of which belong to the target tokens, and these tokens [n], n <= N.
+
+        A device may have a faster function in place of it.
+        """
+        real = batch.target_out != PAD
+        return model.decoder_output(batch.source, batch.target_in)[real], batch.target_out[real]
 
 
 class Schedule(Protocol):

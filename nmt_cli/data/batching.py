@@ -18,11 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.data.bins import binned
 from nmt_cli.data.corpus import Indices, Lengths, Pairs, Part
 from nmt_cli.data.sentences import Sentences
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, joined
-from nmt_cli.packing import Packing
 
 POOL = 1 << 18  # sentences whose groups are formed and shuffled together
 
@@ -257,9 +255,9 @@ def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) 
     return _batch(joined(sources), joined(targets))
 
 
-def load_batch(pairs: Pairs, indices: Indices, packed: bool = False) -> Batch:
-    """Return the sentences `indices` of `pairs` as a `Batch`, padded or `packed` into bins."""
-    return (binned if packed else _batch)(pairs.ids("source", indices), pairs.ids("target", indices))
+def load_batch(pairs: Pairs, indices: Indices) -> Batch:
+    """Return the sentences `indices` of `pairs` as a `Batch`."""
+    return _batch(pairs.ids("source", indices), pairs.ids("target", indices))
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:
@@ -282,9 +280,7 @@ def _batch(sources: tuple[NDArray[Any], Indices], targets: tuple[NDArray[Any], I
     target_in = np.empty_like(target)
     target_in[:, 0] = BOS
     target_in[:, 1:] = target[:, :-1]
-    packings = []
     for ids, lengths in ((source, source_lengths), (target, target_lengths)):
         ids[np.arange(len(ids)), lengths] = EOS
-        packings.append(Packing.of(torch.from_numpy(ids != PAD)))
     tokens = len(targets[0]) + len(target_lengths)
-    return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens, *packings)
+    return Batch(torch.from_numpy(source), torch.from_numpy(target_in), torch.from_numpy(target), tokens)

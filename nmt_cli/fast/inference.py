@@ -20,12 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt_cli.fast.cpu.attention import softmax_
+from nmt_cli.fast.exchange import class_of
+from nmt_cli.fast.layout import layout_of
+from nmt_cli.fast.packing import Packing
 from nmt_cli.fast.products import frozen_linear
-from nmt_cli.layers.attention import AttentionMask, Layout, MultiHeadAttention, softmax_
-from nmt_cli.layers.layout import layout_of
+from nmt_cli.fast.rows import embedded
+from nmt_cli.layers.attention import AttentionMask, Layout, MultiHeadAttention
 from nmt_cli.layers.sublayer import FeedForward, Residual
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
-from nmt_cli.packing import Packing
 
 FIRST_COLUMNS = 64
 """Columns of a new cache."""
@@ -301,7 +304,7 @@ class FrozenTransformer:
     def _encoded(self, source: Tensor, sources: Packing) -> Tensor:
         """The encoder output [N, d_model] of the rows of `source` [B, S]."""
         model, layout = self._model, layout_of(sources, sources)
-        x = model.embed(model.source_embedding, model.source_positions, source, sources)
+        x = embedded(model, model.source_embedding, model.source_positions, source, sources)
         for layer in self._encoder:
             x = layer(x, layout)
         return model.encoder_norm(x)
@@ -318,12 +321,12 @@ def takes(model: Any) -> TypeGuard[Transformer]:
     known = {EncoderLayer, DecoderLayer, MultiHeadAttention, Residual}
     layers = [*model.encoder, *model.decoder]
     parts = [part for layer in layers for part in layer.children() if part is not layer.feed_forward]
-    return known.issuperset(map(type, layers + parts))
+    return known.issuperset(map(class_of, layers + parts))
 
 
 def all_frozen(model: Transformer) -> bool:
     """Return whether all layers of the decoder have frozen products."""
-    return all(type(layer.feed_forward) is FeedForward for layer in model.decoder)
+    return all(class_of(layer.feed_forward) is FeedForward for layer in model.decoder)
 
 
 def _evaluated(model: Transformer, activations: torch.dtype) -> Transformer:
@@ -335,7 +338,7 @@ def _evaluated(model: Transformer, activations: torch.dtype) -> Transformer:
 
 def _frozen_feed_forward(layer: Any, dtype: str) -> Callable[[Tensor], Tensor]:
     """Return a feed-forward layer for decoding. One of another class may have a method `freeze(dtype)`."""
-    if type(layer) is FeedForward:
+    if class_of(layer) is FeedForward:
         return FrozenFeedForward(layer, dtype)
     if hasattr(layer, "freeze"):
         layer.freeze(dtype)

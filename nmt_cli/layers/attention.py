@@ -1,34 +1,65 @@
 """Multi-head attention (section 3.2.2) and the full attention of equation 1.
 
-Letters: B rows, T queries, S keys, H heads, d_k width of a query and a key, d_v width of a value, d_model width of the
-model; N and M rows of a batch that make queries and keys.
+Letters: B sentences, T queries, S keys, H heads, d_k width of a query and a key, d_v width of a value, d_model width of
+the model.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.device import product_dtype
+from nmt_cli.errors import UsageError
 from nmt_cli.layers.dropout import Dropout
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
 
 
+class Layout(Protocol):
+    """Where the tokens of a batch are, and which keys each query sees. `AttentionMask` is that of padded sentences."""
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """`query` [..., H, d_k], `key` [..., H, d_k] and `value` [..., H, d_v] -> [..., H, d_v] of the queries.
+
+        The first dimensions are those of the layout: [B, T] and [B, S] of padded sentences.
+        """
+
+
 @dataclass(frozen=True)
 class AttentionMask:
-    """Which keys each query may attend to."""
+    """Which keys each query of padded sentences may attend to."""
 
     padding: Tensor | None = None  # [B, S], True where the key is padding
     causal: bool = False  # a query attends to no key after its own position
     offset: int = 0  # position of the first query among the keys; in a decoding step, the length of the cache
+
+    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `Layout`: [B, T, H, d_k], [B, S, H, d_k] and [B, S, H, d_v] -> [B, T, H, d_v].
+
+        Raises:
+            UsageError: the kernel's output has another shape.
+        """
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)  # [B, H, T or S, ...]
+        query = kernel.placed(query, torch.arange(query.size(2), device=query.device))
+        key = kernel.placed(key, torch.arange(key.size(2), device=key.device))
+        heads: Tensor = self.compute(kernel, query, key, value)
+        expected = [*query.shape[:3], value.size(3)]
+        if list(heads.shape) != expected:
+            name = type(kernel).__qualname__
+            raise UsageError(f"the attention kernel {name} returned {list(heads.shape)}, expected {expected}")
+        return heads.transpose(1, 2)
+
+    def compute(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Return the output of `kernel`, [B, H, T, d_v]."""
+        heads: Tensor = kernel(query, key, value, self)
+        return heads
 
     def distances(self, query: Tensor, key: Tensor) -> Tensor:
         """Return how far each key is after each query, negative if it is before it: [T, S]."""
@@ -45,6 +76,18 @@ class AttentionMask:
             causal = (self.distances(query, key) <= 0)[None, None]
             allowed = causal if allowed is None else allowed & causal
         return allowed
+
+
+@dataclass(frozen=True)
+class Recorded(AttentionMask):
+    """A mask that keeps the weights [B, H, T, S] of each layer whose attention was computed."""
+
+    weights: list[Tensor] = field(default_factory=list)
+
+    def compute(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `AttentionMask`."""
+        self.weights.append(kernel.weights(query, key, self))
+        return super().compute(kernel, query, key, value)
 
 
 class Kernel(nn.Module):
@@ -93,8 +136,6 @@ class Kernel(nn.Module):
 def softmax_weights(query: Tensor, key: Tensor, mask: AttentionMask, bias: Tensor | None = None) -> Tensor:
     """softmax(Q K^T / sqrt(d_k) + bias) over the allowed keys: [B, H, T, S]; NaN where a query has none.
 
-    A decoding step of full attention has its own, which reads the keys of all hypotheses at once: see `layout.py`.
-
     Args:
         bias: broadcasts to [B, H, T, S].
     """
@@ -114,68 +155,7 @@ class FullAttention(Kernel):
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask) -> Tensor:
         """See `Kernel`."""
-        # At these lengths, faster than the fused kernel. PyTorch 2.11 loses the gradient of a compiled `_Weights`.
-        if query.device.type == "cpu" and not torch.compiler.is_compiling():
-            query, key, value = (each.contiguous().to(product_dtype(each)) for each in (query, key, value))
-            weights: Tensor = _Weights.apply(query, key, mask.allowed(query, key))  # type: ignore[no-untyped-call]
-            return torch.matmul(self.dropout(weights), value)
-        causal = mask.causal and query.size(2) > 1
-        allowed = mask.allowed(query, key) if mask.padding is not None or (causal and mask.offset > 0) else None
-        rate = self.dropout.rate if self.training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, allowed, rate, is_causal=causal and allowed is None)
-
-
-def softmax_(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension, of the same type, computed in float32 at least; it overwrites `scores`.
-
-    On a CPU, PyTorch's takes five times as long in bfloat16 and for rows of fewer than 16, its shortest vector. There
-    is no gradient.
-    """
-    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    if scores.size(-1) >= 16:
-        return torch.softmax(wide, -1, out=wide).to(scores.dtype)
-    wide.sub_(wide.amax(-1, keepdim=True)).exp_()
-    return wide.div_(wide.sum(-1, keepdim=True)).to(scores.dtype)
-
-
-def softmax_gradient(weights: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of the scores, by that of their `softmax_`."""
-    if weights.size(-1) >= 16:
-        return torch._softmax_backward_data(gradient, weights, -1, weights.dtype)
-    product = weights * gradient
-    return product.addcmul_(weights, product.sum(-1, keepdim=True), value=-1)
-
-
-class _Weights(torch.autograd.Function):
-    """`softmax_weights` of queries and keys of one type, with a softmax in float32 at least.
-
-    PyTorch's gradient of K^T has to be transposed.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, allowed: Tensor | None) -> Tensor:
-        hidden = query.new_zeros(1, dtype=torch.promote_types(query.dtype, torch.float32))
-        if allowed is not None:  # a sum is faster than `masked_fill` of all scores
-            hidden = torch.where(allowed, hidden, -math.inf)
-        scores = torch.add(hidden, torch.matmul(query, key.mT), alpha=query.size(-1) ** -0.5)
-        weights = softmax_(scores).to(query.dtype)
-        ctx.save_for_backward(query, key, weights)
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        query, key, weights = ctx.saved_tensors
-        dtype = torch.promote_types(query.dtype, torch.float32)
-        gradient = softmax_gradient(weights.to(dtype), gradients[0].to(dtype))
-        gradient = gradient.mul_(query.size(-1) ** -0.5).to(query.dtype)
-        return gradient @ key, gradient.mT @ query, None
-
-
-class Layout(Protocol):
-    """Where the rows of a batch are, and which keys each query sees: see `layout.py`."""
-
-    def attend(self, kernel: Kernel, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """`query` [N, H, d_k], `key` [M, H, d_k] and `value` [M, H, d_v] -> [N, H, d_v]."""
+        return torch.matmul(self.dropout(softmax_weights(query, key, mask)), value)
 
 
 class MultiHeadAttention(nn.Module):
@@ -209,29 +189,30 @@ class MultiHeadAttention(nn.Module):
         self.kernel = kernel
 
     def forward(self, x: Tensor, context: Tensor | Sequence[Tensor], layout: Layout) -> Tensor:
-        """Queries from `x` [N, d_model], keys and values from `context` [M, d_model]: [N, d_model].
+        """Queries from `x` [B, T, d_model], keys and values from `context` [B, S, d_model]: [B, T, d_model].
 
-        The context of cross-attention may also be the keys and values, as the layout takes them.
+        The context of cross-attention may also be the keys and values, as the layout takes them. Other layouts may have
+        other dimensions before the last.
         """
         if not self.cross:
             query, key, value = self.heads(x, "qkv")
         else:
             (query,) = self.heads(x, "q")
             key, value = self.heads(context, "kv") if isinstance(context, Tensor) else context
-        return self.w_o(layout.attend(self.kernel, query, key, value).flatten(1))
+        return self.w_o(layout.attend(self.kernel, query, key, value).flatten(-2))
 
     def heads(self, x: Tensor, letters: str) -> list[Tensor]:
-        """Queries "q", keys "k" and values "v" of `x` [N, d_model], in one product: [N, H, d_k or d_v] each."""
+        """Queries "q", keys "k" and values "v" of `x` [..., d_model], in one product: [..., H, d_k or d_v] each."""
         return self.split(F.linear(x, *self.stacked(letters)), letters)
 
     def split(self, projected: Tensor, letters: str) -> list[Tensor]:
-        """The heads in the product of `heads`, [N, H * (the widths of the letters)]."""
+        """The heads in the product of `heads`, [..., H * (the widths of the letters)]."""
         H, widths = self.num_heads, [self.d_v if letter == "v" else self.d_k for letter in letters]
-        parts = projected.split_with_sizes([H * width for width in widths], 1)
-        heads = [each.view(-1, H, width) for each, width in zip(parts, widths, strict=True)]
+        parts = projected.split_with_sizes([H * width for width in widths], -1)
+        heads = [each.view(*each.shape[:-1], H, width) for each, width in zip(parts, widths, strict=True)]
         if self.normalised:
             pairs = zip(letters, heads, strict=True)
-            return [each if letter == "v" else F.rms_norm(each, each.shape[2:], eps=1e-6) for letter, each in pairs]
+            return [each if letter == "v" else F.rms_norm(each, each.shape[-1:], eps=1e-6) for letter, each in pairs]
         return heads
 
     def stacked(self, letters: str) -> tuple[Tensor, Tensor | None]:

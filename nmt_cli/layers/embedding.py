@@ -1,6 +1,6 @@
 """Embeddings (section 3.4) and positional encodings (section 3.5).
 
-Letters: N rows, V vocabulary, d_model the model's width.
+Letters: V vocabulary, d_model the model's width.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Embedding(nn.Module):
             self.weight[PAD].zero_()  # padding starts as nothing but its position
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[N] ids -> [N, d_model]."""
+        """Ids of any shape -> [..., d_model]."""
         return F.embedding(tokens, self.weight) * self.scale
 
 
@@ -61,16 +61,13 @@ class SinusoidalPositions(nn.Module):
         self.d_model = d_model
         self.table: Tensor
         self.register_buffer("table", torch.empty(0, d_model), persistent=False)
-        self.former: list[Tensor] = []  # tables that were too short: CUDA graphs of shorter sentences still read them
 
     def forward(self, start: int, length: int) -> Tensor:
         """[length, d_model] for positions `start` to `start + length - 1`."""
         table = self.table
         if start + length > len(table):
             with torch.inference_mode(False):  # training may use a table that grew during translation
-                table = sinusoids(0, max(start + length, 2 * len(table), 256), self.d_model).to(table)
-            self.former.append(self.table)
-            self.table = table
+                self.table = table = sinusoids(0, max(start + length, 2 * len(table), 256), self.d_model).to(table)
         return table[start : start + length]
 
 

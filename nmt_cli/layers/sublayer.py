@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt_cli.device import lowered, product_dtype
 from nmt_cli.layers.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -19,7 +17,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "squared_relu": lambda x: torch.relu(x).square(),
 }
 """swish is x sigmoid(x). Squared ReLU, max(0, x)^2, is from So et al. 2021, "Primer"."""
-JOINS_RELU = {"cuda"}  # devices with a kernel for a product and ReLU
 
 
 class FeedForward(nn.Module):
@@ -41,32 +38,11 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, d_model] -> [N, d_model]."""
-        linear = self.inner
-        if self.training and self.activation == "relu" and linear.bias is not None and x.device.type in JOINS_RELU:
-            low = (each.to(product_dtype(x)) for each in (x, linear.weight, linear.bias))
-            inner = _ProductWithReLU.apply(*low)  # type: ignore[no-untyped-call]
-        else:
-            inner = self.activate(linear(x))
+        """[..., d_model] -> [..., d_model]."""
+        inner = self.activate(self.inner(x))
         if self.factor is not None:
             inner = inner * self.factor(x)
         return self.outer(self.dropout(inner))
-
-
-class _ProductWithReLU(torch.autograd.Function):
-    """max(0, x W^T + b), in one kernel of a GPU."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        output: Tensor = torch._addmm_activation(bias, x, weight.t())
-        ctx.save_for_backward(x, weight, output)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        x, weight, output = ctx.saved_tensors
-        gradient = gradients[0] * (output > 0)
-        return gradient @ weight, gradient.t() @ x, gradient.sum(0)
 
 
 class Residual(nn.Module):
@@ -83,7 +59,7 @@ class Residual(nn.Module):
         self.pre_norm = pre_norm
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """`x` [N, d_model] and a function that keeps its shape -> [N, d_model]."""
+        """`x` [..., d_model] and a function that keeps its shape -> [..., d_model]."""
         if self.pre_norm:
             return x + self.dropout(sublayer(self.norm(x)))
-        return lowered(self.norm(x + self.dropout(sublayer(x))))
+        return self.norm(x + self.dropout(sublayer(x)))

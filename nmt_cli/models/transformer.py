@@ -1,12 +1,11 @@
 """The Transformer (section 3): encoder and decoder.
 
-Letters: B sentences, S source length, T target length, V vocabulary, H heads, N and M rows: the real
-tokens of a batch.
+Letters: B sentences, S source length, T target length, V vocabulary, H heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,23 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt_cli.device import lowered
 from nmt_cli.interfaces import PAD
-from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, Layout, MultiHeadAttention
+from nmt_cli.layers.attention import AttentionMask, FullAttention, Kernel, Layout, MultiHeadAttention, Recorded
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.layers.embedding import Embedding, positional_encoding
-from nmt_cli.layers.layout import Past, Recorded, ToSource, layout_of
+from nmt_cli.layers.layout import Past, ToSource
 from nmt_cli.layers.sublayer import FeedForward, Residual
 from nmt_cli.models.decodable import PlainDecodable, TensorState
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer_flops import training_flops
-from nmt_cli.packing import Packing, Rows
 from nmt_cli.registry import build
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Lengths
-
-Layouts = Callable[..., Layout]  # as `layout_of`
 
 
 class EncoderLayer(nn.Module):
@@ -45,7 +40,7 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
 
     def forward(self, x: Tensor, own: Layout) -> Tensor:
-        """[N, d_model] -> [N, d_model]; `own` is the layout of the source."""
+        """[B, S, d_model] -> [B, S, d_model]; `own` is the mask of the source, or another layout."""
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
         return self.around_feed_forward(x, self.feed_forward)
 
@@ -64,9 +59,9 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = Residual(config.d_model, config.dropout, pre_norm)
 
     def forward(self, x: Tensor, memory: Tensor | Sequence[Tensor], own: Layout, across: Layout) -> Tensor:
-        """[N, d_model] -> [N, d_model]; `own` is the layout of the target, `across` from the target to the source.
+        """[B, T, d_model] -> [B, T, d_model]; `own` is the mask of the target, `across` from the target to the source.
 
-        The memory is the encoder output [M, d_model], or the keys and values that `cross_attention` made of it.
+        The memory is the encoder output [B, S, d_model], or the keys and values that `cross_attention` made of it.
         """
         x = self.around_self_attention(x, lambda y: self.self_attention(y, y, own))
         x = self.around_cross_attention(x, lambda y: self.cross_attention(y, memory, across))
@@ -79,7 +74,7 @@ class Stack(nn.ModuleList):
     recompute = False  # whether the backward pass computes activations again, with the same dropout
 
     def forward(self, x: Tensor, *others: Any) -> Tensor:
-        """[N, d_model] -> [N, d_model]; the layers get the `others`, too."""
+        """[B, T, d_model] -> [B, T, d_model]; the layers get the `others`, too."""
         for layer in self:
             again = self.recompute and torch.is_grad_enabled()
             x = checkpoint(layer, x, *others, use_reentrant=False) if again else layer(x, *others)
@@ -95,6 +90,8 @@ class Transformer(nn.Module):
         source_vocabulary_size, target_vocabulary_size: V of each side.
         shared_vocabulary: one matrix for source, target and pre-softmax (section 3.4), or the source has its own.
     """
+
+    independent = True  # whether layers compute each position alone, but for attention, so that padding changes nothing
 
     def __init__(
         self,
@@ -147,29 +144,29 @@ class Transformer(nn.Module):
         """Logits [B, T, V] of each next token."""
         return F.linear(self.decoder_output(source, target_in), self.output_weight, self.output_bias)
 
-    def decoder_output(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits."""
-        targets = Packing.of(target_in != PAD)
-        return targets.unpack(self.decoder_rows(source, target_in, Packing.of(source != PAD), targets))
+    def decoder_output(self, source: Tensor, target_in: Tensor, masks: Any = AttentionMask) -> Tensor:
+        """The hidden states [B, T, d_model] of all target positions, which the output weight projects to logits.
 
-    def decoder_rows(
-        self, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows, layout: Layouts = layout_of
-    ) -> Tensor:
-        """See `ComputesRows`; `layout` makes the layouts of attention."""
-        memory = self.encode(source, sources, layout)
-        own, across = layout(targets, targets, True), layout(targets, sources)
-        x = self.embed(self.target_embedding, self.target_positions, target_in, targets)
+        Args:
+            masks: the class of the masks of attention.
+        """
+        memory = self.encode(source, masks)
+        own, across = masks(causal=True), masks(~self.real(source))
+        x = self.embed(self.target_embedding, self.target_positions, target_in)
         return self.decoder_norm(self.decoder(x, memory, own, across))
 
-    def encode(self, source: Tensor, sources: Rows, layout: Layouts = layout_of) -> Tensor:
-        """The encoder output [N, d_model] of the rows of `source` [B, S]."""
-        own = layout(sources, sources)
-        x = self.embed(self.source_embedding, self.source_positions, source, sources)
-        return self.encoder_norm(self.encoder(x, own))
+    def encode(self, source: Tensor, masks: Any = AttentionMask) -> Tensor:
+        """The encoder output [B, S, d_model]."""
+        x = self.embed(self.source_embedding, self.source_positions, source)
+        return self.encoder_norm(self.encoder(x, masks(~self.real(source))))
 
-    def takes_bins(self) -> bool:
-        """See `ComputesRows`."""
-        return all(module.window is not None for module in self.modules() if isinstance(module, Kernel))
+    def real(self, source: Tensor) -> Tensor:
+        """Which tokens of `source` [B, S] the encoder sees."""
+        return source != PAD
+
+    def embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor) -> Tensor:
+        """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [B, T, d_model]."""
+        return self.dropout(embedding(tokens) + positions(0, tokens.size(1)))
 
     def stacks(self) -> list[nn.Module]:
         """See `ComputesRows`."""
@@ -179,22 +176,14 @@ class Transformer(nn.Module):
         """See `Model`."""
         return PlainDecodable(self, dtype)
 
-    def real(self, source: Tensor) -> Tensor:
-        """Which tokens [B, S] of a source the model sees."""
-        return source != PAD
-
     def start(self, source: Tensor) -> TensorState:
         """See `Steps`: the state has the keys and values of all layers, of the source and of the target so far."""
-        real = self.real(source)
-        sources = Packing.of(real, multiple=1)
-        memory = self.encode(source, sources)
+        memory = self.encode(source)
         heads = [layer.cross_attention.heads(memory, "kv") for layer in self.decoder]
-        keys, values = (
-            torch.stack([sources.unpack(rows).transpose(1, 2) for rows in of_all])
-            for of_all in zip(*heads, strict=True)
-        )
-        layers, B, H, _, d_k = keys.shape
-        source_part = ~real, keys.transpose(0, 1), values.transpose(0, 1)
+        keys = torch.stack([key.transpose(1, 2) for key, _ in heads], 1)  # [B, layers, H, S, d_k]
+        values = torch.stack([value.transpose(1, 2) for _, value in heads], 1)
+        B, layers, H, _, d_k = keys.shape
+        source_part = ~self.real(source), keys, values
         target_part = keys.new_empty(B, layers, H, 0, d_k), values.new_empty(B, layers, H, 0, values.size(4))
         return TensorState(source_part, target_part)
 
@@ -203,7 +192,7 @@ class Transformer(nn.Module):
         padding, keys, values = state.source  # [A, S], [A, layers, H, S, d_k], [A, layers, H, S, d_v]
         pasts = [Past(*heads) for heads in zip(*(part.unbind(1) for part in state.target), strict=True)]
         across = ToSource(AttentionMask(padding))
-        x = lowered(self.target_embedding(tokens) + self.target_positions(state.length, 1))
+        x = self.target_embedding(tokens) + self.target_positions(state.length, 1)
         for number, (layer, past) in enumerate(zip(self.decoder, pasts, strict=True)):
             x = layer(x, (keys[:, number], values[:, number]), past, across)
         logits = F.linear(self.decoder_norm(x), self.output_weight, self.output_bias)
@@ -214,24 +203,19 @@ class Transformer(nn.Module):
         """See `ShowsAttention`."""
         recorded: list[Recorded] = []
 
-        def layout(*rows: Any) -> Recorded:
-            recorded.append(Recorded.of(*rows))
+        def masks(*arguments: Any, **keywords: Any) -> Recorded:
+            recorded.append(Recorded(*arguments, **keywords))
             return recorded[-1]
 
         with torch.inference_mode():
-            self.decoder_rows(source, target_in, Packing.of(source != PAD), Packing.of(target_in != PAD), layout)
-        names = ("encoder", "decoder", "cross")  # the order in which `decoder_rows` makes them
-        return {name: torch.stack(each.weights, dim=1) for name, each in zip(names, recorded, strict=True)}
+            self.decoder_output(source, target_in, masks)
+        names = ("encoder", "decoder", "cross")  # the order in which `decoder_output` makes them
+        return {name: torch.stack(mask.weights, dim=1) for name, mask in zip(names, recorded, strict=True)}
 
     def training_flops(self, source_lengths: Lengths, target_lengths: Lengths) -> dict[str, float]:
         """See `CountsFlops`."""
         kernel = self.encoder[0].self_attention.kernel
         return training_flops(self.config, kernel, self.vocabulary_size, source_lengths, target_lengths)
-
-    def embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, rows: Rows) -> Tensor:
-        """Sections 3.4, 3.5 and 5.4: dropout over the sum of embeddings and positional encodings: [N, d_model]."""
-        places = F.embedding(rows.positions, positions(0, tokens.size(1)))
-        return lowered(self.dropout(embedding(rows.ids(tokens, PAD)) + places))
 
     def _initialise(self) -> None:
         """Initialise attention and feed-forward layers; the paper does not say how."""

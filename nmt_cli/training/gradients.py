@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,10 +11,7 @@ from torch import Tensor, nn
 from nmt_cli.device import autocast
 from nmt_cli.distributed import explain_lost_ranks, sharers_of
 from nmt_cli.interfaces import AddsLoss, Batch, Criterion
-from nmt_cli.training.replay import Replay
 from nmt_cli.training.setup import Setup
-
-GRAPHS = {"cuda"}  # devices that have them
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
@@ -41,18 +37,21 @@ class Objective:
 
 
 class Gradients:
-    """Adds up gradients in the parameters, and sums them over the ranks."""
+    """Adds up gradients in the parameters, and sums them over the ranks.
 
-    def __init__(self, setup: Setup) -> None:
+    Args:
+        flat: have the gradients in one tensor.
+    """
+
+    replayed = False  # whether the host computes nothing in `add`, so that it cannot ask about a number of the device
+
+    def __init__(self, setup: Setup, flat: bool) -> None:
         self.objective, self.world = Objective(setup.model, setup.criterion, setup.precision), setup.world
         self.setup, self.parameters = setup, trained(setup.model)
-        divided = [each for each in self.parameters if sharers_of(each).size > 1]  # the host knows what ranks exchange
-        settings = setup.settings
-        wanted = settings.cuda_graphs and not settings.gradient_checkpointing  # it reads the state of dropout
-        graphs = wanted and setup.packed and not divided and self.world.device.type in GRAPHS
-        self.replay = Replay(self.compute, torch.zeros(()), self.world.device) if graphs else None
-        self.loose = divided if graphs or self.world.size > 1 else self.parameters
-        self.fixed = [] if self.loose is self.parameters else [p for p in self.parameters if sharers_of(p).size == 1]
+        # The host knows what ranks exchange for the parameters that they divide.
+        divided = [parameter for parameter in self.parameters if sharers_of(parameter).size > 1]
+        self.loose = divided if flat else self.parameters
+        self.fixed = [parameter for parameter in self.parameters if sharers_of(parameter).size == 1] if flat else []
         self.flat: Tensor | None = None  # the gradients of `fixed` in one tensor, which are views of it
 
     def clear(self) -> None:
@@ -75,13 +74,12 @@ class Gradients:
         Raises:
             TrainingError: another rank was lost.
         """
-        factor, tokens = (torch.full((), value, device=self.world.device) for value in (weight, batch.num_tokens))
-        if self.replay is not None:  # a graph would repeat a number of the host
-            return self.replay(replace(batch, num_tokens=tokens), factor)  # type: ignore[arg-type, no-any-return]
+        factor = torch.full((), weight, device=self.world.device)
         with explain_lost_ranks(computing=True):  # layers may be spread over the ranks
             return self.compute(batch.to(self.world.device), factor)
 
     def compute(self, batch: Batch, factor: Tensor) -> Tensor:
+        """See `add`; the batch is on the device."""
         total, nll = self.objective(batch)
         self.setup.scaler.scale(total * factor).backward()  # type: ignore[no-untyped-call]
         return torch.stack([total.detach().double(), nll.double()])
@@ -96,7 +94,14 @@ class Gradients:
             with explain_lost_ranks():
                 dist.all_reduce(self.flat)
         self.setup.scaler.unscale_(self.setup.optimizer)
-        found = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if self.flat is not None and self.flat.is_cuda and not self.loose:  # one tensor needs fewer launches
-            found = [self.flat]
-        return found if self.world.is_main else [each.grad for each in self.loose if each.grad is not None]
+        returned = self.parameters if self.world.is_main else self.loose
+        return [parameter.grad for parameter in returned if parameter.grad is not None]
+
+    def forget(self) -> None:
+        """Free the memory that is kept for the next batches."""
+
+
+def gradients_of(setup: Setup) -> Gradients:
+    """Return the gradients as the device computes them best."""
+    gradients: Gradients = setup.fast.gradients(Gradients(setup, flat=setup.world.size > 1))
+    return gradients

@@ -16,10 +16,9 @@ from nmt_cli.interfaces import Batch
 from nmt_cli.training.gradients import Gradients, trained
 from nmt_cli.training.run import Run
 from nmt_cli.training.setup import Setup
-from nmt_cli.training.updates import read_batch, text_of
+from nmt_cli.training.updates import text_of
 
 SAMPLED_UPDATES = 1000  # updates among which the largest micro-batches are looked for
-TRIED_DEVICES = {"cuda"}  # a CPU's memory is not tried: the system would end the process
 
 
 def choose_micro_batches(run: Run, gradients: Gradients) -> int:
@@ -28,7 +27,7 @@ def choose_micro_batches(run: Run, gradients: Gradients) -> int:
     recorded = state.micro_batches if state.ranks == world.size else 0
     count = wanted = recorded or run.setup.micro_batches
     # One rank that is out of memory would leave the others of a divided model waiting.
-    if world.device.type in TRIED_DEVICES and not run.config.model_parallel:
+    if run.setup.fast.tries_memory and not run.config.model_parallel:
         count = fitting_micro_batches(run.setup, gradients, wanted)
     if count > wanted:
         run.reporter.note(f"the GPU's memory is too small for larger micro-batches: {count} an update")
@@ -94,7 +93,7 @@ def largest(setup: Setup, count: int) -> list[Batch]:
     for size in sizes:
         sentences = max(candidates, key=size)
         pairs, places = text_of(setup, 0, sentences), np.arange(len(sentences))
-        batches.append(read_batch(pairs, places, setup.world.device, setup.packed))
+        batches.append(setup.load(pairs, places))
     return batches
 
 
@@ -106,7 +105,7 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
         gradients.clear()
         for batch in batches:
             gradients.add(batch, 1.0)
-        for batch in batches if gradients.replay is not None else []:
+        for batch in batches if gradients.replayed else []:
             # So another shape runs before its capture, beside the memory of these graphs.
             gradients.compute(batch.to(setup.world.device), torch.zeros((), device=setup.world.device))
         del moments
@@ -116,8 +115,7 @@ def fits(setup: Setup, gradients: Gradients, batches: Sequence[Batch]) -> bool:
             raise TrainingError(f"a layer cannot be compiled: {reason}; --no-compile trains without") from error
         if not is_out_of_memory(error):
             raise
-        if gradients.replay is not None:
-            gradients.replay.captured.clear()
+        gradients.forget()
         return False
     finally:
         gradients.clear()

@@ -10,7 +10,7 @@ import torch
 
 from nmt_cli.data.batching import BatchPlan
 from nmt_cli.data.corpus import Corpus, Indices
-from nmt_cli.device import Plain
+from nmt_cli.device import Load, Plain
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Criterion, Schedule
 from nmt_cli.task import Task
@@ -37,6 +37,7 @@ class Setup:
     valid: Corpus | None  # the validation set
     plan: BatchPlan
     packed: bool  # a micro-batch mixes lengths, which fill bins; the updates do not depend on it
+    load: Load  # sentences as a batch
     micro_batches: int  # of an update; the ranks share them
     costs: CostMeter
     length: Length

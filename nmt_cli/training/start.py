@@ -8,7 +8,6 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,12 +15,12 @@ import torch
 
 from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.config import RunConfig, file_values, flag, resolve
-from nmt_cli.data.batching import BatchPlan, default_micro_batches
+from nmt_cli.data.batching import BatchPlan, default_micro_batches, load_batch
 from nmt_cli.data.corpus import Corpus, Indices, JoinedCorpus, read_manifest, weighted
 from nmt_cli.device import fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
-from nmt_cli.interfaces import ComputesRows, CountsFlops, Criterion
+from nmt_cli.interfaces import CountsFlops, Criterion
 from nmt_cli.streams import say
 from nmt_cli.task import Task
 from nmt_cli.training.costs import CostMeter, device_rates
@@ -46,9 +45,6 @@ from nmt_cli.training.trainer import Trainer
 from nmt_cli.training.validation import check_measure
 
 Options = TypeVar("Options", bound=RunOptions)
-
-PACKED_DEVICES = {"cuda"}  # a CPU computes padded sentences faster, without the filler
-SMALLEST_COMPILED = 20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
 
 
 def configuration(options: RunOptions, flags: Mapping[str, Any]) -> RunConfig:
@@ -115,7 +111,7 @@ def check_settings(settings: TrainingConfig, task: Task, criterion: Criterion) -
     """Raise a UsageError for settings that cannot be used for this task, with this criterion or together."""
     check_measure(settings.best_by, task)
     searches = settings.validation_bleu or settings.best_by != LOSS
-    if settings.model_parallel and (searches or getattr(criterion, "refines", False)):
+    if settings.model_parallel and (searches or criterion.refines):
         raise UsageError(
             "--model-parallel: there can be no search, as --validation-bleu, --best-by and --criterion ask"
         )
@@ -178,13 +174,13 @@ def build_setup(
         precision = world.gather(computing.precision(model, settings.deterministic))[0]  # as the main rank has it
     if settings.model_parallel and precision == "float16":  # each rank would find overflows of its own
         raise UsageError("--model-parallel cannot be used with --precision float16")
-    rows = model if isinstance(model, ComputesRows) and world.device.type in PACKED_DEVICES else None
-    packed = rows is not None and rows.takes_bins() and getattr(criterion, "takes_bins", False)
-    stacks = model.stacks() if isinstance(model, ComputesRows) else []
+    computing.fit(model, criterion)
     if settings.gradient_checkpointing:
-        recompute(stacks)
-    elif rows is not None and stacks and wants_compiled(model, settings):
-        compile_layers(stacks, criterion)
+        recompute(model.stacks() if hasattr(model, "stacks") else [])
+    else:
+        computing.compile(model, criterion, settings.compile)
+    packed = computing.takes_bins(model, criterion)
+    load = computing.loader(load_batch, model, packed)
 
     automatic = default_micro_batches(plan.usual_tokens(), world.size, computing.sizes.batch_tokens, packed)
     rates = device_rates(world.device, precision, settings.sustained_tflops, settings.peak_tflops)
@@ -204,13 +200,13 @@ def build_setup(
         valid=valid,
         plan=plan,
         packed=packed,
+        load=load,
         micro_batches=settings.micro_batches or automatic,
         costs=CostMeter(rates, world.size),
         length=length_of(plan, settings),
         flops=flops_of(model),
     )
-    if hasattr(criterion, "prepare"):
-        criterion.prepare(setup)
+    criterion.prepare(setup)
     return setup
 
 
@@ -242,24 +238,6 @@ def plan_of(config: RunConfig, task: Task, corpus: Corpus) -> BatchPlan:
 
 def size_of(model: Any) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def wants_compiled(model: Any, settings: TrainingConfig) -> bool:
-    return size_of(model) >= SMALLEST_COMPILED if settings.compile is None else settings.compile
-
-
-def compile_layers(stacks: Sequence[Any], criterion: Criterion) -> None:
-    """Compile the layers for any shapes, and the criterion if it can be, when they are first used.
-
-    Layers of one kind share their code, so the compiler takes as long for one as for six.
-    """
-    import torch.fx.experimental._config  # not at the top: training on a CPU does not need it
-
-    torch.fx.experimental._config.use_duck_shape = False  # else an update with as many rows on both sides has own code
-    for layer in chain.from_iterable(stacks):
-        layer.compile(dynamic=True)
-    if hasattr(criterion, "compile"):
-        criterion.compile()
 
 
 def recompute(stacks: Sequence[Any]) -> None:

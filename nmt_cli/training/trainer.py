@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.training.gradients import Gradients, trained
+from nmt_cli.training.gradients import gradients_of, trained
 from nmt_cli.training.memory import choose_micro_batches, explain_out_of_memory
-from nmt_cli.training.replay import Replay
 from nmt_cli.training.run import Run
 from nmt_cli.training.signals import stop_signals
 from nmt_cli.training.updates import MicroBatch, updates
@@ -28,11 +25,8 @@ class Trainer:
     def __init__(self, run: Run) -> None:
         self.run, self.setup, self.config, self.world = run, run.setup, run.config, run.world
         self.optimizer, self.parameters = run.setup.optimizer, trained(run.setup.model)
-        self.gradients = Gradients(run.setup)
-        # A capture cannot ask whether to make a step, as `step_if` does of optimizers that are not fused.
-        fused = getattr(self.optimizer, "_step_supports_amp_scaling", False) and "capturable" in self.optimizer.defaults
-        captured = self.gradients.replay is not None and fused
-        self.change_weights = self.replayed_change() if captured else self.change
+        self.gradients = gradients_of(run.setup)
+        self.change_weights = self.setup.fast.change(self.change, self.optimizer, self.gradients)
 
     def fit(self) -> None:
         """Train from the run's state to its end.
@@ -98,14 +92,6 @@ class Trainer:
         if self.config.clip_norm:  # by default not, as in the paper
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.config.clip_norm, sums[2].sqrt().float())
         step_if(sums.isfinite().all(), self.optimizer)
-
-    def replayed_change(self) -> Callable[[Tensor], None]:
-        """Return `change` as a CUDA graph."""
-        warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
-        for group in self.optimizer.param_groups:  # a graph would repeat a rate of the host
-            group.update(capturable=True, lr=torch.zeros((), device=self.world.device))
-        # Not finite, so that a capture makes no step, and with a norm that is not clipped.
-        return Replay(self.change, torch.tensor([math.nan, math.nan, 0.0]), self.world.device)
 
 
 def step_if(finite: Tensor, optimizer: torch.optim.Optimizer) -> None:

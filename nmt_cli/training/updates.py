@@ -6,11 +6,10 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import NamedTuple
 
-import torch
-
-from nmt_cli.data.batching import cut, load_batch
+from nmt_cli.data.batching import cut
 from nmt_cli.data.corpus import Indices, Pairs, Selection
 from nmt_cli.data.prefetch import prefetched
+from nmt_cli.device import Load
 from nmt_cli.distributed import World
 from nmt_cli.interfaces import Batch
 from nmt_cli.training.setup import Setup
@@ -39,7 +38,7 @@ def updates(setup: Setup, micro_batches: int, epoch: int, position: int) -> clos
     def make(place: tuple[int, int, Indices, bool]) -> Update:
         epoch, _, sentences, _ = place
         pairs = text_of(setup, epoch, sentences)
-        batches = share(pairs, setup.world, micro_batches, setup.packed)
+        batches = share(pairs, setup.world, micro_batches, setup.load, setup.packed)
         return Update(*place, (pairs.source_lengths, pairs.target_lengths), batches)
 
     return closing(prefetched(make, setup.plan.updates(epoch, position), AHEAD, setup.world.device))
@@ -53,7 +52,7 @@ def text_of(setup: Setup, epoch: int, sentences: Indices) -> Pairs:
     return pairs
 
 
-def share(pairs: Pairs, world: World, count: int, packed: bool = False) -> list[MicroBatch]:
+def share(pairs: Pairs, world: World, count: int, load: Load, packed: bool = False) -> list[MicroBatch]:
     """Return this rank's micro-batches of an update, given by its sentences, that has `count` of them.
 
     All ranks get equally many, because they communicate in each: some one of another rank, without weight.
@@ -63,12 +62,5 @@ def share(pairs: Pairs, world: World, count: int, packed: bool = False) -> list[
     weight = 1 / int(pairs.target_lengths.sum())
     shared = [(*each, weight) for each in filled] + [(*filled[0], 0.0)] * (-len(filled) % world.size)
     return [
-        MicroBatch(number, read_batch(pairs, indices, world.device, packed), weight)
-        for number, indices, weight in shared[world.rank :: world.size]
+        MicroBatch(number, load(pairs, indices), weight) for number, indices, weight in shared[world.rank :: world.size]
     ]
-
-
-def read_batch(pairs: Pairs, indices: Indices, device: torch.device, packed: bool) -> Batch:
-    """Return a batch that can be moved to `device` while it computes."""
-    batch = load_batch(pairs, indices, packed)
-    return batch.pinned() if device.type == "cuda" else batch

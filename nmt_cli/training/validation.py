@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from nmt_cli.data.batching import length_buckets, load_batch
+from nmt_cli.data.batching import length_buckets
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.device import autocast
+from nmt_cli.device import Load, autocast
 from nmt_cli.distributed import World, explain_lost_ranks
 from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import Criterion
@@ -33,12 +33,12 @@ def check_measure(measure: str, task: Task) -> None:
 def validation(setup: Setup, valid: Corpus, observers: Sequence[Observer]) -> dict[str, Any]:
     """Return the loss, the scores if they are wanted, each as `validation_NAME`, and the values of observers."""
     model, settings = setup.model, setup.settings
-    tokens, packed = setup.fast.sizes.batch_tokens, setup.packed
+    tokens = setup.fast.sizes.batch_tokens
     with contextlib.ExitStack() as contexts:
         for observer in observers:
             contexts.enter_context(observer.validating())
         values: dict[str, Any] = {
-            **validation_loss(model, setup.criterion, valid, setup.world, setup.precision, tokens, packed)
+            **validation_loss(model, setup.criterion, valid, setup.world, setup.precision, setup.load, tokens)
         }
         if settings.validation_bleu or settings.best_by != LOSS:
             values |= translation_scores(model, setup.task, valid, setup.world)
@@ -48,7 +48,7 @@ def validation(setup: Setup, valid: Corpus, observers: Sequence[Observer]) -> di
 
 
 def validation_loss(
-    model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, tokens: int, packed: bool = False
+    model: Any, criterion: Criterion, corpus: Corpus, world: World, precision: str, load: Load, tokens: int
 ) -> dict[str, float]:
     """Return the mean loss and nll per target token, in nats, and the perplexity; the ranks share the sentences.
 
@@ -60,7 +60,7 @@ def validation_loss(
     repeated = shares[:1] * (-len(shares) % world.size)  # so that all ranks make as many passes
     with torch.no_grad(), autocast(world.device, precision), explain_lost_ranks(computing=True):
         for number, indices in list(enumerate(shares + repeated))[world.rank :: world.size]:
-            loss = criterion(model, load_batch(corpus, indices, packed).to(world.device))
+            loss = criterion(model, load(corpus, indices).to(world.device))
             if number < len(shares):
                 sums += torch.stack([loss.total.double(), loss.nll.double(), sums.new_tensor(loss.num_tokens)])
     model.train()

@@ -18,8 +18,7 @@ import torch
 
 from nmt_cli import registry
 from nmt_cli.data.batching import collate
-from nmt_cli.interfaces import PAD, Batch
-from nmt_cli.packing import Packing
+from nmt_cli.interfaces import Batch
 
 registry.discover(os.environ.get("NMT_COMPONENTS", "").split())
 
@@ -97,16 +96,11 @@ def make_batch() -> Callable[..., Batch]:
         sources, targets = ([np.array(pair[side]) for pair in chosen] for side in (0, 1))
         batch = collate(sources, targets)
         pad = torch.nn.functional.pad
-        padded = dataclasses.replace(
+        return dataclasses.replace(
             batch,
             source=pad(batch.source, (0, more_source)),
             target_in=pad(batch.target_in, (0, more_target)),
             target_out=pad(batch.target_out, (0, more_target)),
-        )
-        return dataclasses.replace(
-            padded,
-            source_packing=Packing.of(padded.source != PAD),
-            target_packing=Packing.of(padded.target_out != PAD),
         )
 
     return make

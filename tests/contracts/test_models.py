@@ -15,14 +15,15 @@ from torch import Tensor
 from nmt_cli import registry
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
-from nmt_cli.data.bins import binned
 from nmt_cli.device import Plain, fast
 from nmt_cli.errors import UsageError
+from nmt_cli.fast.cpu.device import Fast as OnCPU
+from nmt_cli.fast.cuda.bins import binned
+from nmt_cli.fast.cuda.device import Fast as OnGPU
 from nmt_cli.interfaces import (
     EOS,
     PAD,
     Batch,
-    ComputesRows,
     CountsFlops,
     Decodable,
     DecoderState,
@@ -85,10 +86,6 @@ def test_it_implements_the_protocols(
     batch = make_batch()
     hidden, logits = model.decoder_output(batch.source, batch.target_in), model(batch.source, batch.target_in)
     assert hidden.shape[:2] == batch.target_in.shape
-    if isinstance(model, ComputesRows):
-        packings = batch.source_packing, batch.target_packing
-        rows = model.decoder_rows(batch.source, batch.target_in, *packings)
-        close(rows[: batch.num_tokens], hidden[batch.target_out != PAD])
     assert model.output_weight.shape == (model.vocabulary_size, hidden.size(-1))
     close(logits, F.linear(hidden, model.output_weight, output_bias_of(model)))
     decodable = device.decodable(model, "float32")
@@ -116,16 +113,39 @@ def test_checkpoints_can_hold_it(
     assert torch.equal(full_pass(other, batch.source, batch.target_in), full_pass(model, batch.source, batch.target_in))
 
 
-@torch.no_grad()
-def test_bins_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:
-    """Their loss is that of padded sentences."""
-    if not isinstance(model, ComputesRows) or not model.takes_bins():
-        return
-    padded, criterion = make_batch(), LabelSmoothedCrossEntropy(LabelSmoothingConfig())
-    bins = binned(*(joined([row[row > EOS].tolist() for row in ids]) for ids in (padded.source, padded.target_out)))
-    ours, expected = criterion(model, bins), criterion(model, padded)
-    close(ours.total, expected.total)
-    assert ours.num_tokens == expected.num_tokens
+@pytest.mark.parametrize("fitted", [OnCPU, OnGPU], ids=["cpu", "cuda"])
+def test_a_device_computes_the_same(
+    fitted: type[Plain],
+    model: Any,
+    request: pytest.FixtureRequest,
+    make_model: Callable[..., Any],
+    make_batch: Callable[..., Batch],
+) -> None:
+    """The hidden states, the loss and every gradient, of padded sentences and of bins."""
+    computing = fitted(torch.device("cpu"))
+    plain, criterion = (LabelSmoothedCrossEntropy(LabelSmoothingConfig()) for _ in range(2))
+    faster = make_model(**request.node.callspec.params["model"]).eval()
+    computing.fit(faster, criterion)
+    padded = make_batch(more_source=2, more_target=1)
+    real = padded.target_out != PAD
+    with torch.no_grad():
+        hidden = [each.decoder_output(padded.source, padded.target_in)[real] for each in (faster, model)]
+    close(*hidden)
+    expected = plain(model, padded)
+    gradients = torch.autograd.grad(expected.total, list(model.parameters()), allow_unused=True)
+    batches = [padded]
+    if computing.takes_bins(faster, criterion):
+        batches.append(
+            binned(*(joined([row[row > EOS].tolist() for row in ids]) for ids in (padded.source, padded.target_out)))
+        )
+    for batch in batches:
+        ours = criterion(faster, batch)
+        torch.testing.assert_close(ours.total, expected.total, rtol=1e-5, atol=0)
+        torch.testing.assert_close(ours.nll, expected.nll, rtol=1e-5, atol=0)
+        assert ours.num_tokens == expected.num_tokens
+        found = torch.autograd.grad(ours.total, list(faster.parameters()), allow_unused=True)
+        for mine, other in zip(found, gradients, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
 
 
 def test_attention_weights_are_optional(model: Any, make_batch: Callable[..., Batch]) -> None:

@@ -13,8 +13,8 @@ import torch
 
 from nmt_cli import checkpoint
 from nmt_cli.errors import TrainingError
+from nmt_cli.fast.cpu.device import Fast
 from nmt_cli.interfaces import Batch
-from nmt_cli.training import memory
 from nmt_cli.training.gradients import Gradients
 
 
@@ -35,7 +35,7 @@ run = partial(tiny_run.run, micro_batches=None, max_steps=2, save_every=2)
 @pytest.fixture
 def _trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest micro-batch is tried first, as on a GPU."""
-    monkeypatch.setattr(memory, "TRIED_DEVICES", {"cpu"})
+    monkeypatch.setattr(Fast, "tries_memory", True)
 
 
 def test_the_trial_runs_the_largest_micro_batch_and_changes_nothing(

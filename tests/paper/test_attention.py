@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt_cli.fast.layout import layout_of
+from nmt_cli.fast.packing import Packing
 from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention
-from nmt_cli.layers.layout import layout_of
-from nmt_cli.packing import Packing
 
 B, H, T, S, d_k, d_v = 2, 3, 5, 7, 4, 6
 

@@ -44,7 +44,7 @@ def data_warnings(setup: Setup, resumed: bool) -> list[str]:
         if longer := int((lengths > positions).sum()):
             pairs = f"{longer:,} of {len(lengths):,} sentence pairs"
             lines.append(f"warning: {pairs} are longer than --max-positions {positions}: further tokens share the last")
-    if not adapts and getattr(setup.criterion, "refines", False):
+    if not adapts and setup.criterion.refines:
         lines.append("warning: this criterion refines a trained model, and this one is untrained; give --init-from")
     count, length = parameters_of(setup.model)[0], setup.length
     if not adapts and is_too_long_for(length, count):

@@ -15,7 +15,7 @@ from nmt_cli.config import RunConfig
 from nmt_cli.data.corpus import Indices
 from nmt_cli.distributed import World, divide
 from nmt_cli.streams import say
-from nmt_cli.training.gradients import Gradients, trained
+from nmt_cli.training.gradients import gradients_of, trained
 from nmt_cli.training.memory import fitting_micro_batches
 from nmt_cli.training.messages import parameters_of
 from nmt_cli.training.optimizer_state import dump
@@ -38,7 +38,7 @@ def cost(planned: Planned, processes: int) -> tuple[dict[str, Any], dict[str, An
     if planned.setup is not None:
         say("running the largest micro-batch ...")
         setup, device = planned.setup, planned.setup.world.device
-        figures["micro_batches"] = fitting_micro_batches(setup, Gradients(setup), setup.micro_batches)
+        figures["micro_batches"] = fitting_micro_batches(setup, gradients_of(setup), setup.micro_batches)
         figures["peak_memory_bytes"] = peak_memory(device)
         of_what = "" if device.type == "cuda" else " (of the whole process)"
         readable["peak_memory"] = f"{figures['peak_memory_bytes'] / 1e9:.2f} GB{of_what}"

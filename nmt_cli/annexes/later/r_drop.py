@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.annexes.later.settings import RDropConfig
-from nmt_cli.criteria.label_smoothed_cross_entropy import CHUNK, LabelSmoothedCrossEntropy, decoder_rows
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.interfaces import PAD, Batch, Loss, output_bias_of
 
 
@@ -29,12 +29,11 @@ class RDrop(LabelSmoothedCrossEntropy):
         """See `Criterion`."""
         if not model.training:
             return super().__call__(model, batch)
-        passes = [decoder_rows(model, batch) for _ in range(2)]  # [N, d] each
-        # The filler, which a model may leave out, is padding, and does not count.
-        targets = batch.target_packing.ids(batch.target_out, PAD)[: len(passes[0])]
-        rows = CHUNK[targets.device.type] // 4  # a chunk has two tensors of logits and their softmaxes
+        (first, targets), (second, _) = self.outputs(model, batch), self.outputs(model, batch)  # [N, d] each
+        targets = F.pad(targets, (0, len(first) - len(targets)), value=PAD)  # which does not count
+        rows = self.logit_rows // 4  # a chunk has two tensors of logits and their softmaxes
         sums = targets.new_zeros(3, dtype=torch.float32)
-        for chunk in zip(*(torch.split(each, rows) for each in (*passes, targets)), strict=True):
+        for chunk in zip(*(torch.split(each, rows) for each in (first, second, targets)), strict=True):
             output = model.output_weight, output_bias_of(model)
             # The logits are computed again in the backward pass, so those of one chunk only are in memory.
             sums = sums + checkpoint(sums_of, *chunk, *output, use_reentrant=False, preserve_rng_state=False)

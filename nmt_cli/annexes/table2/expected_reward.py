@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,35 +29,35 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nmt_cli.annexes.table2.settings import ExpectedRewardConfig
-from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy, decoder_rows
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.device import autocast, fast, product_dtype
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch, Decodable, Loss, output_bias_of
-from nmt_cli.packing import Packing
 
 NEVER = [PAD, BOS]  # ids that are not part of an output
 ROWS = 512  # rows of the logits [ROWS, V] that exist at a time
 BLOCK = 64  # columns of a block of the vocabulary, for a draw
 
 
-class ExpectedReward:
+class ExpectedReward(LabelSmoothedCrossEntropy):
     """The negative of O_Mixed, with the mean reward of the samples as the expectation.
 
     In evaluation mode it is the negative log-likelihood, and nothing is drawn.
     """
 
     refines = True  # samples of an untrained model have no reward
+    takes_bins = False
 
     def __init__(self, config: ExpectedRewardConfig) -> None:
+        super().__init__(LabelSmoothingConfig(label_smoothing=0.0))
         self.config = config
-        self.likelihood = LabelSmoothedCrossEntropy(LabelSmoothingConfig(label_smoothing=0.0))
 
     def __call__(self, model: Any, batch: Batch) -> Loss:
         """See `Criterion`."""
         if not model.training:
-            return self.likelihood(model, batch)
+            return super().__call__(model, batch)
         with without_dropout(model):
-            likelihood = self.likelihood(model, batch)
+            likelihood = super().__call__(model, batch)
             samples = self.draw(model, batch)
         rewards = rewards_of(samples, batch.target_out)
         advantages = (rewards - rewards.mean(1, keepdim=True)) / (self.config.samples - 1)
@@ -66,7 +65,7 @@ class ExpectedReward:
         # One sample of each sentence at a time, computed again in the backward pass: in the memory of the likelihood.
         for targets, advantage in zip(samples.unbind(1), advantages.unbind(1), strict=True):
             piece = with_targets(batch, targets)
-            log_p = checkpoint(log_probabilities, model, piece, use_reentrant=False, preserve_rng_state=False)
+            log_p = checkpoint(self.log_probabilities, model, piece, use_reentrant=False, preserve_rng_state=False)
             estimate = estimate + (advantage * log_p).sum()
         reward = rewards.mean(1).sum()
         objective = self.config.likelihood_weight * -likelihood.total + reward + (estimate - estimate.detach())
@@ -83,6 +82,19 @@ class ExpectedReward:
                 limits.clamp(min=1),
                 self.config.samples,
             )
+
+    def log_probabilities(self, model: Any, batch: Batch) -> Tensor:
+        """Return log P(Y | X) of each sentence: [B]."""
+        with without_dropout(model):
+            hidden, targets = self.outputs(model, batch)
+        parts = []
+        for rows, ids in zip(torch.split(hidden[: len(targets)], ROWS), torch.split(targets, ROWS), strict=True):
+            logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()
+            logits[:, NEVER] = -torch.inf
+            parts.append(-F.cross_entropy(logits, ids, reduction="none"))
+        log_p = torch.cat(parts)
+        real = batch.target_out != PAD
+        return log_p.new_zeros(real.shape).masked_scatter(real, log_p).sum(1)
 
 
 def draw(model: Decodable, source: Tensor, limits: Tensor, m: int) -> Tensor:
@@ -163,30 +175,8 @@ def with_targets(batch: Batch, targets: Tensor) -> Batch:
     """Return the batch with other targets [B, L], padded."""
     target_out = targets[:, (targets != PAD).any(0)]
     target_in = F.pad(target_out, (1, -1), value=BOS)
-    packing = Packing.of(target_out != PAD)
-    return replace(
-        batch,
-        target_in=target_in.masked_fill(target_in == EOS, PAD),
-        target_out=target_out,
-        num_tokens=len(packing.places),
-        target_packing=packing,
-    )
-
-
-def log_probabilities(model: Any, batch: Batch) -> Tensor:
-    """Return log P(Y | X) of each sentence: [B]."""
-    with without_dropout(model):
-        hidden = decoder_rows(model, batch)
-    packing = batch.target_packing
-    assert isinstance(packing, Packing)
-    targets = batch.target_out.flatten()[packing.places]
-    parts = []
-    for rows, ids in zip(torch.split(hidden[: len(targets)], ROWS), torch.split(targets, ROWS), strict=True):
-        logits = F.linear(rows, model.output_weight, output_bias_of(model)).float()
-        logits[:, NEVER] = -torch.inf
-        parts.append(-F.cross_entropy(logits, ids, reduction="none"))
-    log_p = torch.cat(parts)
-    return packing.unpack(log_p[:, None]).sum((1, 2))
+    target_in = target_in.masked_fill(target_in == EOS, PAD)
+    return Batch(batch.source, target_in, target_out, int((target_out != PAD).sum()))
 
 
 @contextlib.contextmanager

@@ -23,8 +23,8 @@ from nmt_cli.annexes.table2.settings import ExpertsConfig
 from nmt_cli.device import autocast, product_dtype
 from nmt_cli.errors import UsageError
 from nmt_cli.layers.dropout import Dropout
+from nmt_cli.layers.moves import moved
 from nmt_cli.layers.sublayer import ACTIVATIONS
-from nmt_cli.packing import moved
 
 LEAST_DEVIATION = 1e-6
 """Of the noise. The load is divided by it, and its gradient, by the square, would not be finite at 1e-19."""
@@ -59,9 +59,10 @@ class Experts(nn.Module):
             nn.init.uniform_(weight, -(weight.size(2) ** -0.5), weight.size(2) ** -0.5)  # as nn.Linear does
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, d] -> [N, d]. Each row is a token."""
+        """[..., d] -> [..., d]. Each row is a token."""
+        rows = x.flatten(0, -2)
         with self.context(x):
-            return self._mix(x, *self.choose(x))
+            return self._mix(rows, *self.choose(rows)).view(x.shape)
 
     def freeze(self, dtype: str) -> None:
         """Decode from now on, with products in `dtype`."""

@@ -35,7 +35,6 @@ from nmt_cli.interfaces import PAD
 from nmt_cli.layers.dropout import Dropout
 from nmt_cli.models.decodable import TensorState
 from nmt_cli.models.encoder_decoder import AttentiveEncoderDecoder, Decoded, elements
-from nmt_cli.packing import Packing
 
 
 class Attention(SourceAttention):
@@ -108,8 +107,9 @@ class MoE(AttentiveEncoderDecoder):
 
     def _mixture(self, experts: Experts, x: Tensor, real: Tensor) -> Tensor:
         """The mixture's part of the `real` [B, T] positions of `x` [B, T, d], and something finite at padding."""
-        tokens = Packing.of(real, multiple=1)
-        return self.dropout(tokens.unpack(experts(tokens.pack(x))).sigmoid())
+        mixed = torch.zeros_like(x)
+        mixed[real] = experts(x[real])
+        return self.dropout(mixed.sigmoid())
 
     def _bottom_step(self, memory: Memory, x: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, ...]:
         """The lower LSTM's next output and cell, and the attention [N, S], from the input and the last ones [N, d]."""

@@ -11,9 +11,19 @@ from typing import Any
 import torch
 
 from nmt_cli.cores import available_cores
-from nmt_cli.device import Plain, Sizes
+from nmt_cli.device import Load, Plain, Sizes
+from nmt_cli.fast import rows
+from nmt_cli.fast.cpu.attention import full_attention
+from nmt_cli.fast.cpu.dropout import dropout_by_bits
+from nmt_cli.fast.exchange import exchange
 from nmt_cli.fast.inference import FrozenTransformer, takes
+from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
 from nmt_cli.interfaces import Decodable, Model
+from nmt_cli.layers.attention import FullAttention
+from nmt_cli.layers.dropout import Dropout
+
+BLOCK = 1 << 19  # logits in a block of a loss: they stay in the caches
+METHODS = {**rows.METHODS, FullAttention.forward: full_attention, Dropout.forward: dropout_by_bits}
 
 SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster with it
 
@@ -21,7 +31,7 @@ SMALLEST_IN_BFLOAT16 = 1_000_000  # parameters; smaller models are not faster wi
 class Fast(Plain):
     """What a CPU does better."""
 
-    sizes = Sizes(batch_tokens=4096, hypotheses=128)
+    sizes = Sizes(batch_tokens=4096, hypotheses=128, logit_rows=1024)
 
     def prepare_training(self) -> None:
         """See `Plain`."""
@@ -53,6 +63,16 @@ class Fast(Plain):
         if bfloat16_in_hardware() and size >= SMALLEST_IN_BFLOAT16 and not deterministic:
             return "bfloat16"
         return "float32"
+
+    def fit(self, model: Any, criterion: Any = None) -> None:
+        """See `Plain`."""
+        exchange(model, METHODS)
+        if criterion is not None:
+            fit_criterion(criterion, ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK))
+
+    def loader(self, load: Load, model: Any, bins: bool) -> Load:
+        """See `Plain`."""
+        return lambda corpus, indices: rows.row_batch(load(corpus, indices), model)
 
 
 def bfloat16_in_hardware() -> bool:

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from nmt_cli.device import HostCopies, Plain, Sizes
+from nmt_cli.device import HostCopies, Load, Plain, Sizes
+from nmt_cli.distributed import sharers_of
+from nmt_cli.fast import rows
+from nmt_cli.fast.cuda.bins import binned
 from nmt_cli.fast.cuda.copies import PinnedCopies
+from nmt_cli.fast.cuda.gradients import ReplayedGradients, replayed_change
 from nmt_cli.fast.cuda.graph_search import GraphSearch
+from nmt_cli.fast.cuda.layers import feed_forward, full_attention, sinusoidal_positions
+from nmt_cli.fast.exchange import exchange
 from nmt_cli.fast.inference import FrozenTransformer, all_frozen, attend_in_one_kernel, takes
-from nmt_cli.interfaces import Decodable, Model
+from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
+from nmt_cli.interfaces import Batch, Decodable, Model
+from nmt_cli.layers.attention import FullAttention
+from nmt_cli.layers.embedding import SinusoidalPositions
+from nmt_cli.layers.sublayer import FeedForward
+from nmt_cli.training.gradients import Gradients
+
+SMALLEST_COMPILED = 20_000_000  # parameters; the minute of compiling a smaller model is longer than what it saves
+BLOCK = 1 << 30  # logits in a block of a loss
+METHODS = {
+    **rows.METHODS,
+    FullAttention.forward: full_attention,
+    FeedForward.forward: feed_forward,
+    SinusoidalPositions.forward: sinusoidal_positions,
+}
 
 
 class Fast(Plain):
     """What a GPU does better."""
 
-    sizes = Sizes(batch_tokens=32_768, hypotheses=1024)
+    sizes = Sizes(batch_tokens=32_768, hypotheses=1024, logit_rows=8192)
+    tries_memory = True
 
     def precision(self, model: Any, deterministic: bool) -> str:
         """See `Plain`. float16 from Volta on, where there is no bfloat16. Earlier GPUs are slower with it."""
@@ -41,6 +64,59 @@ class Fast(Plain):
         plain = super().search(model, search)
         constant = isinstance(model, FrozenTransformer) and model.has_constant_shapes
         return GraphSearch(model, plain) if constant else plain
+
+    def fit(self, model: Any, criterion: Any = None) -> None:
+        """See `Plain`."""
+        exchange(model, METHODS)
+        if criterion is not None:
+            fit_criterion(criterion, ChunkedCrossEntropy(self.sizes.logit_rows, BLOCK, takes_padding=True))
+
+    def compile(self, model: Any, criterion: Any, wanted: bool | None) -> None:
+        """See `Plain`. Large models are compiled, for any shapes.
+
+        Layers of one kind share their code, so the compiler takes as long for one as for six.
+        """
+        if wanted is None:
+            wanted = sum(parameter.numel() for parameter in model.parameters()) >= SMALLEST_COMPILED
+        if not wanted or not rows.computes_rows(model):
+            return
+        import torch.fx.experimental._config  # not at the top: it takes seconds
+
+        # Else an update with as many rows on both sides has code of its own.
+        torch.fx.experimental._config.use_duck_shape = False
+        for layer in chain.from_iterable(model.stacks()):
+            layer.compile(dynamic=True)
+        cross_entropy = vars(criterion).get("cross_entropy")
+        if isinstance(cross_entropy, ChunkedCrossEntropy):
+            cross_entropy.compile()
+
+    def takes_bins(self, model: Any, criterion: Any) -> bool:
+        """See `Plain`."""
+        return criterion.takes_bins and rows.takes_bins(model)
+
+    def loader(self, load: Load, model: Any, bins: bool) -> Load:
+        """See `Plain`."""
+
+        def pinned(corpus: Any, indices: Any) -> Batch:
+            if bins:
+                return binned(corpus.ids("source", indices), corpus.ids("target", indices)).pinned()
+            return rows.row_batch(load(corpus, indices), model).pinned()
+
+        return pinned
+
+    def gradients(self, plain: Gradients) -> Gradients:
+        """See `Plain`. CUDA graphs, if every shape repeats and nothing asks the host."""
+        setup = plain.setup
+        wanted = setup.settings.cuda_graphs and not setup.settings.gradient_checkpointing  # it reads dropout's state
+        divided = any(sharers_of(parameter).size > 1 for parameter in plain.parameters)
+        return ReplayedGradients(setup) if wanted and setup.packed and not divided else plain
+
+    def change(
+        self, change: Callable[[Tensor], None], optimizer: torch.optim.Optimizer, gradients: Gradients
+    ) -> Callable[[Tensor], None]:
+        """See `Plain`. A CUDA graph, if the gradients are, and if the optimizer decides on the device about a step."""
+        fused = getattr(optimizer, "_step_supports_amp_scaling", False) and "capturable" in optimizer.defaults
+        return replayed_change(change, optimizer, self.device) if gradients.replayed and fused else change
 
     def host_copies(self) -> HostCopies:
         """See `Plain`."""

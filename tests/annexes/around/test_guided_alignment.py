@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from like_a_gpu import like_a_gpu
 from tiny_run import SIZES, TINY, metrics, run
 from torch import Tensor
 
@@ -30,10 +31,9 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntr
 from nmt_cli.data.batching import collate
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import EOS, joined
-from nmt_cli.layers.layout import Recorded
+from nmt_cli.layers.attention import Recorded
 from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.tasks.translation import TranslationTask
-from nmt_cli.training import start
 from nmt_cli.training.start import train
 
 CPU = torch.device("cpu")
@@ -96,11 +96,11 @@ def plain_loss(model: Any, batch: Any, pairs: list[tuple[str, str, str]], layer:
     """The sum over target pieces of the mean of -log a over their links, where the piece is read."""
     made: list[Recorded] = []
 
-    def layout(*rows: Any) -> Recorded:
-        made.append(Recorded.of(*rows))
+    def masks(*arguments: Any, **keywords: Any) -> Recorded:
+        made.append(Recorded(*arguments, **keywords))
         return made[-1]
 
-    model.decoder_rows(batch.source, batch.target_in, batch.source_packing, batch.target_packing, layout)
+    model.decoder_output(batch.source, batch.target_in, masks)
     loss = torch.zeros(())
     for number, (source, target, links) in enumerate(pairs):
         linked = [tuple(map(int, link.split("-"))) for link in links.split()]
@@ -273,7 +273,7 @@ def test_a_gpu_gets_padded_sentences(
     """Which rows of real tokens are made of. The kernel does not see bins."""
     settings = guidance(table, compile=False, dropout=0.0, max_steps=2, log_every=1, alignment_weight=1.0)
     run(tiny_data, tmp_path / "padded", **settings)
-    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
+    like_a_gpu(monkeypatch)
     run(tiny_data, tmp_path / "packed", **settings)
     for padded, packed in zip(*(metrics(tmp_path / name) for name in ("padded", "packed")), strict=True):
         assert packed["loss"] == pytest.approx(padded["loss"], rel=1e-5)

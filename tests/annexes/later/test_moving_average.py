@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tiny_run
 import torch
+from like_a_gpu import like_a_gpu
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
@@ -19,10 +20,11 @@ from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.moving_average import MovingAverage
 from nmt_cli.annexes.later.settings import MovingAverageConfig
 from nmt_cli.commands.average import AverageOptions, average
+from nmt_cli.data.batching import load_batch
 from nmt_cli.data.corpus import Corpus
+from nmt_cli.device import fast
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
-from nmt_cli.training import start
 from nmt_cli.training.run import RAW
 from nmt_cli.training.validation import validation_loss
 
@@ -85,7 +87,7 @@ def test_a_run_resumes_bit_for_bit(
     packed: bool, averaged: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if packed:
-        monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
+        like_a_gpu(monkeypatch)
         averaged = tmp_path / "whole"
         run(tiny_data, averaged, ema_decay=DECAY, compile=False)
     run(tiny_data, tmp_path / "parts", ema_decay=DECAY, max_steps=2, compile=False)
@@ -100,11 +102,14 @@ def test_validation_is_of_the_average(averaged: Path, tiny_data: Path) -> None:
     """So it is that of the checkpoint, as `nmt translate` loads it."""
     registry.discover()
     criterion = registry.build(registry.find("criterion", "label_smoothed_cross_entropy").config())
+    computing = fast(torch.device("cpu"))
+    computing.fit(torch.nn.Module(), criterion)
+    load = computing.loader(load_batch, None, bins=False)
     world, valid = World(0, 1, torch.device("cpu")), Corpus.open(tiny_data, "valid")
     for folder, record in zip(checkpoint.checkpoints_of(averaged), tiny_run.metrics(averaged), strict=True):
         model, _ = checkpoint.load_model(folder)
         assert (
-            validation_loss(model, criterion, valid, world, "float32", tokens=4096)["validation_loss"]
+            validation_loss(model, criterion, valid, world, "float32", load, tokens=4096)["validation_loss"]
             == record["validation_loss"]
         )
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from like_a_gpu import like_a_gpu
 from tiny_run import metrics, run
 from torch import Tensor
 
 from nmt_cli import registry
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.annexes.later import r_drop
 from nmt_cli.annexes.later.r_drop import RDrop
 from nmt_cli.annexes.later.settings import RDropConfig
 from nmt_cli.commands import train
@@ -23,7 +23,6 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntr
 from nmt_cli.data.batching import collate
 from nmt_cli.interfaces import PAD
 from nmt_cli.models.settings import TransformerConfig
-from nmt_cli.training import start
 
 PAIRS = [([5, 6, 7], [8, 9]), ([10], [11, 12, 13, 14, 15, 16]), ([17] * 9, [18, 19, 4])]
 
@@ -45,7 +44,7 @@ def gradients(model: Any, total: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 5.0])
-def test_it_is_the_plain_loss(model: Any, alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_the_plain_loss(model: Any, alpha: float) -> None:
     """In chunks of one row and more. PyTorch's own divergence goes in both directions."""
     batch = collate(*([np.array(pair[side]) for pair in PAIRS] for side in (0, 1)))
     torch.manual_seed(9)
@@ -59,9 +58,10 @@ def test_it_is_the_plain_loss(model: Any, alpha: float, monkeypatch: pytest.Monk
     expected = (sum(entropies) + alpha * sum(divergences) / 2) / 2  # half of the paper's
     theirs = gradients(model, expected)
     for chunk in (4, 20, 4096):
-        monkeypatch.setattr(r_drop, "CHUNK", {"cpu": chunk})
         torch.manual_seed(9)
-        loss = RDrop(RDropConfig(r_drop_alpha=alpha))(model, batch)
+        criterion = RDrop(RDropConfig(r_drop_alpha=alpha))
+        criterion.logit_rows = chunk
+        loss = criterion(model, batch)
         torch.testing.assert_close(loss.total, expected)
         torch.testing.assert_close(loss.nll, sum(nlls) / 2)
         assert not loss.nll.requires_grad
@@ -82,7 +82,7 @@ def test_bins_give_the_loss_of_padded_sentences(
     """As on a GPU. Without dropout, so that both draw the same, and the divergence is zero."""
     settings = {"criterion": "r_drop", "precision": precision, "compile": False, "dropout": 0.0, "max_steps": 1}
     run(tiny_data, tmp_path / "padded", **settings)
-    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
+    like_a_gpu(monkeypatch)
     run(tiny_data, tmp_path / "packed", **settings)
     (padded,), (packed,) = (metrics(tmp_path / name) for name in ("padded", "packed"))
     for name in ("loss", "nll", "gradient_norm"):

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
 from nmt_cli.annexes.later.settings import RestrictedAttentionConfig
+from nmt_cli.fast.layout import Binned
+from nmt_cli.fast.packing import Bins
 from nmt_cli.layers.attention import AttentionMask
-from nmt_cli.layers.layout import Binned
-from nmt_cli.packing import Bins
 
 B, H, WIDTH = 3, 2, 4
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from nmt_cli.annexes.later.rotary_attention import RotaryAttention, rotated
 from nmt_cli.annexes.later.settings import RotaryAttentionConfig
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.layout import Past, layout_of
-from nmt_cli.packing import Packing
+from nmt_cli.layers.attention import AttentionMask
+from nmt_cli.layers.layout import Past
 
 # apply_rotary_pos_emb of transformers 5.23.0 (modeling_llama.py), for [1, 2, 3, 4, 5, 6] at positions 0, 3 and 100.
 REFERENCE = torch.tensor(
@@ -36,15 +36,14 @@ def test_scores_depend_on_the_distance_only() -> None:
 
 
 def test_it_is_full_attention_of_rotated_queries_and_keys() -> None:
-    """The three layouts of training and decoding rotate with the same positions."""
+    """Training and decoding rotate with the same positions."""
     torch.manual_seed(0)
     kernel = RotaryAttention(RotaryAttentionConfig(), d_k=4, d_v=4)
-    packing = Packing.of(torch.ones(1, 6, dtype=torch.bool), multiple=1)
     query, key, value = torch.randn(3, 6, 2, 4)
     turned = [torch.stack([rotated(each[i], torch.tensor(i)) for i in range(6)], 1)[None] for each in (query, key)]
     expected = F.scaled_dot_product_attention(*turned, value.transpose(0, 1), is_causal=True)[0].transpose(0, 1)
-    padded = layout_of(packing, packing, causal=True).attend(kernel, query, key, value)
-    torch.testing.assert_close(padded, expected)
+    padded = AttentionMask(causal=True).attend(kernel, query[None], key[None], value[None])
+    torch.testing.assert_close(padded[0], expected)
     past = Past(torch.empty(1, 2, 0, 4), torch.empty(1, 2, 0, 4))
     for i in range(6):
         new = (each[i : i + 1] for each in (query, key, value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -18,16 +17,16 @@ from nmt_cli.annexes.table2.expected_reward import (
     ExpectedRewardConfig,
     draw,
     gleu,
-    log_probabilities,
     ngrams,
     rewards_of,
     with_targets,
     without_dropout,
 )
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.batching import collate
 from nmt_cli.device import Plain
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch
-from nmt_cli.packing import Packing
 
 SYMBOLS = [UNK, 4, 5]
 NLTK = [
@@ -106,7 +105,7 @@ def test_the_likelihood_has_its_weight() -> None:
         loss = criterion(weight=weight)(model, batch)
         gradients.append(gradient(loss.total, model))
         totals.append(loss.total.item())
-    likelihood = criterion().likelihood(model, batch)
+    likelihood = LabelSmoothedCrossEntropy(LabelSmoothingConfig(label_smoothing=0.0))(model, batch)
     assert totals[1] - totals[0] == pytest.approx(0.5 * likelihood.total.item())
     torch.testing.assert_close(gradients[1] - gradients[0], 0.5 * gradient(likelihood.total, model))
     assert loss.nll.item() == likelihood.nll.item()
@@ -118,27 +117,17 @@ def test_probabilities_of_padded_samples_are_those_of_the_full_pass() -> None:
     padded = torch.tensor([[*output, *[PAD] * (6 - len(output))] for output in outputs])
     batch = with_targets(batch_of(*[(source, [4])] * 4), padded)
     assert batch.num_tokens == 4 + 1 + 5 + 2
-    torch.testing.assert_close(log_probabilities(model, batch).exp(), probabilities(model, source, outputs))
+    torch.testing.assert_close(criterion().log_probabilities(model, batch).exp(), probabilities(model, source, outputs))
 
 
 def test_samples_are_a_batch_like_any_other() -> None:
     """What the corpus would give for the same sentences."""
-    expected, other = (
-        replace(
-            batch_of(*pairs), target_packing=Packing.of(torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
-        )
-        for pairs, lengths in (
-            ([([4, 5], [4, 4, 5]), ([5], []), ([4], [5])], [4, 1, 2]),
-            ([([4, 5], [5]), ([5], [5]), ([4], [4])], [2, 2, 2]),
-        )
-    )
+    expected = batch_of(([4, 5], [4, 4, 5]), ([5], []), ([4], [5]))
+    other = batch_of(([4, 5], [5]), ([5], [5]), ([4], [4]))
     found = with_targets(other, torch.tensor([[4, 4, 5, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [5, EOS, PAD, PAD, PAD]]))
     assert torch.equal(found.target_in, expected.target_in)
     assert torch.equal(found.target_out, expected.target_out)
     assert found.num_tokens == expected.num_tokens
-    assert isinstance(found.target_packing, Packing)
-    assert isinstance(expected.target_packing, Packing)
-    assert torch.equal(found.target_packing.places, expected.target_packing.places)
 
 
 class Script:

@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from nmt_cli.errors import UsageError
-from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention, softmax_, softmax_gradient
-from nmt_cli.layers.layout import Recorded, layout_of
-from nmt_cli.packing import Packing
+from nmt_cli.layers.attention import AttentionMask, FullAttention, MultiHeadAttention, Recorded
 
 B, H, WIDTH = 3, 2, 4
 PADDING = torch.arange(8)[None] >= torch.tensor([8, 3, 5])[:, None]
@@ -36,24 +34,6 @@ def test_full_attention_agrees_with_pytorch() -> None:
         torch.testing.assert_close(FullAttention()(query, key, value, mask), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 40])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 4e-3)]
-)
-def test_softmax_agrees_with_pytorch(length: int, dtype: torch.dtype, tolerance: float) -> None:
-    """Also for scores whose exponentials overflow, and for keys that are hidden."""
-    scores = (300 + 3 * torch.randn(2, 3, length, generator=torch.Generator().manual_seed(1))).to(dtype)
-    scores[0, 1, 1:] = -math.inf
-    expected = scores.double().requires_grad_()
-    weights = expected.softmax(-1)
-    ours = softmax_(scores.clone())
-    assert ours.dtype == dtype
-    torch.testing.assert_close(ours.double(), weights, rtol=tolerance, atol=tolerance)
-    gradient = torch.linspace(-1, 1, length, dtype=torch.float64).expand_as(weights)
-    weights.backward(gradient)  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(softmax_gradient(weights.detach(), gradient.contiguous()), expected.grad)
-
-
 def test_several_queries_after_a_prefix() -> None:
     query, key, value = drawn(10)
     whole = FullAttention()(query, key, value, AttentionMask(causal=True))
@@ -72,11 +52,9 @@ def test_multi_head_attention_agrees_with_pytorch() -> None:
         x.transpose(0, 1), context.transpose(0, 1), context.transpose(0, 1), 8, 2, packed, None, None, None, False, 0.0,
         ours.w_o.weight, None, key_padding_mask=padding, average_attn_weights=False,
     )  # fmt: skip
-    queries, keys = Packing.of(torch.ones(2, 3, dtype=torch.bool)), Packing.of(~padding)
-    layout = Recorded.of(queries, keys)
-    found = queries.unpack(ours(queries.pack(x), keys.pack(context), layout))
-    torch.testing.assert_close(found, theirs.transpose(0, 1))
-    torch.testing.assert_close(layout.weights, [weights])
+    mask = Recorded(padding)
+    torch.testing.assert_close(ours(x, context, mask), theirs.transpose(0, 1))
+    torch.testing.assert_close(mask.weights, [weights])
 
 
 @pytest.mark.parametrize("size", [1.0, 100.0])
@@ -87,11 +65,10 @@ def test_scores_of_normalised_queries_and_keys_are_cosines(size: float) -> None:
     x, context = torch.randn(3, 8) * size, torch.randn(5, 8) * size
     plain = [linear(rows).view(-1, 2, 4) for linear, rows in ((attention.w_q, x), (attention.w_k, context))]
     cosines = F.cosine_similarity(plain[0][:, None], plain[1][None], dim=3)  # [T, S, H]
-    queries, keys = (Packing.of(torch.ones(1, len(rows), dtype=torch.bool), multiple=1) for rows in (x, context))
-    layout = Recorded.of(queries, keys)
-    attention(x, context, layout)
+    mask = Recorded()
+    attention(x[None], context[None], mask)
     expected = (2 * cosines).softmax(1).permute(2, 0, 1)
-    torch.testing.assert_close(layout.weights[0][0], expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(mask.weights[0][0], expected, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(attention.heads(context, "v")[0], attention.w_v(context).view(-1, 2, 4))
 
 
@@ -118,16 +95,6 @@ def test_a_kernel_whose_output_has_another_shape_is_named() -> None:
             return super().forward(*inputs).sum(2)
 
     attention = MultiHeadAttention(8, 2, 4, 4, Summing())
-    rows = Packing.of(torch.ones(2, 3, dtype=torch.bool))
-    x = torch.zeros(len(rows.positions), 8)
+    x = torch.zeros(2, 3, 8)
     with pytest.raises(UsageError, match=r"Summing returned \[2, 2, 4\], expected \[2, 2, 3, 4\]"):
-        attention(x, x, layout_of(rows, rows))
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradients_of_full_attention_are_those_of_differences(causal: bool) -> None:
-    torch.manual_seed(0)
-    padding = torch.tensor([[False] * 4, [False, False, True, True]])
-    mask = AttentionMask(None if causal else padding, causal)
-    inputs = [torch.randn(2, 2, 4, width, dtype=torch.float64, requires_grad=True) for width in (3, 3, 5)]
-    assert torch.autograd.gradcheck(lambda *heads: FullAttention()(*heads, mask), inputs)
+        attention(x, x, AttentionMask())

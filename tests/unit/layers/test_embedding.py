@@ -47,14 +47,6 @@ def test_a_table_grown_in_inference_mode_serves_training() -> None:
     assert x.grad is not None
 
 
-def test_a_table_is_kept_when_it_has_grown() -> None:
-    """A CUDA graph of shorter sentences reads the table at the address that it had."""
-    positions = SinusoidalPositions(4)
-    address = positions(0, 10).data_ptr()
-    positions(0, 1000)
-    assert address in [table.data_ptr() for table in positions.former]
-
-
 def test_learned_positions_past_the_table_use_its_last_row() -> None:
     positions = LearnedPositions(4, 6)
     rows = positions(4, 5)

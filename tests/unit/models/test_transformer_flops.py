@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmt_cli import packing, registry
+from nmt_cli import registry
 from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
 from nmt_cli.annexes.later.settings import RestrictedAttentionConfig
 from nmt_cli.layers.attention import AttentionMask, FullAttention
@@ -41,11 +41,8 @@ def counted(model: Transformer, sentences: int, source: int, target: int) -> int
 
 @pytest.mark.parametrize(("sentences", "source", "target"), [(1, 5, 9), (3, 12, 4), (2, 2, 2)])
 @pytest.mark.parametrize("attention", ["full", "relative", "rotary", "alibi"])
-def test_all_of_a_training_step(
-    attention: str, sentences: int, source: int, target: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_of_a_training_step(attention: str, sentences: int, source: int, target: int) -> None:
     """The count is exact: both count matrix products only, and no rows of zeros are added."""
-    monkeypatch.setattr(packing, "MULTIPLE", 1)
     registry.discover()
     fields = {"rotary": {"gated_feed_forward": True}, "relative": {"num_decoder_layers": 3}}
     model = made(registry.find("attention", attention).config(), **fields.get(attention, {}))

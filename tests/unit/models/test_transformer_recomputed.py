@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from like_a_gpu import like_a_gpu
 from tiny_run import run
 
 from nmt_cli import checkpoint
 from nmt_cli.errors import UsageError
 from nmt_cli.models.transformer import DecoderLayer
-from nmt_cli.training import start
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -29,7 +29,7 @@ def test_the_updates_are_the_same_bit_for_bit(
 
     monkeypatch.setattr(DecoderLayer, "forward", counted)
     if packed:
-        monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
+        like_a_gpu(monkeypatch)
     settings = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.2, "precision": precision}
     counts = []
     for name, again in (("kept", False), ("again", True)):

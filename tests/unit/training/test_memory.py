@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from nmt_cli.training import memory
 
@@ -30,9 +29,6 @@ class Plan:
 )
 def test_the_largest(packed: bool, chosen: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """By tokens, of which eight short sentences have 64, and by squared lengths, or in bins by the longest sentence."""
-    setup: Any = SimpleNamespace(
-        plan=Plan(), packed=packed, corpus=None, world=SimpleNamespace(device=torch.device("cpu"))
-    )
+    setup: Any = SimpleNamespace(plan=Plan(), packed=packed, corpus=None, load=lambda pairs, indices: pairs.tolist())
     monkeypatch.setattr(memory, "text_of", lambda setup, epoch, sentences: sentences)
-    monkeypatch.setattr(memory, "read_batch", lambda pairs, indices, device, packed: pairs.tolist())
     assert memory.largest(setup, 1) == chosen

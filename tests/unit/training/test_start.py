@@ -20,27 +20,13 @@ from nmt_cli.errors import DataError
 from nmt_cli.registry import option
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.run_directory import CONFIG
-from nmt_cli.training.settings import TrainingConfig
 from nmt_cli.training.start import (
-    SMALLEST_COMPILED,
     build_setup,
     configuration,
     open_data,
-    wants_compiled,
 )
 
 CPU = World(0, 1, torch.device("cpu"))
-
-
-def model_of(parameters: int) -> nn.Module:
-    return nn.Linear(parameters, 1, bias=False, device="meta")
-
-
-@pytest.mark.parametrize(("flag", "small", "large"), [(None, False, True), (True, True, True), (False, False, False)])
-def test_large_models_are_compiled(flag: bool | None, small: bool, large: bool) -> None:
-    settings = TrainingConfig(compile=flag)
-    chosen = [wants_compiled(model_of(SMALLEST_COMPILED - less), settings) for less in (1, 0)]
-    assert chosen == [small, large]
 
 
 @pytest.mark.parametrize("recorded", ["bfloat16", "float32"])

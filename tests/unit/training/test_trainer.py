@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from like_a_gpu import like_a_gpu
 from tiny_run import metrics, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,7 +23,6 @@ from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntr
 from nmt_cli.distributed import World
 from nmt_cli.errors import Interrupted, TrainingError, UsageError
 from nmt_cli.interfaces import Batch, Loss
-from nmt_cli.training import start
 from nmt_cli.training.run import Run
 from nmt_cli.training.run_directory import RunDirectory
 from nmt_cli.training.start import describe
@@ -234,7 +234,7 @@ def test_an_update_reads_nothing_from_its_device(
                 return part(*arguments)
 
         monkeypatch.setattr(Trainer, name, counted)
-    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
+    like_a_gpu(monkeypatch)
     run(tiny_data, tmp_path / "run", max_steps=3, dropout=0.0, clip_norm=1.0, precision=precision, compile=False)
     assert waits.count == 0
     with waits:
@@ -266,7 +266,7 @@ def test_packed_batches_give_the_same_updates(tiny_data: Path, tmp_path: Path, m
     """As on a GPU: bins in place of padded sentences; only rounding differs, and not after a restart."""
     exact = {"dropout": 0.0, "precision": "float32", "micro_batches": None, "num_layers": 1, "compile": False}
     run(tiny_data, tmp_path / "padded", **exact)
-    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
+    like_a_gpu(monkeypatch)
     run(tiny_data, tmp_path / "packed", **exact)
     run(tiny_data, tmp_path / "resumed", **exact, max_steps=5)
     run(tiny_data, tmp_path / "resumed", **exact)

@@ -19,6 +19,7 @@ import torch
 from nmt_cli import checkpoint
 from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.commands.prepare import PrepareOptions, prepare
+from nmt_cli.data.batching import load_batch
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.distributed import World
 from nmt_cli.errors import TrainingError
@@ -105,7 +106,9 @@ def test_the_loss_is_a_mean_over_tokens(tiny_data: Path) -> None:
         return Loss(2 * ids.sum(), ids.sum(), len(ids))
 
     world = World(0, 1, torch.device("cpu"))
-    found = validation_loss(network, criterion, Corpus.open(tiny_data, "train"), world, "float32", tokens=4096)
+    found = validation_loss(
+        network, criterion, Corpus.open(tiny_data, "train"), world, "float32", load_batch, tokens=4096
+    )
     assert network.training
     mean = torch.cat(batches).mean().item()
     assert mean != pytest.approx(torch.stack([ids.mean() for ids in batches]).mean().item(), rel=1e-4)

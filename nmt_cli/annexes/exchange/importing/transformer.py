@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 from nmt_cli.annexes.exchange.importing.settings import ImportedTransformerConfig
 from nmt_cli.interfaces import EOS
-from nmt_cli.layers.layout import layout_of
-from nmt_cli.models.transformer import Layouts, Transformer
-from nmt_cli.packing import Packing, Rows
+from nmt_cli.models.transformer import Transformer
 
 
 class ImportedTransformer(Transformer):
@@ -40,15 +38,3 @@ class ImportedTransformer(Transformer):
         if not self.config.source_end:
             real[:, 1:] &= source[:, 1:] != EOS
         return real
-
-    def decoder_rows(
-        self, source: Tensor, target_in: Tensor, sources: Rows, targets: Rows, layout: Layouts = layout_of
-    ) -> Tensor:
-        """See `ComputesRows`."""
-        if not self.config.source_end:
-            sources = Packing.of(self.real(source))
-        return super().decoder_rows(source, target_in, sources, targets, layout)
-
-    def takes_bins(self) -> bool:
-        """See `ComputesRows`. Bins would need their layout without the ends."""
-        return self.config.source_end and super().takes_bins()

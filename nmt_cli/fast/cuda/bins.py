@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.interfaces import BOS, EOS, PAD, Batch
-from nmt_cli.packing import Bins
+from nmt_cli.fast.packing import Bins, RowBatch
+from nmt_cli.interfaces import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WIDTH = 128  # tokens of a bin on each side; a multiple of it if a sentence is longer
 
 
-def binned(sources: Ragged, targets: Ragged) -> Batch:
+def binned(sources: Ragged, targets: Ragged) -> RowBatch:
     """Return sentence pairs, given as all ids, one sentence after the other, and lengths, as a batch of bins."""
     lengths = np.stack([sources[1], targets[1]]) + 1  # [2, sentences], with EOS
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
@@ -34,7 +34,7 @@ def binned(sources: Ragged, targets: Ragged) -> Batch:
     target_in = target.flatten().roll(1)
     target_in[torch.from_numpy(starts[1])] = BOS
     target_in = target_in.view(shape) * (in_target.sentences > 0)
-    return Batch(source, target_in, target, int(lengths[1].sum()), in_source, in_target)
+    return RowBatch(source, target_in, target, int(lengths[1].sum()), in_source, in_target)
 
 
 def first_fit(lengths: NDArray[Any], width: int) -> NDArray[np.int64]:

@@ -15,13 +15,21 @@ from nmt_cli.annexes.later.settings import AlibiAttentionConfig, RestrictedAtten
 from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
 from nmt_cli.criteria.settings import LabelSmoothingConfig
 from nmt_cli.data.batching import collate
-from nmt_cli.data.bins import binned
-from nmt_cli.interfaces import Batch, joined
-from nmt_cli.layers import sublayer
+from nmt_cli.fast import rows
+from nmt_cli.fast.cuda.bins import binned
+from nmt_cli.fast.cuda.device import Fast
+from nmt_cli.interfaces import PAD, Batch, Criterion, joined
 from nmt_cli.models.transformer import Transformer
-from nmt_cli.training.start import compile_layers
 
+GPU = Fast(torch.device("cuda"))  # whose modules compute on a CPU, too
 CRITERION = LabelSmoothedCrossEntropy(LabelSmoothingConfig())
+PLAIN = LabelSmoothedCrossEntropy(LabelSmoothingConfig())
+GPU.fit(torch.nn.Module(), CRITERION)
+
+
+def fitted(model: Transformer) -> Transformer:
+    GPU.fit(model)
+    return model
 
 
 def batches(sentences: int, seed: int = 0, longest: int = 12) -> tuple[Batch, Batch]:
@@ -31,9 +39,11 @@ def batches(sentences: int, seed: int = 0, longest: int = 12) -> tuple[Batch, Ba
     return collate(*sides), binned(*map(joined, sides))
 
 
-def loss_and_gradients(model: Transformer, given: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def loss_and_gradients(
+    model: Transformer, given: Batch, criterion: Criterion = CRITERION
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.zero_grad()
-    loss = CRITERION(model, given).total
+    loss = criterion(model, given).total
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -47,12 +57,6 @@ def graphs(counter: CompileCounterWithBackend) -> int:
     return sum(len(module.graph.nodes) > 0 for module in counter.graphs)
 
 
-@pytest.fixture
-def _low(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU joins a product and ReLU as a GPU does."""
-    monkeypatch.setattr(sublayer, "JOINS_RELU", {"cpu"})
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -64,28 +68,27 @@ def _low(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bins_are_padded_sentences(made: Callable[..., Transformer], fields: dict[str, Any]) -> None:
     """The loss and every gradient, to rounding; each bin has several sentences, and the last ones have none."""
-    model = made(d_model=32, **fields)
+    plain, model = made(d_model=32, **fields), fitted(made(d_model=32, **fields))
     padded, bins = batches(520)
     assert len(bins.source) == 34
     assert not bins.source[-1].any()
-    expected, ours = loss_and_gradients(model, padded), loss_and_gradients(model, bins)
+    expected, ours = loss_and_gradients(plain, padded, PLAIN), loss_and_gradients(model, bins)
     same(ours, expected)
     assert CRITERION(model, bins).num_tokens == padded.num_tokens
     with torch.no_grad():
-        same(CRITERION(model, bins).nll, CRITERION(model, padded).nll)
+        same(CRITERION(model, bins).nll, PLAIN(plain, padded).nll)
 
 
-@pytest.mark.usefixtures("_low")
 @pytest.mark.parametrize(("attention", "packed"), [(RotaryAttentionConfig(), True), (AlibiAttentionConfig(), False)])
 def test_each_kind_of_layer_is_compiled_once(
     made: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch, attention: Any, packed: bool
 ) -> None:
     """Without a break, for any sentences, and for other shapes; and once more for validation."""
-    model, plain = (made(attention, d_model=32, num_layers=2).train() for _ in range(2))
+    model, plain = (fitted(made(attention, d_model=32, num_layers=2)).train() for _ in range(2))
     counter = CompileCounterWithBackend("aot_eager" if packed else "eager")
     torch._dynamo.reset()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, fullgraph=True, backend=counter))
-    compile_layers(model.stacks(), lambda model, batch: CRITERION(model, batch))
+    GPU.compile(model, Criterion(), wanted=True)
     compiled = []  # on a CPU, rows of fewer than 16 would be another graph
     for sentences, seed, longest in ((60, 0, 20), (60, 1, 20), (150, 2, 20), (30, 3, 140)):
         given = batches(sentences, seed, longest)[packed]
@@ -101,11 +104,10 @@ def test_each_kind_of_layer_is_compiled_once(
     assert graphs(counter) == 4
 
 
-@pytest.mark.usefixtures("_low")
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_hidden_states_of_a_gpu(made: Callable[..., Transformer], norm: str) -> None:
     """They have the type of products, and only rounding differs."""
-    model, given = made(d_model=32, norm=norm), batches(60)[1]
+    model, given = fitted(made(d_model=32, norm=norm)), batches(60)[1]
     model.train()
     seen: list[torch.dtype] = []
     for layer in (*model.encoder, *model.decoder):
@@ -123,6 +125,24 @@ def test_hidden_states_of_a_gpu(made: Callable[..., Transformer], norm: str) -> 
 
 
 def test_which_attention_is_computed_in_bins(made: Callable[..., Transformer]) -> None:
-    assert made(d_model=32, attention_dropout=0.1).takes_bins()
-    assert made(RotaryAttentionConfig(), d_model=32).takes_bins()
-    assert not made(AlibiAttentionConfig(), d_model=32).takes_bins()
+    def takes_bins(attention: Any = None, **fields: Any) -> bool:
+        return rows.takes_bins(fitted(made(attention, d_model=32, **fields)))
+
+    assert takes_bins(attention_dropout=0.1)
+    assert takes_bins(RotaryAttentionConfig())
+    assert not takes_bins(AlibiAttentionConfig())
+    assert not rows.takes_bins(made(d_model=32))  # its lines are the core's
+
+
+def test_a_model_with_lines_of_its_own_keeps_them(made: Callable[..., Transformer]) -> None:
+    class Doubled(Transformer):
+        def decoder_output(self, *arguments: Any) -> torch.Tensor:
+            return 2 * super().decoder_output(*arguments)
+
+    plain, padded = made(), batches(5)[0]
+    model = made()
+    model.__class__ = Doubled
+    output = 2 * plain.decoder_output(padded.source, padded.target_in)
+    same(fitted(model).decoder_output(padded.source, padded.target_in), output)
+    hidden, targets = CRITERION.outputs(model, padded)
+    same(hidden[: len(targets)], output[padded.target_out != PAD])

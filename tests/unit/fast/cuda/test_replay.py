@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from like_a_gpu import Fast, like_a_gpu
 from tiny_run import run
 from torch import Tensor
 
 from nmt_cli import checkpoint
 from nmt_cli.annexes.doctor.resume import contents
-from nmt_cli.training import gradients, memory, replay, start
+from nmt_cli.fast.cuda import replay
+from nmt_cli.fast.cuda.device import Fast as OnGPU
+from nmt_cli.fast.cuda.gradients import ReplayedGradients
 
 CPU = torch.device("cpu")
 
@@ -51,11 +54,10 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
 
 
 @pytest.fixture
-def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def _on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bins and replays on a CPU, without a compiler."""
-    monkeypatch.setattr(start, "PACKED_DEVICES", {"cpu"})
-    monkeypatch.setattr(start, "compile_layers", lambda *_: None)
-    monkeypatch.setattr(gradients, "GRAPHS", {"cpu"})
+    like_a_gpu(monkeypatch)
+    monkeypatch.setattr(Fast, "gradients", OnGPU.gradients)
 
 
 def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[StandIn]) -> None:
@@ -76,7 +78,7 @@ def test_a_capture_changes_nothing_and_a_replay_reads_new_values(graphs: list[St
     assert [graph.replays for graph in graphs] == [2, 1]
 
 
-@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.usefixtures("_on_gpu")
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_replayed_updates_are_those_of_the_trainer(
     precision: str, graphs: list[StandIn], tiny_data: Path, tmp_path: Path
@@ -94,7 +96,7 @@ def test_replayed_updates_are_those_of_the_trainer(
     assert all(torch.equal(replayed[name], weight) for name, weight in eager.items())
 
 
-@pytest.mark.usefixtures("like_a_gpu", "graphs")
+@pytest.mark.usefixtures("_on_gpu", "graphs")
 def test_a_run_of_replays_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
     run(tiny_data, tmp_path / "whole")
     run(tiny_data, tmp_path / "parts", max_steps=4)
@@ -102,7 +104,7 @@ def test_a_run_of_replays_resumes_bit_for_bit(tiny_data: Path, tmp_path: Path) -
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
-@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.usefixtures("_on_gpu")
 def test_an_optimizer_that_is_not_fused_is_not_captured(
     graphs: list[StandIn], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,21 +117,20 @@ def test_an_optimizer_that_is_not_fused_is_not_captured(
     assert all(graph.result is not None for graph in graphs)
 
 
-@pytest.mark.usefixtures("like_a_gpu", "graphs")
+@pytest.mark.usefixtures("_on_gpu", "graphs")
 def test_memory_is_tried_for_another_shape_beside_the_graphs(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest micro-batches are also computed without a graph, with no effect on the gradient."""
-    monkeypatch.setattr(memory, "TRIED_DEVICES", {"cpu"})
-    compute, alone = gradients.Gradients.compute, []
+    monkeypatch.setattr(Fast, "tries_memory", True)
+    compute, alone = ReplayedGradients.compute, []
 
-    def recorded(self: gradients.Gradients, batch: Any, factor: Tensor) -> Tensor:
+    def recorded(self: ReplayedGradients, batch: Any, factor: Tensor) -> Tensor:
         if not isinstance(batch.num_tokens, Tensor):
-            assert self.replay is not None
             alone.append((len(self.replay.captured), factor.item()))
         return compute(self, batch, factor)
 
-    monkeypatch.setattr(gradients.Gradients, "compute", recorded)
+    monkeypatch.setattr(ReplayedGradients, "compute", recorded)
     run(tiny_data, tmp_path / "run", max_steps=2)
     assert len(alone) == 2
     assert all(captured > 0 and factor == 0.0 for captured, factor in alone)

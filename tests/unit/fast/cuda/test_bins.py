@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.data.batching import BatchPlan
-from nmt_cli.data.bins import WIDTH, binned, first_fit
+from nmt_cli.fast.cuda.bins import WIDTH, binned, first_fit
+from nmt_cli.fast.packing import Bins
 from nmt_cli.interfaces import BOS, EOS, PAD, Batch
-from nmt_cli.packing import Bins
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
@@ -48,15 +48,15 @@ def test_every_pair_is_whole_in_one_bin(pairs: list[tuple[int, int]]) -> None:
         side(list(lengths), first) for lengths, first in zip(zip(*pairs, strict=True), (10, 10_000), strict=True)
     )
     batch = binned((sources, source_lengths), (targets, target_lengths))
-    assert isinstance(batch.source_packing, Bins)
-    assert isinstance(batch.target_packing, Bins)
+    assert isinstance(batch.sources, Bins)
+    assert isinstance(batch.targets, Bins)
     assert batch.source.shape == batch.target_in.shape == batch.target_out.shape
     source, target_in, target_out = (
         sentences_in(tokens, packing)
         for tokens, packing in (
-            (batch.source, batch.source_packing),
-            (batch.target_in, batch.target_packing),
-            (batch.target_out, batch.target_packing),
+            (batch.source, batch.sources),
+            (batch.target_in, batch.targets),
+            (batch.target_out, batch.targets),
         )
     )
     cut = [

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.packing import mapped
+from nmt_cli.fast.packing import mapped
 
 
 class Replay:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from nmt_cli.annexes.later.restricted_attention import RestrictedAttention
 from nmt_cli.annexes.later.rotary_attention import RotaryAttention
 from nmt_cli.annexes.later.settings import RestrictedAttentionConfig, RotaryAttentionConfig
+from nmt_cli.fast.layout import Binned, layout_of
+from nmt_cli.fast.packing import Bins, Packing
 from nmt_cli.layers.attention import FullAttention, MultiHeadAttention
-from nmt_cli.layers.layout import Binned, layout_of
-from nmt_cli.packing import Bins, Packing
 
 KERNELS = {
     "full": FullAttention(),

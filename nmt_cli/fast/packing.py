@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from nmt_cli.interfaces import Batch
+from nmt_cli.layers.moves import moved
 
 Structure = TypeVar("Structure")
 
@@ -97,6 +100,18 @@ class Bins:
 Rows: TypeAlias = Packing | Bins
 
 
+@dataclass(frozen=True)
+class RowBatch(Batch):
+    """A batch that says where its real tokens are."""
+
+    sources: Rows
+    targets: Rows  # those of target_in and target_out
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> RowBatch:
+        """See `Batch`."""
+        return mapped(self, change)
+
+
 def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structure:
     """Return a dataclass with its tensors changed, also those of packings in it, or a tensor that is changed."""
     if isinstance(structure, Tensor):
@@ -105,25 +120,6 @@ def mapped(structure: Structure, change: Callable[[Tensor], Tensor]) -> Structur
     tensors = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
     packings = {name: mapped(value, change) for name, value in values.items() if isinstance(value, (Packing, Bins))}
     return replace(structure, **tensors, **packings)  # type: ignore[type-var]
-
-
-class _Move(torch.autograd.Function):
-    """Rows in other places. Unlike that of indexing, the gradient is the same to the last bit on a GPU."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.back = back
-        return move(rows)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.back(gradients[0]), None, None
-
-
-def moved(rows: Tensor, move: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return `move(rows)`, whose gradient `back` moves."""
-    result: Tensor = _Move.apply(rows, move, back)  # type: ignore[no-untyped-call]
-    return result
 
 
 def _packed(places: Tensor, count: int, padded: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.packing import MULTIPLE, Packing
+from nmt_cli.fast.packing import MULTIPLE, Packing
 
 
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12), more=st.integers(0, 3))

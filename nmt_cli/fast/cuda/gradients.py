@@ -1,0 +1,54 @@
+"""Gradients and changes of weights as CUDA graphs."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from nmt_cli.fast.cuda.replay import Replay
+from nmt_cli.interfaces import Batch
+from nmt_cli.training.gradients import Gradients
+from nmt_cli.training.setup import Setup
+
+
+class ReplayedGradients(Gradients):
+    """`Gradients` whose `add` is a CUDA graph for each shape of a batch."""
+
+    replayed = True
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup, flat=True)
+        self.replay = Replay(self.compute, torch.zeros(()), self.world.device)
+
+    def add(self, batch: Batch, weight: float) -> Tensor:
+        """See `Gradients`."""
+        factor, tokens = (torch.full((), value, device=self.world.device) for value in (weight, batch.num_tokens))
+        # A graph would repeat a number of the host.
+        counted = replace(batch, num_tokens=tokens)  # type: ignore[arg-type]
+        result: Tensor = self.replay(counted, factor)
+        return result
+
+    def finish(self) -> list[Tensor]:
+        """See `Gradients`. One tensor needs fewer launches."""
+        gradients = super().finish()
+        return [self.flat] if gradients and self.flat is not None and self.flat.is_cuda else gradients
+
+    def forget(self) -> None:
+        """See `Gradients`."""
+        self.replay.captured.clear()
+
+
+def replayed_change(
+    change: Callable[[Tensor], None], optimizer: torch.optim.Optimizer, device: torch.device
+) -> Callable[[Tensor], None]:
+    """Return `Trainer.change` as a CUDA graph."""
+    warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
+    for group in optimizer.param_groups:  # a graph would repeat a rate of the host
+        group.update(capturable=True, lr=torch.zeros((), device=device))
+    # Not finite, so that a capture makes no step, and with a norm that is not clipped.
+    return Replay(change, torch.tensor([math.nan, math.nan, 0.0]), device)

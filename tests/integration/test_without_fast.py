@@ -1,0 +1,72 @@
+"""Without nmt_cli/fast, everything still runs: the losses, the outputs, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_run
+import torch
+from numbers_below_1000 import name as name_of
+
+import nmt_cli
+from nmt_cli.criteria.label_smoothed_cross_entropy import smoothed_cross_entropy
+from nmt_cli.data.batching import default_micro_batches
+from nmt_cli.device import Plain
+
+EXACT = {"dropout": 0.0, "max_steps": 30, "log_every": 1, "save_every": 30, "precision": "float32"}
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package without the directory."""
+    folder = tmp_path_factory.mktemp("without")
+    source = Path(nmt_cli.__file__).parent
+    shutil.copytree(source, folder / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__", "fast"))
+    # The finder of an editable installation would find the original.
+    (folder / "nmt_cli" / "fast.py").write_text("raise ModuleNotFoundError(__name__, name=__name__)\n")
+    return folder
+
+
+def nmt(*words: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({"PYTHONPATH": str(path)} if path is not None else {})
+    command = [sys.executable, "-P", "-m", "nmt_cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
+
+
+def test_losses_and_outputs_are_the_same(without: Path, tiny_data: Path, tmp_path: Path) -> None:
+    records, outputs = [], []
+    for name, path in (("with", None), ("without", without)):
+        trained = nmt("train", tiny_data, "--out", tmp_path / name, *tiny_run.flags(**EXACT), path=path)
+        assert trained.returncode == 0, trained.stderr
+        records.append(tiny_run.metrics(tmp_path / name))
+        lines = tmp_path / "lines"
+        lines.write_text("".join(f"{name_of(n, 'en')}\n" for n in range(5, 995, 33)))
+        translated = nmt("translate", tmp_path / "with", "-i", lines, "--workers", 1, path=path)
+        assert translated.returncode == 0, translated.stderr
+        outputs.append(translated.stdout)
+    assert len(records[0]) == 30
+    for ours, theirs in zip(*records, strict=True):
+        assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-5)
+        assert theirs["gradient_norm"] == pytest.approx(ours["gradient_norm"], rel=1e-3)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0].splitlines()) == 30
+    refused = nmt("translate", tmp_path / "with", "--dtype", "int8", "-i", lines, path=without)
+    assert refused.returncode == 2
+    assert "--dtype int8 needs nmt_cli.fast: use float32 or bfloat16" in refused.stderr
+
+
+def test_micro_batches_of_the_paper_fit() -> None:
+    """The logits of a large vocabulary and their gradient are less than a gigabyte."""
+    plain = Plain(torch.device("cpu"))
+    limit = plain.sizes.batch_tokens
+    assert -(-25_000 // default_micro_batches(25_000, 1, limit)) <= limit == 2048
+    hidden, weight = torch.randn(limit, 8, requires_grad=True), torch.randn(37_000, 8, requires_grad=True)
+    total, _ = smoothed_cross_entropy(hidden, weight, torch.arange(limit) + 4, 0.1)
+    total.backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
