@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,16 +210,6 @@ class Constraint(Protocol):
         `rows` [N'] are as in `DecoderState.select`. A token that is not allowed must not raise: the search may fill up
         its beam with such hypotheses, and drops them.
         """
-
-
-class Prefix(NamedTuple):
-    """The required beginning of an output: `ids`, then any tokens with a text that begins with `rest`."""
-
-    ids: list[int]
-    rest: str  # "" if any token may follow the ids
-
-
-FREE = Prefix([], "")  # the prefix of an output that may begin with anything
 
 
 def joined(sentences: Sequence[Sequence[int]]) -> Ragged:

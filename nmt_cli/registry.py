@@ -37,7 +37,7 @@ KINDS = ("task", "model", "attention", "criterion", "optimizer", "schedule")
 """A run has one component of each kind; the flag of that name selects it (`--optimizer adam`)."""
 
 EXTRAS = (
-    *("around", "encoding", "search", "constraint"),  # of a translation
+    *("around", "encoding", "search", "length_penalty", "constraint"),  # of a translation
     *("observer", "sentences", "preparation"),  # of a run
     "filter",  # of prepared data
 )

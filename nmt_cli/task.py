@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from nmt_cli.interfaces import Constraint, Prefix, joined
+from nmt_cli.interfaces import joined
 
 if TYPE_CHECKING:
     from nmt_cli.interfaces import Ragged
@@ -153,14 +153,6 @@ class Task(ABC):
         """Return what `encode_target` returns for each line. Runs in worker processes."""
         return joined([self.encode_target(line) for line in lines])
 
-    def encode_prefix(self, line: str) -> Prefix:
-        """Return how an output begins that must begin with the text `line`: by default, with all its ids."""
-        return Prefix(self.encode_target(line), "")
-
-    def continuations(self, rest: str) -> Mapping[int, str]:
-        """Return the target ids that may come next where `rest` must follow, each with what then is left of `rest`."""
-        return {}
-
     @abstractmethod
     def source_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the written form of each source id."""
@@ -187,10 +179,6 @@ class Task(ABC):
     def repaired(self, ids: Sequence[int], source: str) -> tuple[str, Mapping[str, int]]:
         """Return the output line and the number of repairs of each kind, for tasks that correct malformed outputs."""
         return self.decode_target(ids, source), {}
-
-    def constraint(self, sources: Sequence[str], limits: Sequence[int], device: Any) -> Constraint | None:
-        """Return the constraint of `--constrained`, if any, for input lines and their maximum numbers of ids."""
-        return None
 
     def drawing(self, text: str) -> Any:
         """Return an output line as a rich renderable for terminals, or None to print the line itself."""

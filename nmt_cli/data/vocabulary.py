@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.errors import DataError
-from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, Prefix, joined
+from nmt_cli.interfaces import EOS, SPECIAL_SYMBOLS, joined
 
 if TYPE_CHECKING:
     from random import Random
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_TEXT = " \u2047 "  # the text of the id UNK: SentencePiece's double question mark between spaces
 SPACE = "\u2581"
-_LONGEST_OPEN_TEXT = 32
 
 
 class Vocabulary(ABC):
@@ -29,6 +26,7 @@ class Vocabulary(ABC):
 
     kind: str  # one of `subwords.kinds()`
     lists_symbols = False  # symbols are among its own entries
+    spaces_follow = False  # in `texts`, a word's space follows it
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -61,26 +59,6 @@ class Vocabulary(ABC):
     def serialise(self) -> bytes:
         """Return the content of the vocabulary's file."""
 
-    def encode_prefix(self, text: str) -> Prefix:
-        """Return how the ids of a line begin that begins with `text`, which does not begin with a space.
-
-        The words before the last space are encoded. What follows it may be the beginning of a word: its pieces are left
-        open, because `Ha` is often not the first piece of `Haus`. Of a long or unknown word, the last letters are.
-        """
-        words, _, beginning = text.rpartition(" ")
-        rest = SPACE + beginning
-        if len(rest) <= _LONGEST_OPEN_TEXT and self.continuations.of(rest):
-            return Prefix(self.encode(words), rest)
-        ids, rest = self.encode(text), ""
-        while ids and (piece := self.texts[ids[-1]]) and len(piece + rest) <= _LONGEST_OPEN_TEXT:
-            ids, rest = ids[:-1], piece + rest
-        return Prefix(ids, rest)
-
-    @cached_property
-    def continuations(self) -> Continuations:
-        """The ids that continue a text."""
-        return Continuations(self.texts)
-
     def _checked(self, ids: Sequence[int]) -> list[int]:
         """Return the ids as Python integers; raise DataError if one is out of range."""
         plain, size = [int(i) for i in ids], len(self)
@@ -111,46 +89,3 @@ class Listed(Vocabulary):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._pieces,)
-
-
-class Continuations:
-    """Finds the pieces with which a line can go on where the next letters are given, by the text of each id."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        self._ids = {text: i for i, text in enumerate(texts) if text}
-        self._sorted = sorted(self._ids)
-        self._longest = max(map(len, self._sorted), default=0)
-        self.of = lru_cache(1024)(self._of)
-
-    def _of(self, rest: str) -> Mapping[int, str]:
-        """Return the ids that may come next where the text `rest` must follow, each with what then is left of `rest`.
-
-        A piece that is only the beginning of `rest` is left out if no pieces spell what is left.
-        """
-        left = self._spelled(rest)
-        found = {i: rest[size:] for size, i in self._beginnings(rest) if left[size]}
-        return found | {self._ids[text]: "" for text in self._starting_with(rest)}
-
-    def _spelled(self, rest: str) -> list[bool]:
-        """For each position of `rest`, whether pieces can spell what begins there; the last may go on beyond it."""
-        spelled = [True] * (len(rest) + 1)
-        for start in reversed(range(len(rest))):
-            tail = rest[start:]
-            spelled[start] = any(spelled[start + size] for size, _ in self._beginnings(tail)) or any(
-                True for _ in self._starting_with(tail)
-            )
-        return spelled
-
-    def _beginnings(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the length and id of each piece that `text` begins with."""
-        for size in range(1, min(len(text), self._longest) + 1):
-            if (i := self._ids.get(text[:size])) is not None:
-                yield size, i
-
-    def _starting_with(self, text: str) -> Iterator[str]:
-        """Yield the pieces that begin with `text`."""
-        for place in range(bisect_left(self._sorted, text), len(self._sorted)):
-            if not self._sorted[place].startswith(text):
-                return
-            yield self._sorted[place]

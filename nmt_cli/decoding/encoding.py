@@ -8,8 +8,8 @@ from typing import NamedTuple
 from nmt_cli.data.vocabulary import SPACE
 from nmt_cli.decoding.engine import Request
 from nmt_cli.decoding.options import TranslateOptions
-from nmt_cli.errors import DataError, UsageError, shown
-from nmt_cli.interfaces import FREE, UNK, Prefix
+from nmt_cli.errors import UsageError, shown
+from nmt_cli.interfaces import UNK
 from nmt_cli.task import Task
 
 CHARACTERS_PER_TOKEN = 100
@@ -56,31 +56,16 @@ def request_of(task: Task, options: TranslateOptions, number: int, line: str, pr
         number: of the line in the whole input.
         prefix: the text that the outputs must begin with; "" for none.
 
-    Raises: as `encoded`, and
-        DataError: the prefix is too long, or the task cannot read it.
+    Raises: as `encoded`.
     """
     line, ids, truncated = encoded_source(task, options, line)
     prefix = plain(prefix)
-    beginning = _prefix(task, prefix, number, options.max_source_length) if ids and prefix.strip() else FREE
     offset = options.max_length_offset
     limit = task.max_length(len(ids)) if offset is None else len(ids) + offset
     if options.max_length is not None:
         limit = min(limit, options.max_length)
-    limit = max(limit, options.search.min_length, len(beginning.ids) + len(beginning.rest))
-    return Request(ids, limit, beginning, line, number, truncated)
-
-
-def _prefix(task: Task, text: str, number: int, limit: int) -> Prefix:
-    if len(text) <= limit * CHARACTERS_PER_TOKEN:
-        try:
-            prefix = task.encode_prefix(text)
-        except DataError as error:
-            raise DataError(f"the prefix of line {number}: {error}") from error
-        if any(i >= task.target_vocabulary_size - task.never_generated for i in prefix.ids):
-            raise DataError(f"the prefix of line {number} has a symbol, which outputs do not have; leave it out")
-        if len(prefix.ids) <= limit:
-            return prefix
-    raise DataError(f"the prefix of line {number} has more than {limit} tokens (--max-source-length); shorten it")
+    limit = max(limit, options.search.min_length)
+    return Request(ids, limit, prefix if prefix.strip() else "", line, number, truncated)
 
 
 def plain(text: str) -> str:

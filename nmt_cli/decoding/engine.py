@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.errors import UsageError, missing_package, nearest
-from nmt_cli.interfaces import FREE, Hypothesis, Model, Prefix
+from nmt_cli.interfaces import Hypothesis, Model
 from nmt_cli.task import Task
 
 if TYPE_CHECKING:  # `nmt translate --help` lists the engines, and needs no torch
@@ -29,7 +29,7 @@ class Request(NamedTuple):
 
     ids: list[int]  # without EOS
     limit: int  # maximum number of tokens of an output, without EOS
-    prefix: Prefix = FREE  # of the outputs
+    prefix: str = ""  # the text that the outputs must begin with
     line: str = ""
     number: int = 1  # in the whole input, from 1
     truncated: bool = False  # `ids` are the beginning of the line

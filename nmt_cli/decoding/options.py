@@ -8,9 +8,9 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.config import check_values, fields, flag
+from nmt_cli.config import check_values, fields
 from nmt_cli.errors import UsageError, nearest
-from nmt_cli.registry import component_of, discover, extras, extras_of, group, option
+from nmt_cli.registry import build, component_of, discover, extras, extras_of, group, option
 from nmt_cli.task import Task
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
@@ -46,26 +46,8 @@ class SearchSettings(SearchOptions):
     beam: int = 4
     alpha: float = 0.6
     never_generated: int = 0  # the number of the last ids that outputs do not have
-    penalty: Any = dataclasses.field(default=None, metadata={"title": "a `LengthPenalty`"})  # None: the paper's
-
-
-@dataclass(frozen=True)
-class SamplingOptions:
-    """Options of sampling."""
-
-    sample: bool = option(False, "Draw outputs at random, by their probability. --nbest N draws N for each line.")
-    temperature: float | None = option(None, "Divide log-probabilities by X. [default: 1]", minimum=0.001)
-    top_k: int | None = option(None, "Draw each token from the N most probable ones.", minimum=1)
-    top_p: float | None = option(
-        None, "Draw each token from the fewest whose probabilities sum to X.", minimum=0.001, maximum=1.0
-    )
-    seed: int | None = option(None, "Seed of the random numbers. [default: 1]", minimum=0)
-
-    def __post_init__(self) -> None:
-        check_values(self)
-        for name in ("temperature", "top_k", "top_p", "seed"):
-            if getattr(self, name) is not None and not self.sample:
-                raise UsageError(f"{flag(name)} is an option of sampling and needs --sample")
+    penalty: Any = None  # a `LengthPenalty` in place of the paper's
+    run: Any = None  # in place of `beam_search`, called as `run(model, source, requests, settings, constraint)`
 
 
 @dataclass(frozen=True, init=False)
@@ -73,7 +55,7 @@ class TranslateOptions:
     """Options of translation.
 
     Args:
-        options: the fields, and by their names the options of the search, of sampling and of extras:
+        options: the fields, and by their names the options of the search and of extras:
             `TranslateOptions(beam=8, read_ahead=100)`.
 
     Raises:
@@ -81,7 +63,6 @@ class TranslateOptions:
     """
 
     search: SearchOptions = group("search", SearchOptions)
-    sampling: SamplingOptions = group("sampling", SamplingOptions)
     batch_tokens: int | None = option(
         None, "Source tokens in a batch, padding included. [default: 4096, on a GPU 32768]", minimum=1
     )
@@ -91,9 +72,7 @@ class TranslateOptions:
         None, "Maximum output length: source tokens plus N. [default: the task's own]", minimum=0
     )
     max_length: int | None = option(None, "Maximum output length, where --max-length-offset allows more.", minimum=1)
-    no_repeat_ngram: int | None = option(None, "Never repeat a sequence of N tokens within an output.", minimum=1)
-    constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
-    extras: dict[str, Any] = extras("around", "search", "constraint", "encoding")
+    extras: dict[str, Any] = extras("around", "encoding", "search", "length_penalty", "constraint")
     """The settings of registered extras by name, without those whose settings are all at their defaults."""
 
     def __init__(self, **options: Any) -> None:
@@ -110,7 +89,6 @@ class TranslateOptions:
             chosen = {name: options[name] for name in part.__dataclass_fields__.keys() & options.keys()}
             parts[part_name] = dataclasses.replace(part, **chosen)
         object.__setattr__(self, "search", parts.pop("search"))
-        object.__setattr__(self, "sampling", parts.pop("sampling"))
         used = {name: part for name, part in parts.items() if part != type(part)()}
         object.__setattr__(self, "extras", used)
         self._check()
@@ -118,15 +96,13 @@ class TranslateOptions:
     def _parts(self) -> dict[str, Any]:
         """Return the groups of options, the settings of all registered extras among them, by name."""
         extras = {extra.name: self.extras.get(extra.name, extra.config()) for extra in extras_of(type(self))}
-        return {"search": self.search, "sampling": self.sampling, **extras}
+        return {"search": self.search, **extras}
 
     def _check(self) -> None:
         check_values(self)
-        search, sample = self.search, self.sampling.sample
-        if sample and search.beam is not None:
-            raise UsageError("--sample cannot be used with --beam: it draws outputs and does not search")
-        if self.max_length is not None and search.min_length > self.max_length:
-            raise UsageError(f"--min-length {search.min_length} is more than --max-length {self.max_length}")
+        shortest = self.search.min_length
+        if self.max_length is not None and shortest > self.max_length:
+            raise UsageError(f"--min-length {shortest} is more than --max-length {self.max_length}")
 
     def get(self, name: str) -> Any:
         """Return the option of this name. It is None if no registered extra has it."""
@@ -155,9 +131,11 @@ class TranslateOptions:
         Raises: as `TranslateOptions`.
         """
         chosen = {name: value for name, value in given.items() if value is not None}
-        if chosen.get("sample"):
-            chosen.setdefault("beam", None)  # samples have no use for an earlier beam
-        return dataclasses.replace(self, **chosen)
+        options = dataclasses.replace(self, **chosen)
+        if options.used("search") != self.used("search"):
+            chosen.setdefault("beam", None)  # another search has no use for an earlier beam
+            options = dataclasses.replace(self, **chosen)
+        return options
 
     def settings(self, task: Task) -> SearchSettings:
         """Return the options of the search, with the defaults of `task`.
@@ -168,10 +146,15 @@ class TranslateOptions:
         search = self.search
         beam = task.default_beam if search.beam is None else search.beam
         alpha = task.default_alpha if search.alpha is None else search.alpha
-        if search.nbest > beam and not self.sampling.sample:
-            raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
         given = {"beam": beam, "alpha": alpha, "never_generated": task.never_generated}
-        return SearchSettings(**vars(search) | given)
+        settings = SearchSettings(**vars(search) | given)
+        for config in self.used("length_penalty"):
+            settings = dataclasses.replace(settings, penalty=build(config, alpha=alpha))
+        for config in self.used("search"):
+            settings = build(config, settings=settings, options=search)
+        if settings.nbest > settings.beam and settings.run is None:
+            raise UsageError(f"--nbest {search.nbest} needs a beam of at least {search.nbest}, not {beam}")
+        return settings
 
 
 def _names(parts: Mapping[str, Any]) -> set[str]:

@@ -1,4 +1,4 @@
-"""nmt's own engine: beam search or sampling with a model in this process."""
+"""nmt's own engine: beam search, or a search in its place, with a model in this process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import torch
 from nmt_cli.checkpoint import load_model, locate
 from nmt_cli.data.batching import pad
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.constraints import constraint_of
+from nmt_cli.decoding.constraints import AllOf, rules_of
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
-from nmt_cli.decoding.sampling import sample
 from nmt_cli.device import fast, in_halves, is_out_of_memory
-from nmt_cli.errors import CheckpointError, NmtError, UsageError
-from nmt_cli.interfaces import EOS, FREE, Decodable, Hypothesis, Model
+from nmt_cli.errors import CheckpointError, NmtError
+from nmt_cli.interfaces import EOS, Decodable, Hypothesis, Model
 from nmt_cli.task import Task
 
 
@@ -50,8 +49,7 @@ class OwnEngine:
 
     def check(self, options: TranslateOptions) -> None:
         """See `Engine`."""
-        if options.constrained and self.task.constraint([], [], self.device) is None:
-            raise UsageError(f"--constrained cannot be used with the task {self.task.name!r}: it has no constraint")
+        rules_of(self.task, options)
 
     def search(
         self, batches: Sequence[Sequence[Request]], search: SearchSettings, options: TranslateOptions
@@ -59,10 +57,9 @@ class OwnEngine:
         """See `Engine`. A batch that does not fit in memory is searched in halves."""
 
         def too_large(request: Request) -> str:
-            width = f"{search.nbest} samples" if options.sampling.sample else f"a beam of {search.beam}"
             return (
-                f"out of memory on a line of {len(request.ids)} tokens, with {width} and up to {request.limit} tokens "
-                "of output: use a smaller beam, nbest, max_length_offset or max_source_length"
+                f"out of memory on a line of {len(request.ids)} tokens, with a beam of {search.beam} and up to "
+                f"{request.limit} tokens of output: use a smaller beam, nbest, max_length_offset or max_source_length"
             )
 
         for batch in batches:
@@ -71,18 +68,18 @@ class OwnEngine:
     def _search(
         self, batch: Sequence[Request], search: SearchSettings, options: TranslateOptions
     ) -> list[list[Hypothesis]]:
-        limits = [request.limit for request in batch]
-        prefixes = [request.prefix for request in batch]
-        # With prefixes, the constraint decides about the unknown word.
-        allowed = search.unknown
-        if any(prefix != FREE for prefix in prefixes):
-            search = dataclasses.replace(search, unknown=True)
+        prefixes = any(request.prefix for request in batch)
+        rules = rules_of(self.task, options, prefixes)
+        for rule in rules:
+            batch = list(map(rule.prepared, batch))
+        constraint = AllOf([rule.constraint(batch, search, self.device) for rule in rules]) if rules else None
+        if prefixes:
+            search = dataclasses.replace(search, unknown=True)  # the constraint decides about it
         source = pad([[*request.ids, EOS] for request in batch]).to(self.device)
-        lines = [request.line for request in batch]
-        constraint = constraint_of(self.task, lines, limits, prefixes, options, allowed, self.device)
-        if options.sampling.sample:
-            numbers = [request.number for request in batch]
-            return sample(self.model, source, limits, search, options.sampling, numbers, constraint)
+        if search.run is not None:
+            outputs: list[list[Hypothesis]] = search.run(self.model, source, batch, search, constraint)
+            return outputs
+        limits = [request.limit for request in batch]
         return self.beam_search(source, limits, search, constraint)
 
 

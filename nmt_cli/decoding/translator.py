@@ -19,7 +19,6 @@ from nmt_cli.decoding.encoding import is_unknown, plain, request_of
 from nmt_cli.decoding.engine import Engine, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Output, TargetScore, Translation
-from nmt_cli.decoding.sampling import AT_A_TIME
 from nmt_cli.device import fast
 from nmt_cli.errors import UsageError, check_iterable
 from nmt_cli.interfaces import Hypothesis
@@ -228,10 +227,9 @@ class Translator:
 
     def _batches(self, requests: Sequence[Request], parallel: int = 1) -> Iterator[list[Request]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`, `parallel` at a time."""
-        width = min(self.search.nbest, AT_A_TIME) if self.options.sampling.sample else self.search.beam
         shares = max(1, min(parallel, len(requests) // SHARE))
         hypotheses = fast(self.engine.device).sizes.hypotheses
-        most = max(1, min(hypotheses // width, -(-len(requests) // shares)))
+        most = max(1, min(hypotheses // self.search.beam, -(-len(requests) // shares)))
         batch: list[Request] = []
         for request in sorted(requests, key=lambda request: -len(request.ids)):
             longest = len((batch or [request])[0].ids) + 1

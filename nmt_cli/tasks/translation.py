@@ -18,7 +18,6 @@ from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import UsageError
 from nmt_cli.files.parallel_text import ParallelLines, columns_of, read_parallel, read_table
 from nmt_cli.files.text import check_prefix, existing_file, find_file, without_compression
-from nmt_cli.interfaces import Prefix
 from nmt_cli.metrics.preparation import tokenization_of
 from nmt_cli.registry import option, register
 from nmt_cli.task import Example
@@ -236,16 +235,6 @@ class TranslationTask(VocabularyTask):
 
     def encode_targets(self, lines: Sequence[str]) -> Ragged:
         return self.vocabularies()[1].encode_lines(self.normalised(lines, 1))
-
-    def encode_prefix(self, line: str) -> Prefix:
-        """Return how an output begins that must begin with `line`; a space at its end ends its last word."""
-        text = self.normalised([line], 1)[0].lstrip()
-        if text and line[-1:].isspace() and not text[-1].isspace():  # normalisation strips lines
-            text += " "
-        return self.vocabularies()[1].encode_prefix(text)
-
-    def continuations(self, rest: str) -> Mapping[int, str]:
-        return self.vocabularies()[1].continuations.of(rest)
 
     def source_tokens(self, ids: Sequence[int]) -> list[str]:
         return self.vocabularies()[0].pieces(ids)

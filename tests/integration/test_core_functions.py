@@ -29,7 +29,6 @@ NEVER_ENTERED = {
     "data/moses.py",  # --moses
     *("metrics/add_one.py", "metrics/functions.py", "metrics/significance.py"),
     *("data/bins.py", "training/replay.py"),
-    "decoding/sampling.py",
 }
 """Files of the core of which the commands may enter no function."""
 

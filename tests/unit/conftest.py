@@ -2,5 +2,6 @@
 
 from small_transformer import made
 from tiny_checkpoints import make_checkpoint, tiny_checkpoint, tiny_export
+from toys import padded, toy
 
-__all__ = ["made", "make_checkpoint", "tiny_checkpoint", "tiny_export"]
+__all__ = ["made", "make_checkpoint", "padded", "tiny_checkpoint", "tiny_export", "toy"]

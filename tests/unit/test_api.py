@@ -73,7 +73,7 @@ def test_every_option_has_a_keyword() -> None:
 
 def settings(options: TranslateOptions) -> dict[str, Any]:
     """All options by name, registered extras included."""
-    groups = {"search": options.search, "sampling": options.sampling}
+    groups = {"search": options.search}
     groups |= {extra.name: options.extras.get(extra.name, extra.config()) for extra in extras_of(TranslateOptions)}
     flat = {**vars(options)} | {name: value for group in groups.values() for name, value in vars(group).items()}
     return {name: value for name, value in flat.items() if name not in {"extras", *groups}}

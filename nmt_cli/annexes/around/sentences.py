@@ -73,7 +73,7 @@ class Sentences(Around):
     order = 20
 
     def __init__(self, split: Split, options: TranslateOptions) -> None:
-        self._split, self._nbest, self._draws = split, options.search.nbest, options.sampling.sample
+        self._split, self._nbest, self._draws = split, options.search.nbest, bool(options.used("search"))
 
     def read(self, line: str) -> tuple[list[str], Any]:
         """Return the sentences of a line. The note is what they are, with their white space."""

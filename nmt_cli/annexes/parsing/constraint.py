@@ -11,16 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nmt_cli.annexes.parsing.linearisation import Meaning, Tag
 from nmt_cli.annexes.parsing.symbols import TreeLimits
-from nmt_cli.annexes.parsing.trees import Close, Open
+from nmt_cli.annexes.parsing.task import GrammarConfig, ParsingTask
+from nmt_cli.annexes.parsing.trees import Close, Open, line_words
+from nmt_cli.decoding.constraints import Rule
+from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.options import SearchSettings
+from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import EOS
+from nmt_cli.task import Task
 
 OPENING, LEAF, END = 4, 2, 1
+
+
+class Grammar(Rule):
+    """Outputs are trees over the words of their lines, or nothing if these are more than a line's limit."""
+
+    def __init__(self, config: GrammarConfig, *, task: Task, **_: Any) -> None:
+        if not isinstance(task, ParsingTask):
+            raise UsageError(f"--constrained cannot be used with the task {task.name!r}: it has no constraint")
+        self.task = task
+
+    def constraint(self, requests: Sequence[Request], search: SearchSettings, device: torch.device) -> TreeConstraint:
+        """See `Rule`."""
+        states = []
+        for request in requests:
+            count = len(line_words(request.line))
+            fits = count <= request.limit
+            states.append(GrammarState(count, request.limit, self.task.trees.limits) if fits else None)
+        return TreeConstraint(SymbolMasks.of(self.task.meanings(), device), states)
 
 
 @dataclass(frozen=True, slots=True)

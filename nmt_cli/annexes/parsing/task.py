@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nmt_cli.annexes.parsing.evalb import score_brackets
 from nmt_cli.annexes.parsing.evalb_parameters import COLLINS
-from nmt_cli.annexes.parsing.linearisation import repair
+from nmt_cli.annexes.parsing.linearisation import Meaning, repair
 from nmt_cli.annexes.parsing.symbols import LINEARISATIONS, TreeSymbols
 from nmt_cli.annexes.parsing.trees import line_tree, line_words, read_clean_trees, retagged, tree_line, treebank_files
 from nmt_cli.data import subwords
@@ -18,14 +18,9 @@ from nmt_cli.data.cleaning import NUL, TOO_LONG
 from nmt_cli.data.subwords import LARGEST, LearningOptions
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
-from nmt_cli.registry import option, register
+from nmt_cli.registry import configures, option, register
 from nmt_cli.task import Example
 from nmt_cli.tasks.base import VocabularyTask
-
-if TYPE_CHECKING:
-    import torch
-
-    from nmt_cli.annexes.parsing.constraint import TreeConstraint
 
 _PROBE = "Mr. Vinken , 61 years old -LRB- and naïve -RRB- , won't join the non-executive board Nov. 29 ."
 
@@ -46,6 +41,12 @@ class ParsingConfig:
     )
     sample_pairs: int = option(1_000_000, "Maximum number of pairs to learn subwords from, evenly spaced.", minimum=1)
     max_words: int = option(250, "Drop training pairs with more words on a side (0: no limit).", minimum=0)
+
+
+@configures("constraint", "grammar", "nmt_cli.annexes.parsing.constraint:Grammar")
+@dataclass(frozen=True)
+class GrammarConfig:
+    constrained: bool = option(False, "Allow only well-formed outputs, for tasks that define them.")
 
 
 @register("task", "parsing", ParsingConfig)
@@ -141,18 +142,10 @@ class ParsingTask(VocabularyTask):
         tree, repairs = repair(symbols, words, self.trees.linearisation)
         return tree_line(tree), repairs
 
-    def constraint(self, sources: Sequence[str], limits: Sequence[int], device: torch.device) -> TreeConstraint:
-        """Allow exactly the trees over the words of each line; nothing if they are more than its limit."""
-        from nmt_cli.annexes.parsing.constraint import GrammarState, SymbolMasks, TreeConstraint
-
+    def meanings(self) -> list[Meaning | None]:
+        """Return what each target id stands for in a tree."""
         meanings = map(self.trees.linearisation.meaning, self.trees.symbols)
-        masks = SymbolMasks.of([None] * (len(SPECIAL_SYMBOLS) + self._offset) + [*meanings], device)
-        counts = [len(line_words(line)) for line in sources]
-        states = [
-            GrammarState(count, limit, self.trees.limits) if count <= limit else None
-            for count, limit in zip(counts, limits, strict=True)
-        ]
-        return TreeConstraint(masks, states)
+        return [*[None] * (len(SPECIAL_SYMBOLS) + self._offset), *meanings]
 
     def drawing(self, text: str) -> Any:
         from nmt_cli.annexes.parsing.drawing import drawn

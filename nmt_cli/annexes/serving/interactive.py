@@ -24,8 +24,8 @@ def converse(translator: Translator) -> None:
         import readline  # noqa: F401  (gives `input` its editing and history)
     console = Console(highlight=False)
     search = translator.search
-    how = "Outputs are samples" if translator.options.sampling.sample else f"Beam {search.beam}, alpha {search.alpha}"
-    console.print(f"[dim]Type a line; Ctrl-D ends. {how}.[/dim]")
+    how = "" if search.run else f" Beam {search.beam}, alpha {search.alpha}."
+    console.print(f"[dim]Type a line; Ctrl-D ends.{how}[/dim]")
     try:
         for number in itertools.count(1):
             try:

@@ -10,8 +10,11 @@ import pytest
 import torch
 from toy_trees import treebank
 
-from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
+from nmt_cli.annexes.parsing.constraint import Grammar
+from nmt_cli.annexes.parsing.task import GrammarConfig, ParsingConfig, ParsingTask
 from nmt_cli.annexes.parsing.trees import line_tree, retagged
+from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import DataError
 from nmt_cli.interfaces import EOS, UNK, Constraint
 from nmt_cli.task import Example
@@ -78,11 +81,17 @@ def allowed(task: ParsingTask, constraint: Constraint, rows: int) -> torch.Tenso
     return scores == 0
 
 
+def grammar(task: ParsingTask, lines: list[str], limits: list[int]) -> Constraint:
+    requests = [Request([], limit, line=line) for line, limit in zip(lines, limits, strict=True)]
+    rule = Grammar(GrammarConfig(constrained=True), task=task)
+    return rule.constraint(requests, SearchSettings(), torch.device("cpu"))
+
+
 @EVERY_TASK
 def test_the_constraint_allows_the_treebank_and_only_trees(task: ParsingTask) -> None:
     lines = TREES["dev"][:5]
     sources = [example(line).source for line in lines]
-    constraint = task.constraint(sources, [80] * len(lines), torch.device("cpu"))
+    constraint = grammar(task, sources, [80] * len(lines))
     targets = [task.encode_target(line) for line in lines]
     for position in range(max(map(len, targets)) + 1):
         mask = allowed(task, constraint, len(lines))
@@ -95,7 +104,7 @@ def test_the_constraint_allows_the_treebank_and_only_trees(task: ParsingTask) ->
 
 
 def test_a_sentence_with_more_words_than_its_limit_allows_nothing() -> None:
-    constraint = TASKS[0].constraint(["a b c", "a b c"], [2, 3], torch.device("cpu"))
+    constraint = grammar(TASKS[0], ["a b c", "a b c"], [2, 3])
     assert allowed(TASKS[0], constraint, 2).any(dim=1).tolist() == [False, True]
 
 

@@ -1,4 +1,4 @@
-"""Requests: the ids of a line, the prefix of its output, and the limit of the output's length."""
+"""Requests: the ids of a line, and the limit of the output's length."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 
 from nmt_cli.decoding.encoding import is_unknown, request_of
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
-from nmt_cli.interfaces import Prefix
 
 TASK: Any = SimpleNamespace(
     encode_source=lambda text: [4] * len(text),
-    encode_prefix=lambda text: Prefix([5] * text.count("w"), text.replace("w", "")),
     max_length=lambda tokens: 2 * tokens,
     target_vocabulary_size=9,
     never_generated=0,
@@ -23,19 +21,16 @@ OPTIONS = TranslateOptions()
 
 
 @pytest.mark.parametrize(
-    ("options", "prefix", "limit"),
+    ("options", "limit"),
     [
-        (OPTIONS, "", 6),
-        (replace(OPTIONS, max_length_offset=10), "", 13),
-        (replace(OPTIONS, max_length_offset=10, max_length=4), "", 4),
-        (replace(OPTIONS, search=SearchOptions(min_length=8)), "", 8),
-        (replace(OPTIONS, max_length=4), "wwwwwww", 7),
-        (replace(OPTIONS, max_length=4), "wwwwwopen", 9),  # the text that is left needs a token a letter at most
-        (OPTIONS, "wwww", 6),
+        (OPTIONS, 6),
+        (replace(OPTIONS, max_length_offset=10), 13),
+        (replace(OPTIONS, max_length_offset=10, max_length=4), 4),
+        (replace(OPTIONS, search=SearchOptions(min_length=8)), 8),
     ],
 )
-def test_the_limit_has_room_for_the_prefix(options: TranslateOptions, prefix: str, limit: int) -> None:
-    request = request_of(TASK, options, 1, "abc", prefix)
+def test_the_limit_of_a_line(options: TranslateOptions, limit: int) -> None:
+    request = request_of(TASK, options, 1, "abc", "")
     assert request.ids == [4, 4, 4]
     assert request.limit == limit
 

@@ -62,7 +62,7 @@ def test_a_wrong_choice_is_named(name: str, value: Any) -> None:
 )
 def test_choices_that_do_not_fit_are_named(choices: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        TranslateOptions().replaced(choices)
+        TranslateOptions().replaced(choices).settings(PAPER)
 
 
 @dataclass(frozen=True)

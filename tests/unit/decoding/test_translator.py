@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,16 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import nmt_cli
+from nmt_cli import registry
 from nmt_cli.decoding import own_engine
+from nmt_cli.decoding.constraints import Rule
 from nmt_cli.decoding.encoding import CHARACTERS_PER_TOKEN, request_of
-from nmt_cli.decoding.options import TranslateOptions
+from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.outputs import Translation
 from nmt_cli.decoding.own_engine import OwnEngine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.decoding.workers import translation_workers
 from nmt_cli.device import Plain
 from nmt_cli.errors import DataError, NmtError, UsageError
-from nmt_cli.interfaces import EOS, UNK, Hypothesis
+from nmt_cli.interfaces import EOS, UNK, Constraint, Hypothesis
 from nmt_cli.task import Task
 
 ALPHABET = "abcdefgh"
@@ -247,35 +250,49 @@ def test_a_batch_that_does_not_fit_in_memory_is_halved(translator: Translator, m
     assert translator.translate(lines) == expected
 
 
-def test_constrained_needs_a_task_with_a_constraint(translator: Translator) -> None:
-    with pytest.raises(UsageError, match="letters"):
-        with_options(translator, constrained=True)
+@dataclass(frozen=True)
+class FirstLetterConfig:
+    first_letter: bool = False
 
 
-def test_constrained_outputs_keep_the_constraint_of_the_task(translator: Translator) -> None:
-    class OnlyFirstLetter:
-        def __init__(self, rows: int) -> None:
-            self.rows = rows
+class FirstLetter(Rule):
+    """Outputs have the first letter only, one for each token of the line."""
 
-        def restrict(self, scores: Tensor) -> None:
-            assert scores.shape == (self.rows, LetterTask.target_vocabulary_size)
-            forbidden = [i for i in range(scores.shape[1]) if i not in (EOS, EOS + 1)]
-            scores[:, forbidden] = -torch.inf
+    asked: ClassVar[list[Any]] = []
 
-        def advance(self, rows: Tensor, tokens: Tensor) -> OnlyFirstLetter:
-            return OnlyFirstLetter(len(rows))
+    def __init__(self, config: FirstLetterConfig, *, task: Task, options: TranslateOptions) -> None:
+        if options.max_length == 1:
+            raise UsageError("too short")
 
-    class Constrained(LetterTask):
-        asked: tuple[Any, ...] = ()
+    def prepared(self, request: Request) -> Request:
+        return request._replace(limit=len(request.ids))
 
-        def constraint(self, sources: Sequence[str], limits: Sequence[int], device: torch.device) -> OnlyFirstLetter:
-            self.asked = (list(sources), list(limits), device)
-            return OnlyFirstLetter(len(sources))
+    def constraint(self, requests: Sequence[Request], search: SearchSettings, device: torch.device) -> Constraint:
+        self.asked.append(([(request.line, request.limit) for request in requests], device))
+        return OnlyFirstLetter(len(requests))
 
-    task = Constrained()
-    constrained = with_options(with_parts(translator, task=task), constrained=True)
-    assert all(set(text) <= {"a"} for text in constrained.translate(["bcd", "efgh"]))
-    assert task.asked == (["efgh", "bcd"], [8, 7], torch.device("cpu"))
+
+class OnlyFirstLetter:
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def restrict(self, scores: Tensor) -> None:
+        assert scores.shape == (self.rows, LetterTask.target_vocabulary_size)
+        forbidden = [i for i in range(scores.shape[1]) if i != EOS + 1]
+        scores[:, forbidden] = -torch.inf
+
+    def advance(self, rows: Tensor, tokens: Tensor) -> OnlyFirstLetter:
+        return OnlyFirstLetter(len(rows))
+
+
+def test_outputs_keep_a_registered_constraint(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._components, "constraint", {})
+    registry.register("constraint", "first_letter", FirstLetterConfig)(FirstLetter)
+    constrained = with_options(translator, first_letter=True)
+    assert constrained.translate(["bcd", "efgh"]) == ["aaa", "aaaa"]
+    assert FirstLetter.asked == [([("efgh", 4), ("bcd", 3)], torch.device("cpu"))]
+    with pytest.raises(UsageError, match="too short"):
+        with_options(translator, first_letter=True, max_length=1)
 
 
 def test_out_of_memory_on_one_line_is_an_error(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +325,7 @@ def test_a_prefix_that_the_task_cannot_read_is_named(translator: Translator, mon
     def refuse(line: str) -> Any:
         raise DataError(f"{line} has no meaning")
 
-    monkeypatch.setattr(translator.task, "encode_prefix", refuse)
+    monkeypatch.setattr(translator.task, "encode_target", refuse)
     with pytest.raises(DataError, match="the prefix of line 2: b has no meaning"):
         translator.translate(["abc", "hg"], prefixes=["", "b"])
 

@@ -35,7 +35,7 @@ class Echo:
     parallel: int = 1
 
     def check(self, options: TranslateOptions) -> None:
-        if options.no_repeat_ngram:
+        if options.get("no_repeat_ngram"):
             raise UsageError("--no-repeat-ngram: an echo repeats")
 
     def search(

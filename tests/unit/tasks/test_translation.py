@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sacrebleu
 
+from nmt_cli.annexes.search.prefixes import continuations_of, encode_prefix
 from nmt_cli.data.subwords import KINDS
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.interfaces import UNK
@@ -58,10 +59,10 @@ def test_moses_is_undone_in_the_output(escape: bool) -> None:
 def test_a_prefix_is_tokenised_like_a_target() -> None:
     task = learned(moses=True, lowercase=True, subwords="none")
     words = task.encode_target("Das ist")
-    assert task.encode_prefix(" Das  ist EIN Hu") == ([*words, *task.encode_target("ein")], "▁hu")
-    assert task.encode_prefix("Das ist ") == (words, "▁")
-    assert task.encode_prefix("Das ist") == (words[:1], "▁ist")
-    assert task.target_tokens(list(task.continuations("▁hu"))) == ["hund", "hunde"]
+    assert encode_prefix(task, " Das  ist EIN Hu") == ([*words, *task.encode_target("ein")], "▁hu")
+    assert encode_prefix(task, "Das ist ") == (words, "▁")
+    assert encode_prefix(task, "Das ist") == (words[:1], "▁ist")
+    assert task.target_tokens(list(continuations_of(task, "▁hu"))) == ["hund", "hunde"]
 
 
 FORMS = {
@@ -85,7 +86,7 @@ def test_every_form_of_a_character_has_the_same_ids(settings: dict[str, Any]) ->
         assert task.normalise(Example(line, line, "")) == task.normalise(Example(expected, expected, ""))
         assert task.encode_source(line) == task.encode_target(line) == task.encode_source(expected)
         assert UNK not in task.encode_source(line)
-        assert task.encode_prefix(f"\u200b{line}\u00a0") == task.encode_prefix(f"{expected} ")
+        assert encode_prefix(task, f"\u200b{line}\u00a0") == encode_prefix(task, f"{expected} ")
         assert task.tokenised([line], 0) == task.tokenised([expected], 0)
         assert raw.encode_source(expected) == task.encode_source(expected)
     assert task.encode_source("\ufeff\u200b\u200e") == []
@@ -271,7 +272,7 @@ def test_a_task_of_version_1_0_keeps_its_normalization(tmp_path: Path) -> None:
     golden = json.loads((folder / "ids.json").read_text(encoding="utf-8"))
     assert len(golden) == 7
     for line, (source, target, prefix) in golden.items():
-        assert [task.encode_source(line), task.encode_target(line), list(task.encode_prefix(line))] == [
+        assert [task.encode_source(line), task.encode_target(line), list(encode_prefix(task, line))] == [
             source,
             target,
             prefix,
@@ -298,5 +299,5 @@ def test_a_version_of_the_normalization_that_is_newer_is_refused(tmp_path: Path)
 
 def test_spaces_at_the_end_of_a_prefix_end_its_last_word() -> None:
     task = learned(vocab_size=70)
-    assert task.encode_prefix("\u2060Zwei  Hunde ") == task.encode_prefix("Zwei Hunde ")
-    assert task.encode_prefix("Zwei Hunde ") == (task.encode_target("Zwei Hunde"), "▁")
+    assert encode_prefix(task, "\u2060Zwei  Hunde ") == encode_prefix(task, "Zwei Hunde ")
+    assert encode_prefix(task, "Zwei Hunde ") == (task.encode_target("Zwei Hunde"), "▁")

@@ -17,13 +17,15 @@ import torch
 
 from nmt_cli import __version__, checkpoint
 from nmt_cli.annexes.exchange.export.writing import fingerprint_of, record_of, write_export
+from nmt_cli.decoding.around import flags_of
 from nmt_cli.decoding.beam_search import length_penalty
 from nmt_cli.decoding.engine import Loading, Request
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.decoding.workers import default_workers
 from nmt_cli.errors import NmtError, UsageError, command_line, shown
 from nmt_cli.files.staging import alone
-from nmt_cli.interfaces import BOS, EOS, FREE, PAD, SPECIAL_SYMBOLS, Hypothesis, Model
+from nmt_cli.interfaces import BOS, EOS, PAD, SPECIAL_SYMBOLS, Hypothesis, Model
+from nmt_cli.registry import component_of
 from nmt_cli.task import Task
 
 FORMAT = "ctranslate2"
@@ -148,13 +150,10 @@ class CTranslate2Engine:
         return int(self.translator.num_translators)
 
     def check(self, options: TranslateOptions) -> None:
-        chosen = {
-            "--sample": options.sampling.sample,
-            "--constrained": options.constrained,
-        }
-        for flag, given in chosen.items():
-            if given:
-                raise UsageError(f"{flag} cannot be used with --engine ctranslate2")
+        for kind in ("search", "length_penalty", "constraint"):
+            for config in options.used(kind):
+                if component_of(config).name != "ngrams":
+                    raise UsageError(f"{flags_of(config)} cannot be used with --engine ctranslate2")
         if options.max_source_length >= POSITIONS:
             raise UsageError(
                 f"--max-source-length {options.max_source_length}: CTranslate2 has positions for {POSITIONS - 1} tokens"
@@ -170,10 +169,10 @@ class CTranslate2Engine:
         """
         started: deque[tuple[Sequence[Request], list[Any]]] = deque()
         for requests in batches:
-            if any(request.prefix != FREE for request in requests):
+            if any(request.prefix for request in requests):
                 raise UsageError("prefixes cannot be used with --engine ctranslate2")
             batch = [request._replace(limit=min(request.limit, POSITIONS - 1)) for request in requests]
-            started.append((batch, self._start(batch, search, options.no_repeat_ngram or 0)))
+            started.append((batch, self._start(batch, search, options.get("no_repeat_ngram") or 0)))
             if len(started) > AHEAD * self.parallel:
                 yield self._finish(*started.popleft(), search)
         while started:

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from nmt_cli.data.vocabulary import SPACE, UNKNOWN_TEXT, Listed
 from nmt_cli.errors import DataError
-from nmt_cli.interfaces import EOS, UNK, Prefix
+from nmt_cli.interfaces import EOS, UNK
 
 JOINER = "@@"  # at the end of a piece that the next one continues
 _LARGEST_CACHE = 1 << 18
@@ -117,6 +117,7 @@ class MergedPieces(SplitPieces):
     """
 
     kind = "subword_nmt"
+    spaces_follow = True
 
     def __init__(self, pieces: Sequence[str], merges: str, whole: Iterable[str] = ()) -> None:
         super().__init__(pieces, whole)
@@ -165,10 +166,6 @@ class MergedPieces(SplitPieces):
     def texts(self) -> list[str]:
         joined = [piece.removesuffix(JOINER) if piece.endswith(JOINER) else piece + SPACE for piece in self._pieces]
         return [*[""] * (EOS + 1), *joined[EOS + 1 :]]
-
-    def encode_prefix(self, text: str) -> Prefix:
-        """Return how the ids of a line begin that begins with `text`: with its words, of which the last is whole."""
-        return Prefix(self.encode(text), "")
 
     def serialise(self) -> bytes:
         return self._serialised(merges=self.merges)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.annexes.exchange.importing.pieces import ListedPieces, MergedPieces, keep_whole
+from nmt_cli.annexes.search.prefixes import encode_text
 from nmt_cli.data import subwords
 from nmt_cli.errors import DataError
 from nmt_cli.files.text import fingerprint
@@ -61,7 +62,7 @@ def test_texts_of_merged_pieces(merged: MergedPieces) -> None:
     assert "".join(merged.texts[i] for i in ids) == "old\u2581man\u2581?\u2581"
     assert merged.decode([*ids[:1]]) == "o"  # an output that ended within a word
     assert merged.decode([UNK, ids[-1]]) == "\u2047 ?"
-    assert merged.encode_prefix("old man").ids == ids[: len(merged.encode("old man"))]
+    assert encode_text(merged, "old man").ids == ids[: len(merged.encode("old man"))]
 
 
 def test_entries_that_no_splitter_makes_are_kept_whole(merged: MergedPieces) -> None:

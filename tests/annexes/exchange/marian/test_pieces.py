@@ -10,6 +10,7 @@ import pytest
 import sentencepiece
 
 from nmt_cli.annexes.exchange.marian.pieces import MarianPieces
+from nmt_cli.annexes.search.prefixes import encode_text
 from nmt_cli.data import subwords
 from nmt_cli.errors import DataError
 from nmt_cli.files.text import fingerprint
@@ -76,7 +77,7 @@ def test_bytes_are_decoded_together() -> None:
 
 
 def test_prefixes(vocabulary: MarianPieces) -> None:
-    prefix = vocabulary.encode_prefix("ab c")
+    prefix = encode_text(vocabulary, "ab c")
     assert vocabulary.pieces(prefix.ids) == ["\u2581", "a", "b"]
     assert prefix.rest == "\u2581c"
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,16 +20,41 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import check_probabilities, length_penalty, restrict
-from nmt_cli.decoding.options import SamplingOptions, SearchSettings
-from nmt_cli.decoding.topk import BLOCK, topk
+from nmt_cli.annexes.search.settings import SamplingConfig
+from nmt_cli.decoding.beam_search import LengthPenalty, check_probabilities, restrict
+from nmt_cli.decoding.engine import Request
+from nmt_cli.decoding.options import SearchOptions, SearchSettings
+from nmt_cli.decoding.topk import topk
+from nmt_cli.errors import UsageError
 from nmt_cli.interfaces import BOS, EOS, Constraint, Decodable, Hypothesis
 
 DEFAULT_SEED = 1
+BLOCK = 64  # columns of a block of the vocabulary, for a draw
 AT_A_TIME = 64
 """Samples of a sentence at a time: the memory and time that a state of the decoder needs grow with their square."""
 
 _NUCLEUS = 64  # candidates that are tried first for top-p; for most distributions they are enough
+
+
+def sampling(config: SamplingConfig, *, settings: SearchSettings, options: SearchOptions) -> SearchSettings:
+    """Return the settings of a search that draws outputs, and none for the width of a beam."""
+    if options.beam is not None:
+        raise UsageError("--sample cannot be used with --beam: it draws outputs and does not search")
+    return replace(settings, beam=min(settings.nbest, AT_A_TIME), run=partial(sample_requests, config))
+
+
+def sample_requests(
+    sampling: SamplingConfig,
+    model: Decodable,
+    source: Tensor,
+    requests: Sequence[Request],
+    search: SearchSettings,
+    constraint: Constraint | None,
+) -> list[list[Hypothesis]]:
+    """Return the samples of each request, as `sample` does. They depend on its number."""
+    limits = [request.limit for request in requests]
+    numbers = [request.number for request in requests]
+    return sample(model, source, limits, search, sampling, numbers, constraint)
 
 
 @torch.inference_mode()
@@ -36,7 +63,7 @@ def sample(
     source: Tensor,
     limits: Sequence[int],
     search: SearchSettings,
-    sampling: SamplingOptions,
+    sampling: SamplingConfig,
     lines: Sequence[int],
     constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
@@ -72,7 +99,7 @@ def uniforms(seed: int, line: int, number: int, count: int) -> NDArray[np.float6
     return np.random.Generator(np.random.Philox(key)).random((count, 2))
 
 
-def draw(scores: Tensor, random: Tensor, options: SamplingOptions) -> Tensor:
+def draw(scores: Tensor, random: Tensor, options: SamplingConfig) -> Tensor:
     """Return a token [N] for each row, drawn with its two numbers of `random` [N, 2].
 
     The order is temperature, top-k, top-p; the probabilities of what is left are normalised again.
@@ -88,23 +115,24 @@ def draw(scores: Tensor, random: Tensor, options: SamplingOptions) -> Tensor:
     if options.top_p is not None:
         scores, within = _nucleus(scores, options.top_p)
         columns = within if columns is None else columns.gather(1, within)
-    place = drawn(scores.exp(), torch.arange(len(scores), device=scores.device), random).unsqueeze(1)
+    place = drawn(scores.exp(), random).unsqueeze(1)
     return (place if columns is None else columns.gather(1, place)).squeeze(1)
 
 
-def drawn(probabilities: Tensor, rows: Tensor, random: Tensor) -> Tensor:
-    """Return a column for each of `rows` [M], drawn with two numbers `random` [M, 2] of [0, 1).
+def drawn(probabilities: Tensor, random: Tensor) -> Tensor:
+    """Return a column [N] of each row, drawn with its two numbers of `random` [N, 2], which are in [0, 1).
 
     First a block of columns, then a column of the block. A rounding error changes a draw where a random number is next
     to a boundary of the cumulative distribution. Two short distributions have far fewer boundaries than one over the
     vocabulary.
 
     Args:
-        probabilities: [N, C] of the columns of each row; they need not sum to 1.
+        probabilities: [N, C]; those of a row need not sum to 1.
     """
     spare = -probabilities.shape[1] % BLOCK
     blocks = F.pad(probabilities, (0, spare)).view(len(probabilities), -1, BLOCK)  # [N, C / BLOCK, BLOCK]
-    block = _inverted(blocks.sum(dim=2)[rows], random[:, 0])
+    block = _inverted(blocks.sum(dim=2), random[:, 0])
+    rows = torch.arange(len(blocks), device=blocks.device)
     place = block * BLOCK + _inverted(blocks[rows, block], random[:, 1])
     return place.clamp(max=probabilities.shape[1] - 1)  # in the padding if no token is possible: all are NaN
 
@@ -143,7 +171,7 @@ class _Sampler:
         source: Tensor,
         limits: Sequence[int],
         search: SearchSettings,
-        sampling: SamplingOptions,
+        sampling: SamplingConfig,
         lines: Sequence[int],
         numbers: range,
         constraint: Constraint | None,
@@ -183,7 +211,8 @@ class _Sampler:
 
     def hypotheses(self) -> list[Hypothesis]:
         """The M samples."""
-        scores = self.token_scores.sum(dim=1) / length_penalty(self.lengths.float(), self.search.alpha)
+        penalty = self.search.penalty or LengthPenalty(self.search.alpha)
+        scores = penalty.score(self.token_scores.sum(dim=1), self.lengths.float())
         columns = (self.lengths.tolist(), self.tokens.tolist(), scores.tolist(), self.token_scores.tolist())
         return [
             Hypothesis([token for token in tokens[:length] if token != EOS], score, token_scores[:length])

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding import sampling as module
+from nmt_cli.annexes.search import sampling as module
+from nmt_cli.annexes.search.sampling import draw, drawn, sample, uniforms
+from nmt_cli.annexes.search.settings import SamplingConfig
 from nmt_cli.decoding.beam_search import beam_search
-from nmt_cli.decoding.options import SamplingOptions, SearchSettings
-from nmt_cli.decoding.sampling import draw, drawn, sample, uniforms
+from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, UNK
 
@@ -22,8 +23,8 @@ SOURCES = [[4, 5], [6], [4, 4, 5, 6, 5], [5, 6, 4], [6, 6]]
 LINES = [7, 8, 9, 10, 11]
 
 
-def sampling(**options: Any) -> SamplingOptions:
-    return SamplingOptions(sample=True, **options)
+def sampling(**options: Any) -> SamplingConfig:
+    return SamplingConfig(sample=True, **options)
 
 
 def distribution(model: Any, source: Tensor, tokens: list[int]) -> list[float]:
@@ -96,7 +97,7 @@ def test_a_large_vocabulary(share: float | None) -> None:
     count = 30_000
     row = torch.randn(700, generator=torch.Generator().manual_seed(1)).softmax(dim=0)
     random = torch.rand((count, 2), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    options = SamplingOptions() if share is None else sampling(top_p=share)
+    options = SamplingConfig() if share is None else sampling(top_p=share)
     drawn = torch.cat([draw(row.log().expand(1000, -1), part, options) for part in random.split(1000)])
     shares = filtered([0.0] * EOS + row.tolist(), top_p=share or 1.0)
     expected = torch.tensor([shares.get(token + EOS, 0.0) for token in range(700)]) * count
@@ -107,11 +108,9 @@ def test_a_large_vocabulary(share: float | None) -> None:
     assert abs(chi_square - freedom) < 4 * math.sqrt(2 * freedom)
 
 
-def test_a_draw_takes_the_probabilities_of_its_row_even_where_a_diverged_model_has_none() -> None:
-    p = torch.rand((3, 700), generator=torch.Generator().manual_seed(1))
-    rows, random = torch.tensor([2, 0, 0, 1]), torch.rand((4, 2), dtype=torch.float64)
-    assert torch.equal(drawn(p, rows, random), drawn(p[rows], torch.arange(4), random))
-    assert drawn(torch.full((1, 5), torch.nan), torch.tensor([0, 0]), random[:2]).lt(5).all()
+def test_a_draw_of_a_diverged_model_is_a_token() -> None:
+    random = torch.rand((2, 2), dtype=torch.float64)
+    assert drawn(torch.full((2, 5), torch.nan), random).lt(5).all()
 
 
 def test_a_share_that_one_token_has_exactly_needs_no_other() -> None:
