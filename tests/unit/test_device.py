@@ -76,3 +76,8 @@ def test_an_error_in_the_computing_of_a_device_is_not_hidden(monkeypatch: pytest
 def test_memory_can_run_out_outside_pytorchs_allocator(message: str) -> None:
     assert device.is_out_of_memory(RuntimeError(message))
     assert not device.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+def test_int8_needs_the_fast_room() -> None:
+    with pytest.raises(UsageError, match=r"--dtype int8 needs nmt_cli\.fast: use float32 or bfloat16"):
+        Plain(torch.device("cpu")).decodable(None, "int8")
