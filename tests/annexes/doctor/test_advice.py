@@ -152,3 +152,14 @@ def test_models_that_are_too_large() -> None:
     assert not is_too_long_for(wmt14, 213e6)
     wsj = Length(110, 25_000, 100_000)
     assert not is_too_long_for(wsj, 100e6)
+
+
+def test_a_resumed_run_is_not_told_of_its_peak() -> None:
+    registry.discover()
+    config = configuration(TrainOptions(preset="multi30k"), {"warmup_steps": 150})
+    schedule = registry.build(config["schedule"], d_model=config["model"].d_model)
+    begun, resumed = (
+        advice(config, "multi30k", schedule, config.training.max_steps, None, resumed) for resumed in (False, True)
+    )
+    assert "--peak-learning-rate" in "".join(begun)
+    assert resumed == []
