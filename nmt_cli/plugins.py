@@ -16,6 +16,8 @@ from nmt_cli.training.observers import Observer
 if TYPE_CHECKING:
     from nmt_cli.data.sentences import Sentences
     from nmt_cli.decoding.around import Around
+    from nmt_cli.decoding.beam_search import LengthPenalty
+    from nmt_cli.decoding.constraints import Rule
     from nmt_cli.layers.attention import AttentionMask, Kernel, softmax_weights
     from nmt_cli.layers.dropout import Dropout
     from nmt_cli.models.decodable import PlainDecodable, TensorState
@@ -35,9 +37,11 @@ __all__ = [
     "Dropout",
     "EncoderDecoder",
     "Kernel",
+    "LengthPenalty",
     "Loss",
     "Observer",
     "PlainDecodable",
+    "Rule",
     "Sentences",
     "Task",
     "TensorState",
@@ -54,6 +58,8 @@ __all__ = [
 _WITH_TORCH = (
     "data.sentences",
     "decoding.around",
+    "decoding.beam_search",
+    "decoding.constraints",
     "layers.attention",
     "layers.dropout",
     "models.decodable",

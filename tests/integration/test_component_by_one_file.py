@@ -70,9 +70,19 @@ def test_an_attention_in_one_file_keeps_its_contract_trains_and_translates(
     assert translated.stdout.count("\n") == 2
 
 
+def test_a_length_penalty_in_one_file_makes_outputs_longer(nmt: Nmt, data: Path, tmp_path: Path) -> None:
+    save_example("reward.py", tmp_path)
+    nmt("train", data, *SMALL, "--out", tmp_path / "run")
+    lengths = []
+    for flags in ((), ("--import", "reward", "--length-reward", "50")):
+        translated = nmt("translate", tmp_path / "run", *flags, stdin="forty-two\n", PYTHONPATH=str(tmp_path))
+        lengths.append(len(translated.stdout))
+    assert lengths[0] <= lengths[1]
+
+
 def test_every_block_of_the_guide_is_whole() -> None:
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for block in blocks:
         done = subprocess.run([sys.executable, "-"], input=block, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

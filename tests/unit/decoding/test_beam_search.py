@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from stepping import token_log_probabilities
 from torch import Tensor
 
-from nmt_cli.decoding.beam_search import beam_search
+from nmt_cli.decoding.beam_search import LengthPenalty, beam_search
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError
 from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Constraint, Hypothesis
@@ -104,6 +106,28 @@ def test_early_termination_changes_no_result(
     early = beam_search(model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest))
     full = beam_search(model, padded(SOURCES), limits, SearchSettings(beam, alpha, nbest, early_termination=False))
     assert early == full
+
+
+@dataclass(frozen=True)
+class Reward(LengthPenalty):
+    reward: float = 0.0
+
+    def score(self, log_probability: Tensor, length: Tensor) -> Tensor:
+        return log_probability + self.reward * length
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=seeds, reward=st.sampled_from([0.0, 0.5, 5.0]), beam=st.integers(2, 5), limit=st.integers(0, 10))
+def test_another_length_penalty_has_its_scores_and_its_bound(
+    toy: Callable[..., Any], padded: Any, seed: int, reward: float, beam: int, limit: int
+) -> None:
+    model, penalty = toy(8, seed), Reward(0.6, reward)
+    options = SearchSettings(beam, nbest=2, penalty=penalty)
+    found = beam_search(model, padded(SOURCES), [limit] * 5, options)
+    for hypothesis in chain(*found):
+        expected = sum(hypothesis.token_scores) + reward * len(hypothesis.token_scores)
+        assert hypothesis.score == pytest.approx(expected, abs=1e-4)
+    assert found == beam_search(model, padded(SOURCES), [limit] * 5, replace(options, early_termination=False))
 
 
 def test_early_termination_saves_steps(toy: Callable[..., Any], padded: Any) -> None:
