@@ -13,6 +13,7 @@ import torch
 
 from nmt_cli import registry
 from nmt_cli.config import resolve
+from nmt_cli.data.batching import load_batch
 from nmt_cli.data.corpus import SIDES, JoinedCorpus
 from nmt_cli.distributed import World
 from nmt_cli.training.settings import TrainingConfig
@@ -35,7 +36,9 @@ def setup_of(data: Path, name: str, rank: int = 0, ranks: int = 1) -> Any:
     config = resolve(TrainingConfig, flags)
     assert [registry.component_of(extra).name for extra in config.used("sentences")] == [name] * (name in FLAGS)
     plan = plan_of(config, task, corpus)
-    return SimpleNamespace(plan=plan, packed=False, corpus=corpus, world=World(rank, ranks, torch.device("cpu")))
+    return SimpleNamespace(
+        plan=plan, load=load_batch, packed=False, corpus=corpus, world=World(rank, ranks, torch.device("cpu"))
+    )
 
 
 def first(setup: Any, count: int, epoch: int = 0, position: int = 0) -> list[Update]:

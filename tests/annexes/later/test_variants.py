@@ -15,7 +15,7 @@ from nmt_cli.annexes.doctor.resume import contents
 from nmt_cli.annexes.later.settings import VariantsConfig
 from nmt_cli.annexes.later.variants import Drawn, Variants
 from nmt_cli.annexes.parsing.task import ParsingConfig, ParsingTask
-from nmt_cli.data.batching import BatchPlan
+from nmt_cli.data.batching import BatchPlan, load_batch
 from nmt_cli.data.corpus import SIDES, Corpus, Pairs, Selection
 from nmt_cli.distributed import World
 from nmt_cli.errors import UsageError
@@ -76,7 +76,7 @@ def test_what_is_counted_is_what_is_trained_on(tiny_data: Path) -> None:
     of_ranks = []
     for rank in range(3):
         world = World(rank, 3, torch.device("cpu"))
-        setup = SimpleNamespace(plan=plan, packed=False, corpus=corpus, world=world)
+        setup = SimpleNamespace(plan=plan, load=load_batch, packed=False, corpus=corpus, world=world)
         with updates(setup, 4, 1, 2) as following:  # type: ignore[arg-type]
             of_ranks.append([next(following) for _ in range(3)])
     for own in zip(*of_ranks, strict=True):
