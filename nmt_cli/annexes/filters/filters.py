@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt_cli.annexes.filters.marks import warn_of_marks
+from nmt_cli.annexes.filters.settings import SAMPLE, FilterConfig
 from nmt_cli.commands import progress
 from nmt_cli.commands.prepare_text import Cleaning, Filter, PairFilter, one_spaced
 from nmt_cli.errors import DataError, UsageError, missing_package, shown
 from nmt_cli.files.opening import open_output
 from nmt_cli.files.parallel_text import ParallelLines
 from nmt_cli.files.text import read_lines
-from nmt_cli.registry import option, register
 
 LOW_SCORE, HELD_OUT, PATTERN, SCRIPT, LANGUAGE = "low score", "held-out source", "pattern", "script", "language"
-SAMPLE = 100  # pairs written for each reason
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilterConfig:
-    """Filters of training pairs."""
-
-    drop_held_out: bool = option(False, "Drop pairs with a source of the validation or test text.")
-    drop_matching: tuple[str, ...] = option((), "Drop pairs that match on a side. Repeat for more.", metavar="REGEX")
-    scripts: str | None = option(None, "Drop pairs in other scripts: Latn,Hani+Hira+Kana.", metavar="SOURCE,TARGET")
-    identify_languages: str | None = option(None, "Drop pairs in other languages: en,de.", metavar="SOURCE,TARGET")
-    min_score: float | None = option(None, "Drop pairs with lower --scores, per token from nmt score-targets.")
-    scores: tuple[str, ...] = option((), "A score a line, for each pair of --train. Repeat for more.", metavar="FILE")
-    dropped: Path | None = option(None, f"Write dropped pairs to a table, evenly spaced {SAMPLE} for each reason.")
-
-
-@register("filter", "filters", FilterConfig)
 class Filters(PairFilter):
     """The filters that the flags ask for."""
 
