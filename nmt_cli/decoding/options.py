@@ -84,7 +84,8 @@ class TranslateOptions:
             discover()
             parts = self._parts()
         for unknown in options.keys() - _names(parts):
-            raise UsageError(f"there is no option {unknown!r}. {nearest(unknown, _names({**parts, '': self}))}")
+            known = _names({**parts, "": self}) - {"extras", *parts}
+            raise UsageError(f"there is no option {unknown!r}. {nearest(unknown, known)}")
         for part_name, part in parts.items():
             chosen = {name: options[name] for name in part.__dataclass_fields__.keys() & options.keys()}
             parts[part_name] = dataclasses.replace(part, **chosen)
