@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nmt_cli.api import Translator, load, score
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 __all__ = ["Translator", "__version__", "load", "score"]
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nmt_cli.errors import DataError, UsageError
-from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch, Loss
+from nmt_cli.interfaces import BOS, EOS, PAD, UNK, Batch, Criterion, Loss, output_bias_of
 from nmt_cli.presets import preset
 from nmt_cli.registry import build, option, register
 from nmt_cli.task import Task
@@ -32,6 +32,7 @@ __all__ = [
     "Around",
     "AttentionMask",
     "Batch",
+    "Criterion",
     "DataError",
     "Decoded",
     "Dropout",
@@ -50,6 +51,7 @@ __all__ = [
     "build",
     "elements",
     "option",
+    "output_bias_of",
     "preset",
     "register",
     "softmax_weights",
