@@ -15,6 +15,7 @@ from nmt_cli.decoding.beam_search import beam_search
 from nmt_cli.decoding.options import SearchSettings
 from nmt_cli.errors import CheckpointError, UsageError
 from nmt_cli.interfaces import EOS
+from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.models.transformer import Transformer
 from nmt_cli.registry import component_of
 from nmt_cli.task import Task
@@ -26,7 +27,7 @@ Ids = Sequence[int]
 
 def expressible(model: nn.Module, program: str) -> Transformer:
     """Return the model; raise UsageError unless it is a Transformer with the paper's attention, and no squared ReLU."""
-    if type(model) is not Transformer:
+    if not isinstance(model, Transformer) or type(model.config) is not TransformerConfig:
         raise UsageError(f"{program} has no model like this one, a {type(model).__name__}: --model transformer only")
     config, attention = model.config, component_of(model.attention).name
     width = config.d_model / config.num_heads
