@@ -8,7 +8,7 @@ from nmt_cli.models.settings import TransformerConfig
 from nmt_cli.registry import configures, option
 
 
-@configures("model", "imported_transformer", "nmt_cli.annexes.exchange.importing.transformer:ImportedTransformer")
+@configures("model", "imported_transformer", "nmt_cli.annexes.exchange.importing.transformer:imported_transformer")
 @dataclass(frozen=True)
 class ImportedTransformerConfig(TransformerConfig):
     """A Transformer's settings, and what other toolkits do differently."""

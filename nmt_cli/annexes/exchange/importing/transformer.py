@@ -32,9 +32,17 @@ class ImportedTransformer(Transformer):
         """The pre-softmax projection [V, d_model]."""
         return self.target_embedding.weight if self.separate_output is None else self.separate_output
 
+
+class WithoutSourceEnd(ImportedTransformer):
+    """Its encoder does not see the end of the source. A GPU trains it without bins, which have the end."""
+
     def real(self, source: Tensor) -> Tensor:
         """See `Transformer`. Of an empty line the model sees the end: attention needs a key."""
         real = super().real(source)
-        if not self.config.source_end:
-            real[:, 1:] &= source[:, 1:] != EOS
+        real[:, 1:] &= source[:, 1:] != EOS
         return real
+
+
+def imported_transformer(config: ImportedTransformerConfig, **runtime: Any) -> ImportedTransformer:
+    kind = ImportedTransformer if config.source_end else WithoutSourceEnd
+    return kind(config, **runtime)

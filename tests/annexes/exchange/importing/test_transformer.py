@@ -12,6 +12,8 @@ from nmt_cli import registry
 from nmt_cli.annexes.exchange.importing.settings import ImportedTransformerConfig
 from nmt_cli.annexes.search.scoring import token_log_probabilities
 from nmt_cli.data.batching import pad
+from nmt_cli.fast import rows
+from nmt_cli.fast.cuda.device import Fast
 from nmt_cli.interfaces import BOS, EOS
 
 SOURCES, TARGETS = [[5, 6, 7, 8], [9], []], [[4, 5], [6, 7, 8], [9]]
@@ -37,6 +39,14 @@ def test_an_output_matrix_of_its_own() -> None:
     with torch.no_grad():
         model.separate_output.mul_(2)
     torch.testing.assert_close(logits(model), 2 * before)
+
+
+@pytest.mark.parametrize("source_end", [True, False])
+def test_a_gpu_trains_it_in_bins_if_it_sees_all_of_the_source(source_end: bool) -> None:
+    model = made(source_end=source_end)
+    Fast(torch.device("cuda")).fit(model)
+    assert rows.computes_rows(model)
+    assert rows.takes_bins(model) is source_end
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
