@@ -43,7 +43,7 @@ def outputs(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
 
 def decoder_output(self: Transformer, source: Tensor, target_in: Tensor, masks: Any = AttentionMask) -> Tensor:
     """See `Transformer`."""
-    if masks is not AttentionMask:
+    if masks is not AttentionMask or not computes_rows(self):
         return Transformer.decoder_output(self, source, target_in, masks)
     batch = row_batch(Batch(source, target_in, target_in, 0), self)
     assert isinstance(batch.targets, Packing)
@@ -87,7 +87,10 @@ METHODS = {Transformer.decoder_output: decoder_output, Residual.forward: residua
 
 def computes_rows(model: Any) -> bool:
     """Return whether the model computes what the core's Transformer does: its class has been exchanged."""
-    return getattr(type(model), "decoder_output", None) is decoder_output
+    kind = type(model)
+    if getattr(kind, "decoder_output", None) is not decoder_output:
+        return False
+    return kind.encode is Transformer.encode and kind.embed is Transformer.embed
 
 
 def takes_bins(model: Any) -> bool:

@@ -134,6 +134,22 @@ def test_which_attention_is_computed_in_bins(made: Callable[..., Transformer]) -
     assert not rows.takes_bins(made(d_model=32))  # its lines are the core's
 
 
+def test_a_model_with_embeddings_of_its_own_keeps_them(made: Callable[..., Transformer]) -> None:
+    class Doubled(Transformer):
+        def embed(self, *arguments: Any) -> torch.Tensor:
+            return 2 * super().embed(*arguments)
+
+    plain, padded = made(), batches(5)[0]
+    plain.__class__ = Doubled
+    output = plain.decoder_output(padded.source, padded.target_in)
+    model = made()
+    model.__class__ = Doubled
+    same(fitted(model).decoder_output(padded.source, padded.target_in), output)
+    hidden, targets = CRITERION.outputs(model, padded)
+    same(hidden[: len(targets)], output[padded.target_out != PAD])
+    assert not rows.takes_bins(model)
+
+
 def test_a_model_with_lines_of_its_own_keeps_them(made: Callable[..., Transformer]) -> None:
     class Doubled(Transformer):
         def decoder_output(self, *arguments: Any) -> torch.Tensor:
