@@ -149,8 +149,12 @@ def _plus_product(total: Tensor | None, a: Tensor, b: Tensor, dtype: torch.dtype
 
 
 def fit_criterion(criterion: Criterion, cross_entropy: ChunkedCrossEntropy) -> None:
-    """Let a criterion compute from rows of tokens, and the cross-entropy in chunks, if it has one."""
-    criterion.outputs = outputs  # type: ignore[method-assign]
+    """Let a criterion compute from rows of tokens, and the cross-entropy in chunks, if it has one.
+
+    A criterion with `outputs` of its own keeps them.
+    """
+    if type(criterion).outputs is Criterion.outputs:
+        criterion.outputs = outputs  # type: ignore[method-assign]
     criterion.logit_rows = cross_entropy.chunk
     if isinstance(criterion, LabelSmoothedCrossEntropy):
         criterion.cross_entropy = cross_entropy

@@ -20,7 +20,7 @@ from nmt_cli.fast.cuda.layers import feed_forward, full_attention, sinusoidal_po
 from nmt_cli.fast.exchange import exchange
 from nmt_cli.fast.inference import FrozenTransformer, all_frozen, attend_in_one_kernel, takes
 from nmt_cli.fast.loss import ChunkedCrossEntropy, fit_criterion
-from nmt_cli.interfaces import Batch, Decodable, Model
+from nmt_cli.interfaces import Batch, Criterion, Decodable, Model
 from nmt_cli.layers.attention import FullAttention
 from nmt_cli.layers.embedding import SinusoidalPositions
 from nmt_cli.layers.sublayer import FeedForward
@@ -92,7 +92,8 @@ class Fast(Plain):
 
     def takes_bins(self, model: Any, criterion: Any) -> bool:
         """See `Plain`."""
-        return criterion.takes_bins and rows.takes_bins(model)
+        exchanged = type(criterion).outputs is Criterion.outputs
+        return criterion.takes_bins and exchanged and rows.takes_bins(model)
 
     def loader(self, load: Load, model: Any, bins: bool) -> Load:
         """See `Plain`."""

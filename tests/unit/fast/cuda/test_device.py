@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from nmt_cli.criteria.label_smoothed_cross_entropy import LabelSmoothedCrossEntropy
+from nmt_cli.criteria.settings import LabelSmoothingConfig
+from nmt_cli.data.batching import collate
 from nmt_cli.fast.cuda import device
 from nmt_cli.fast.cuda.device import Fast
-from nmt_cli.interfaces import Criterion
+from nmt_cli.interfaces import Batch, Criterion
 from nmt_cli.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 
@@ -26,6 +29,24 @@ def test_a_gpu_uses_the_type_that_it_computes_fast(
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     assert Fast(torch.device("cuda", 0)).precision(nn.Module(), deterministic=False) == expected
+
+
+def test_a_criterion_with_outputs_of_its_own_keeps_them(made: Callable[..., Transformer]) -> None:
+    """They are of padded sentences, not of bins."""
+
+    class Own(LabelSmoothedCrossEntropy):
+        def outputs(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+            hidden, targets = super().outputs(model, batch)
+            return 2 * hidden, targets
+
+    computing, model = Fast(torch.device("cuda")), made()
+    batch = collate([[5, 6], [7]], [[8], [9, 10, 11]])
+    for criterion, factor in ((LabelSmoothedCrossEntropy(LabelSmoothingConfig()), 1), (Own(LabelSmoothingConfig()), 2)):
+        expected = factor * Criterion().outputs(model, batch)[0]
+        computing.fit(model, criterion)
+        hidden, targets = criterion.outputs(model, batch)
+        torch.testing.assert_close(hidden[: len(targets)], expected)
+        assert computing.takes_bins(model, criterion) is (factor == 1)
 
 
 @pytest.mark.parametrize(("wanted", "small", "large"), [(None, False, True), (True, True, True), (False, False, False)])
