@@ -158,12 +158,21 @@ def model_without_weights(config: RunConfig, vocabulary: Mapping[str, Any]) -> A
         return registry.build(config["model"], attention=config["attention"], **vocabulary)
 
 
+def criterion_of(config: RunConfig) -> Criterion:
+    """Return the criterion; raise a UsageError if it has no such base class, which version 1 did not ask for."""
+    criterion = registry.build(config["criterion"])
+    if not isinstance(criterion, Criterion):
+        name, kind = registry.component_of(config["criterion"]).name, type(criterion).__qualname__
+        raise UsageError(f"--criterion {name}: {kind} must be a subclass of nmt_cli.plugins.Criterion since version 2")
+    return criterion
+
+
 def build_setup(
     config: RunConfig, task: Task, corpus: Corpus, valid: Corpus | None, world: World, origin: Origin | None = None
 ) -> Setup:
     """Build everything that a training consists of."""
     settings: TrainingConfig = config.training
-    criterion = registry.build(config["criterion"])
+    criterion = criterion_of(config)
     check_settings(settings, task, criterion)
     model, origin = initial_model(config, task, world, origin)
     plan = plan_of(config, task, corpus)

@@ -16,7 +16,7 @@ from torch import nn
 from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
 from nmt_cli.distributed import World
-from nmt_cli.errors import DataError
+from nmt_cli.errors import DataError, UsageError
 from nmt_cli.registry import option
 from nmt_cli.training.origin import Origin
 from nmt_cli.training.run_directory import CONFIG
@@ -47,6 +47,26 @@ def test_the_vocabulary_of_other_data(tiny_data: Path, tmp_path: Path) -> None:
     (data / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="task: not the vocabularies of these data"):
         open_data([str(data)])
+
+
+@dataclass(frozen=True)
+class BareConfig:
+    """No settings."""
+
+
+def test_a_criterion_without_the_base_class_is_refused(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 1 took any object that can be called."""
+    registry.discover()
+    monkeypatch.setitem(registry._components, "criterion", dict(registry._components["criterion"]))
+
+    @registry.register("criterion", "bare", BareConfig)
+    class Bare:
+        def __init__(self, config: BareConfig) -> None:
+            pass
+
+    config = configuration(TrainOptions(), SIZES | {"device": "cpu", "criterion": "bare"})
+    with pytest.raises(UsageError, match=r"bare: .*Bare must be a subclass of nmt_cli\.plugins\.Criterion"):
+        build_setup(config, *open_data([str(tiny_data)]), CPU)
 
 
 @dataclass(frozen=True)
