@@ -169,7 +169,7 @@ class Transformer(nn.Module):
         return self.dropout(embedding(tokens) + positions(0, tokens.size(1)))
 
     def stacks(self) -> list[nn.Module]:
-        """See `ComputesRows`."""
+        """Return the modules of layers: a GPU compiles them, and `recompute` of each saves memory."""
         return [self.encoder, self.decoder]
 
     def decodable(self, dtype: str = "float32") -> PlainDecodable:
