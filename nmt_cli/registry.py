@@ -209,7 +209,7 @@ def discover(imports: Sequence[str] = (), homes: Sequence[str] = HOMES) -> None:
         except Exception as error:
             advice = "Give the name of a module, without .py, that is installed or in a directory of PYTHONPATH."
             own = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == module.split(".")[0]
-            if not own and module.isidentifier():  # the module is there, and its code fails
+            if not own and module.replace(".", "_").isidentifier():  # the module is there, and its code fails
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 where = "" if isinstance(error, SyntaxError) else f" in {place.filename}, line {place.lineno}"
                 advice = f"{type(error).__name__}{where}"

@@ -130,3 +130,11 @@ def test_only_the_given_directories_and_entry_points_are_imported(monkeypatch: p
     discover(homes=("tasks",))
     expected = {entry.module for entry in importlib.metadata.entry_points(group="nmt.tasks")}
     assert set(imported) == {"nmt_cli.tasks", "nmt_cli.tasks.base", "nmt_cli.tasks.translation"} | expected
+
+
+def test_a_plugin_in_a_package_is_told_where_moved_names_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_components").mkdir()
+    (tmp_path / "their_components" / "loss.py").write_text("from nmt_cli.moved import Criterion\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"loss\.py, line 1\. .*import the names from nmt_cli\.plugins"):
+        registry.discover(["their_components.loss"])
