@@ -83,7 +83,7 @@ def placing(config: PlacingConfig, *, engine: Engine, options: TranslateOptions)
             finders.append(Pattern(regex.compile(config.protect), "--protect"))
         except regex.error as error:
             raise UsageError(f"--protect {config.protect!r} is no regular expression: {error}") from error
-    if config.glossary:
+    if config.glossary and Path(config.glossary) != Path():  # an empty one is none
         finders.append(Terms(read_dictionary(Path(config.glossary), one_translation=True)))
     return Placing(finders, engine=engine, options=options, markup=config.markup)
 

@@ -74,3 +74,9 @@ def test_a_glossary_names_its_line(tiny_checkpoint: Path, tmp_path: Path) -> Non
     (tmp_path / "terms").write_text("a\tb\nc\n")
     with pytest.raises(DataError, match="terms:2: expected a word, a tab"):
         written(tiny_checkpoint, tmp_path, "abc\n", {"glossary": str(tmp_path / "terms")})
+
+
+@pytest.mark.parametrize("empty", ["", Path()])
+def test_an_empty_glossary_is_none(tiny_checkpoint: Path, tmp_path: Path, empty: Any) -> None:
+    plain = written(tiny_checkpoint, tmp_path, "abc\n", {})
+    assert written(tiny_checkpoint, tmp_path, "abc\n", {"glossary": empty}) == plain
