@@ -127,7 +127,7 @@ def group(title: str, options: type[Any], without: Collection[str] = ()) -> Any:
 
 def extras(*kinds: str) -> Any:
     """Return a dataclass field for the configurations of registered extras by name: a group of flags for each."""
-    return field(default_factory=dict, metadata={"extras": kinds})
+    return field(default_factory=dict, hash=False, metadata={"extras": kinds})
 
 
 def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
