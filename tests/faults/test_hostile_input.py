@@ -24,6 +24,7 @@ from nmt_cli.annexes.report.runs import read_run
 from nmt_cli.annexes.serving.app import application
 from nmt_cli.annexes.serving.limits import Limits
 from nmt_cli.annexes.serving.queue import TranslationQueue
+from nmt_cli.decoding.around import Chain
 from nmt_cli.decoding.outputs import Output, Translation
 
 EXCHANGE = Path(__file__).resolve().parent.parent / "annexes" / "exchange"
@@ -102,7 +103,7 @@ def echo(texts: list[str]) -> list[Translation]:
 def test_requests(path: str, body: bytes) -> None:
     """Every request has an answer in JSON, and none is an internal error."""
     counts["inputs"] += 1
-    app = application(TranslationQueue(echo, parallel=1, largest=8, characters=1000), Limits())
+    app = application(TranslationQueue(echo, parallel=1, largest=8, characters=1000), Limits(), chain=Chain())
     answer = asyncio.run(Client(app).ask("POST", path, [body]))
     assert answer.code in (200, 400, 413), answer
     assert list(answer.json) in (["error"], ["translation", "score"], ["translations"])

@@ -25,10 +25,9 @@ NEVER_ENTERED = {
     "files/settings.py",  # --config
     *("training/observers.py", "data/sentences.py"),  # base classes
     "decoding/ensemble.py",
-    "decoding/validation.py",  # --validation-bleu
+    *("layers/layout.py", "models/decodable.py"),  # decoding without fast/
     "data/moses.py",  # --moses
     *("metrics/add_one.py", "metrics/functions.py", "metrics/significance.py"),
-    *("data/bins.py", "training/replay.py"),
 }
 """Files of the core of which the commands may enter no function."""
 

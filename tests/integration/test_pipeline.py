@@ -62,10 +62,10 @@ def test_the_prepared_test_text_needs_no_file_of_the_user(
     assert core("score", "-", "--ref", run, "--metric", "chrf", stdin=output).stdout == expected
 
 
-def test_the_perplexity_of_the_validation_text_is_that_of_training(core: Nmt, run: Path, corpus: Path) -> None:
+def test_the_perplexity_of_the_validation_text_is_that_of_training(nmt: Nmt, run: Path, corpus: Path) -> None:
     records = [json.loads(line) for line in lines(run / "metrics.jsonl")]
     best = min(records, key=lambda record: record.get("validation_loss", math.inf))
-    done = core("score-targets", run / "best", "--input", corpus / "valid.en", "--target", corpus / "valid.de")
+    done = nmt("score-targets", run / "best", "--input", corpus / "valid.en", "--target", corpus / "valid.de")
     found = re.search(r"^perplexity (\S+) on ", done.stderr, re.MULTILINE)
     assert found is not None
     assert float(found[1]) == pytest.approx(best["validation_perplexity"], abs=1e-4)

@@ -176,15 +176,6 @@ def test_a_model_that_the_weights_do_not_fit(folder: Path, field: str, value: ob
         checkpoint.load_model(folder)
 
 
-@pytest.mark.parametrize(("section", "name"), [({"name": "r_drop"}, "r_drop"), ("r_drop", None), ({}, None)])
-def test_the_model_knows_its_criterion(folder: Path, section: object, name: str | None) -> None:
-    """As far as the checkpoint does: nothing else depends on it."""
-    sections = json.loads((folder / "config.json").read_text())["sections"]
-    change_json(folder / "config.json", sections=sections | {"criterion": section})
-    renew_checksums(folder)
-    assert checkpoint.load_model(folder)[0].criterion == name
-
-
 def test_nothing_in_the_package_unpickles() -> None:
     """The package uses neither pickle nor torch.load, which can run code from a file, unless it loads tensors only."""
     package = Path(checkpoint.__file__).parent

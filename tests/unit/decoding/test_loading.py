@@ -15,7 +15,6 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.loading import load_translator
 from nmt_cli.decoding.options import SearchOptions, TranslateOptions
 from nmt_cli.errors import CheckpointError, UsageError
-from nmt_cli.models.transformer import Transformer
 
 LINES = ["abc", "hgfedcba", "", "a"]
 
@@ -32,10 +31,10 @@ def test_an_ensemble_of_a_checkpoint_with_itself_is_that_checkpoint(tiny_checkpo
 def test_a_gpu_that_has_bfloat16_computes_in_it(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, supported: bool
 ) -> None:
-    read, asked = own_engine.load_model, []
+    read, asked = own_engine.load_model, list[str]()
     monkeypatch.setattr(own_engine, "load_model", lambda folder, device: read(folder, torch.device("cpu")))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported or including_emulation)
-    monkeypatch.setattr(Transformer, "decodable", lambda model, dtype: asked.append(dtype))
+    monkeypatch.setattr(own_engine.OwnEngine, "of", lambda task, models, device, dtype, folders: asked.append(dtype))
     for device, dtype in itertools.product(("cuda", "cpu"), ("auto", "float32")):
         said: Any = {"options": TranslateOptions(), "workers": None, "scores": True, "say": print}
         own_engine.load(Loading(checkpoints=[tiny_checkpoint], device=torch.device(device), dtype=dtype, **said))
