@@ -7,7 +7,7 @@
 #   make docs          build the documentation's site in build/site, with the tutorial's blocks executed; a broken link
 #                      or a block that fails is an error
 #   make mutants       break the code in each listed way and check that its tests fail: CONTRIBUTING.md
-#   make faults        run the long fault-injection tests: docs/reliability.md
+#   make faults        run the long tests of faults and recipes: docs/reliability.md
 #   make bench         measure the speed of training and translation: docs/benchmarks.md
 #   make install       make the environment only
 #   make release       build the wheel, the source distribution and an SBOM in dist, and try the wheel: CONTRIBUTING.md
@@ -73,7 +73,7 @@ mutants: $(STAMP)
 
 # Without parallel workers: a fault must hit its own run only. `make test` runs a short selection.
 faults: $(STAMP)
-	OMP_NUM_THREADS=1 NMT_FAULTS=long $(BIN)/python -m pytest tests/faults -p no:xdist --timeout 3600 --durations 10
+	OMP_NUM_THREADS=1 NMT_FAULTS=long $(BIN)/python -m pytest tests/faults tests/recipes -p no:xdist --timeout 3600 --durations 10
 
 # BENCH="--python huggingface=PATH ..." gives the interpreters of the programs to compare translation with, and other
 # flags; TRAINING="--python fairseq=PATH ..." those of training.

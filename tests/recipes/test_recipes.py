@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long_form import only_long
 from number_names import write_corpus
 
 Bash = Callable[..., subprocess.CompletedProcess[str]]
@@ -119,6 +120,7 @@ def test_a_speedrun_is_one_whole_training(dry: Bash, calls: Calls, tmp_path: Pat
     assert "--nproc-per-node 2 " in train
 
 
+@only_long
 def test_several_languages_in_one_model_and_again(recipes: Path, bash: Bash, tmp_path: Path, rows_of: Rows) -> None:
     text = tmp_path / "text"
     for language in ("de", "fr", "cs"):
@@ -184,6 +186,7 @@ def test_back_translation_through_a_stop(
     assert "another --out" in bash(*command, **{**settings, "PAIRS": "199"}, code=2).stderr
 
 
+@only_long
 def test_distillation_through_a_stop(
     recipes: Path, bash: Bash, variables: Callable[..., dict[str, str]], tmp_path: Path, rows_of: Rows
 ) -> None:
