@@ -228,12 +228,12 @@ class Translator:
     def _batches(self, requests: Sequence[Request], parallel: int = 1) -> Iterator[list[Request]]:
         """Group lines by length, the longest first, into batches of at most `batch_tokens`, `parallel` at a time."""
         shares = max(1, min(parallel, len(requests) // SHARE))
-        hypotheses = fast(self.engine.device).sizes.hypotheses
+        hypotheses, batch_tokens = fast(self.engine.device).sizes.hypotheses, self.batch_tokens
         most = max(1, min(hypotheses // self.search.beam, -(-len(requests) // shares)))
         batch: list[Request] = []
         for request in sorted(requests, key=lambda request: -len(request.ids)):
             longest = len((batch or [request])[0].ids) + 1
-            full = (len(batch) + 1) * longest > self.batch_tokens or len(batch) == most
+            full = (len(batch) + 1) * longest > batch_tokens or len(batch) == most
             if batch and full:
                 yield batch
                 batch = []

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from nmt_cli import registry
 from nmt_cli.commands.train import TrainOptions
-from nmt_cli.training.start import train
+from nmt_cli.distributed import World
+from nmt_cli.training.setup import Setup
+from nmt_cli.training.start import build_setup, configuration, open_data, train
 
 SIZES = {"num_layers": 1, "d_model": 16, "d_ff": 32, "num_heads": 2}
 TINY = (
@@ -17,6 +21,15 @@ TINY = (
     | {"batch_tokens": 500, "micro_batches": 2, "warmup_steps": 20, "max_steps": 12, "save_every": 4, "log_every": 5}
     | {"device": "cpu", "sustained_tflops": 1.0, "peak_tflops": 1.0}  # given, because measuring them takes time
 )
+
+
+def long_setup(data: Path) -> Setup:
+    """Return the objects of a run of 1,000 steps with a warm-up of one, in three epochs at most."""
+    registry.discover()
+    limits = {"batch_tokens": 500, "max_epochs": 3, "max_steps": 1000, "warmup_steps": 1, "device": "cpu"}
+    config = configuration(TrainOptions(), SIZES | limits)
+    task, corpus, valid = open_data([str(data)])
+    return build_setup(config, task, corpus, valid, World(0, 1, torch.device("cpu")))
 
 
 def flags(**changes: Any) -> list[str]:

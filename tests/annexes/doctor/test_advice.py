@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import SIZES, words
+from tiny_run import SIZES, long_setup, words
 
 from nmt_cli import registry
 from nmt_cli.annexes.doctor.advice import advice, data_warnings, is_too_long_for, peak_warnings, schedule_warnings
@@ -32,10 +32,7 @@ WORLD = World(0, 1, torch.device("cpu"))
 @pytest.fixture(scope="module")
 def setup(tiny_data: Path) -> Any:
     """Of a tiny model."""
-    registry.discover()
-    config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "warmup_steps": 1, "device": "cpu"})
-    task, corpus, valid = open_data([str(tiny_data)])
-    return build_setup(config, task, corpus, valid, WORLD)
+    return long_setup(tiny_data)
 
 
 def test_a_model_that_is_too_large(setup: Any) -> None:

@@ -9,50 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import prepare_command
 import pytest
+import table_text
 import torch
+from table_text import LANGUAGES, TABLE, read, run
 
 import nmt_cli
-from nmt_cli import checkpoint
 from nmt_cli.data.corpus import Corpus
 from nmt_cli.decoding.beam_search import restrict
 from nmt_cli.decoding.options import SearchSettings, TranslateOptions
 from nmt_cli.errors import UsageError
 from nmt_cli.files import parallel_text
-from nmt_cli.task import Task
-
-PAIRS = [(f"the dog sees {n} cats", f"der Hund sieht {n} Katzen") for n in range(100)]
 
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(parallel_text, "BLOCK", 7)
     monkeypatch.chdir(tmp_path)
-    for name, side in (("a.en", 0), ("a.de", 1)):
-        Path(name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
-    rows = (f'{number}\t{target}\tV;PST\t{source}\tnews"\n' for number, (source, target) in enumerate(PAIRS))
-    Path("t.tsv").write_text("".join(rows), encoding="utf-8")
+    table_text.write(tmp_path)
     return tmp_path
-
-
-def run(*words: str) -> int:
-    return prepare_command.run(["prepare", "--workers", "1", "--vocab-size", "90", *words])
-
-
-def read(folder: str) -> tuple[Task, list[list[str]], list[list[str]]]:
-    """The task, and the pieces of the training text."""
-    task, corpus = checkpoint.load_task(Path(folder) / "task"), Corpus.open(Path(folder), "train")
-    numbers = range(len(corpus))
-    return (
-        task,
-        [task.source_tokens(corpus.source(i)) for i in numbers],
-        [task.target_tokens(corpus.target(i)) for i in numbers],
-    )
-
-
-LANGUAGES = ("--source-lang", "en", "--target-lang", "de")
-TABLE = ("--train", "t.tsv", "--columns", "source=4,target=2")
 
 
 def test_columns_of_tags_become_symbols(text: Path, capfd: pytest.CaptureFixture[str]) -> None:

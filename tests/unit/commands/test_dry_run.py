@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import SIZES, words
+from tiny_run import SIZES, long_setup, words
 
-from nmt_cli import registry
-from nmt_cli.commands.train import TrainOptions
 from nmt_cli.distributed import World
 from nmt_cli.training.messages import opening_lines
-from nmt_cli.training.start import build_setup, configuration, open_data
 
 Nmt = Callable[..., tuple[int, str, str]]
 TINY = SIZES | {"batch_tokens": 500, "max_epochs": 3}
@@ -25,10 +22,7 @@ WORLD = World(0, 1, torch.device("cpu"))
 @pytest.fixture(scope="module")
 def setup(tiny_data: Path) -> Any:
     """Of a tiny model."""
-    registry.discover()
-    config = configuration(TrainOptions(), TINY | {"max_steps": 1000, "warmup_steps": 1, "device": "cpu"})
-    task, corpus, valid = open_data([str(tiny_data)])
-    return build_setup(config, task, corpus, valid, WORLD)
+    return long_setup(tiny_data)
 
 
 def test_size_steps_and_epochs(setup: Any) -> None:
