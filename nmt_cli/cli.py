@@ -49,31 +49,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     with safe_streams(), exit_codes():
         end_at_signals()
-        app = application(completed_words() if "_NMT_COMPLETE" in os.environ else words)
-        sys.exit(app(words, prog_name="nmt", standalone_mode=False) or 0)
+        sys.exit(application(words)(words, prog_name="nmt", standalone_mode=False) or 0)
 
 
 def application(words: Sequence[str]) -> typer.Typer:
     """Return the commands. Only the one that `words` call is imported and has flags, those of its components too."""
-    wide = {"max_content_width": 120, "help_option_names": ["--help", "-h"]}
+    completes = "_NMT_COMPLETE" in os.environ
+    if completes:
+        words = completed_words()
+    names = command_names()
+    help_names = ["--help", "-h"]
+    first = words[0] if words else help_names[0]
+    is_called = first in names
     app = typer.Typer(
         help=HELP,
         epilog=EPILOG,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings=wide,
+        context_settings={"max_content_width": 120, "help_option_names": help_names},
+        add_completion=completes or not is_called,  # typer imports pydantic for flags that are not given
     )
-    app.callback()(common)
-    called = next((word for word in words if not word.startswith("-")), None)
-    for name in command_names():
-        if name == called:
+    app.callback(add_help_option=not is_called)(common)
+    for name in names:
+        if name == first:
             command = load(name)
             function = exit_codes()(function_of(command, words))
             needs = command.needs_arguments
             app.command(name, cls=CommandWithSections, no_args_is_help=needs, epilog=epilog(command))(function)
         else:
-            app.command(name, short_help=None if called or "--version" in words else line_about(name))(lambda: None)
+            about = line_about(name) if first in help_names else None
+            app.command(name, short_help=about)(lambda: None)
     return app
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nmt_cli.data.corpus import MANIFEST, Corpus, read_manifest, weighted
+from nmt_cli.data.corpus import MANIFEST, Corpus, read_manifest
 from nmt_cli.errors import DataError, UsageError
+from nmt_cli.files.text import weighted
 
 
 def file_of_test_text(place: Path, side: str, flag: str, instead: str) -> Path:

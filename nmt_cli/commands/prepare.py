@@ -24,10 +24,10 @@ from nmt_cli.commands.prepare_text import Cleaning, CleaningOptions, PairFilter,
 from nmt_cli.config import COMMAND_LINE, Section, sections
 from nmt_cli.cores import available_cores
 from nmt_cli.data import parallel
-from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS, weighted
+from nmt_cli.data.corpus import MANIFEST, RAW_SPLITS, SCHEMA, SIDES, SPLITS
 from nmt_cli.errors import CheckpointError, DataError, UsageError, command_line, import_flags
 from nmt_cli.files import durable, staging
-from nmt_cli.files.text import STANDARD_INPUT, check_read_once, fingerprint, write_object
+from nmt_cli.files.text import STANDARD_INPUT, check_read_once, fingerprint, weighted, write_object
 from nmt_cli.flags import IMPORTS_HELP, Command, FromFile, components_in, values_of
 from nmt_cli.presets import PRESETS
 from nmt_cli.registry import REQUIRED, group, option

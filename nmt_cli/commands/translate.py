@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from nmt_cli import registry
 from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.commands.translate_options import TranslateCommandOptions, check, with_test_text
@@ -98,6 +96,8 @@ def _format(translator: Translator, translation: Translation, number: int, optio
     drawing = translator.task.drawing(translation.text) if draws else None
     if drawing is None:
         return FORMATS[options.format or ("text" if nbest == 1 else "tsv")](translation, number)
+    from rich.console import Console
+
     console = Console(highlight=False)
     with console.capture() as captured:
         console.print(drawing, soft_wrap=True)

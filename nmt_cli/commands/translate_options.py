@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt_cli.commands.held_out import file_of_test_text
 from nmt_cli.commands.translate_formats import FORMATS
 from nmt_cli.data import parallel
 from nmt_cli.decoding import engine as engines
@@ -127,6 +126,8 @@ def with_test_text(options: TranslateCommandOptions) -> TranslateCommandOptions:
         return options
     if options.input or options.interactive:
         raise UsageError("--test cannot be used with --input or --interactive")
+    from nmt_cli.commands.held_out import file_of_test_text  # imports numpy, which --help does not need
+
     return replace(options, input=file_of_test_text(options.checkpoints[0], "source", "--test", "--input"))
 
 

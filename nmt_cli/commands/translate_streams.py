@@ -16,9 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 from nmt_cli import registry
 from nmt_cli.errors import counted
 from nmt_cli.files.opening import Input, open_input, open_output
@@ -96,6 +93,9 @@ def progress(source: Input, work: str, shown: bool) -> Iterator[Callable[[Sequen
     if not shown:
         yield lambda lines: None
         return
+    from rich.console import Console  # not at the top: help comes sooner without it
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
     known = (BarColumn(), TaskProgressColumn(), TextColumn("done,"), TimeRemainingColumn(), TextColumn("left"))
     columns = (TextColumn("{task.description}"), *(known if source.size else (SpinnerColumn(),)))
     start, count, length = time.monotonic(), 0, 0

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # Reasons to drop a pair, in the order in which they are tested: a pair counts under the first that holds.
 NUL, EMPTY, TOO_LONG, RATIO = "NUL byte", "empty", "too long", "length ratio"
@@ -35,6 +36,8 @@ def repeated(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
 
     In a corpus of 36 million pairs, two different ones have the same hash with a probability of 1 in 28,000.
     """
+    import numpy as np  # not at the top, as below: help of commands comes sooner without it
+
     found = np.zeros(len(numbers), dtype=bool)
     group = numbers.view(np.uint8)[::8] % _GROUPS
     for number in range(_GROUPS):
@@ -50,6 +53,8 @@ def held_out(sources: npt.NDArray[np.uint64], targets: npt.NDArray[np.uint64], c
     Return the numbers of the pairs of both, and for each pair whether it shares a side with one of them. The choice has
     the smallest hashes of sources, so it depends on the text alone and not on its order.
     """
+    import numpy as np
+
     chosen = np.unique(sources, return_index=True)[1][: 2 * count]
     shares = np.isin(sources, sources[chosen]) | np.isin(targets, targets[chosen])
     return chosen[:count], chosen[count:], shares

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nmt_cli.errors import DataError, UsageError, command_line, shown
-from nmt_cli.files.text import check_regular, fingerprint, read_object
+from nmt_cli.errors import DataError, command_line, shown
+from nmt_cli.files.text import LARGEST_WEIGHT, check_regular, fingerprint, read_object
 from nmt_cli.interfaces import UNK
 
 MANIFEST = "manifest.json"
@@ -28,7 +27,6 @@ SCHEMA = 1
 SIDES = ("source", "target")
 SPLITS = ("train", "valid", "test")
 RAW_SPLITS = ("valid", "test")  # their raw lines are kept in `valid.source.txt` and so on
-LARGEST_WEIGHT = 1000  # how often at most an epoch has the sentences of a part of the training text
 
 _OFFSET = np.dtype("<i8")
 _DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
@@ -266,23 +264,6 @@ def read_manifest(data: Path) -> dict[str, Any]:
     if (schema := content.get("schema")) != SCHEMA:
         raise DataError(f"{path}: its schema is {shown(schema)}, this version reads {SCHEMA}; {_AGAIN}")
     return content
-
-
-def weighted(text: str, where: str = "") -> tuple[str, float]:
-    """Return the path and the weight of `PATH` or `PATH*WEIGHT`; raise a UsageError for a weight out of range."""
-    match = re.fullmatch(r"(.+)\*([-+.\d]+)", text)
-    if match is None:
-        return text, 1
-    weight = float(match[2]) if re.fullmatch(r"\d*\.?\d+", match[2], re.ASCII) else 0.0
-    if not 0 < weight <= LARGEST_WEIGHT:
-        raise UsageError(f"{where}{text}: the weight must be above 0 and at most {LARGEST_WEIGHT}, not {match[2]}")
-    return match[1], int(weight) if weight.is_integer() else weight
-
-
-def untagged(place: str) -> tuple[str, str]:
-    """Return what comes before `@` and the tags after it, as in `corpus@<bt>`, which begin with `<`."""
-    where, _, tag = place.partition("@<")
-    return where, f"<{tag}" if tag else ""
 
 
 def gathered(ids: Ids, offsets: Ids, indices: Indices) -> tuple[Ids, Indices]:

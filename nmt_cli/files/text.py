@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ STANDARD_INPUT = "-"  # in the place of a file's name
 LONGEST_LINE = 1 << 26  # bytes; a longer line is an error: the file is not text
 LONGEST_CUT_LINE = 1 << 20  # bytes; in lenient mode, the rest of a longer line is left out
 LARGEST_JSON = 1 << 26  # bytes
+LARGEST_WEIGHT = 1000  # how often at most an epoch has the sentences of a part of the training text
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _REPLACEMENT = "\ufffd"
@@ -197,6 +199,23 @@ def plain_or_compressed(path: Path) -> Path | None:
 def without_compression(name: str) -> str:
     """Return a file's name without the ending that says that it is compressed."""
     return name.removesuffix(next(filter(name.endswith, COMPRESSED), ""))
+
+
+def weighted(text: str, where: str = "") -> tuple[str, float]:
+    """Return the path and the weight of `PATH` or `PATH*WEIGHT`; raise a UsageError for a weight out of range."""
+    match = re.fullmatch(r"(.+)\*([-+.\d]+)", text)
+    if match is None:
+        return text, 1
+    weight = float(match[2]) if re.fullmatch(r"\d*\.?\d+", match[2], re.ASCII) else 0.0
+    if not 0 < weight <= LARGEST_WEIGHT:
+        raise UsageError(f"{where}{text}: the weight must be above 0 and at most {LARGEST_WEIGHT}, not {match[2]}")
+    return match[1], int(weight) if weight.is_integer() else weight
+
+
+def untagged(place: str) -> tuple[str, str]:
+    """Return what comes before `@` and the tags after it, as in `corpus@<bt>`, which begin with `<`."""
+    where, _, tag = place.partition("@<")
+    return where, f"<{tag}" if tag else ""
 
 
 def check_regular(path: Path, largest: int = sys.maxsize) -> None:

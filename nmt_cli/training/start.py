@@ -16,10 +16,11 @@ import torch
 from nmt_cli import __version__, checkpoint, registry
 from nmt_cli.config import RunConfig, file_values, flag, resolve
 from nmt_cli.data.batching import BatchPlan, default_micro_batches, load_batch
-from nmt_cli.data.corpus import Corpus, Indices, JoinedCorpus, read_manifest, weighted
+from nmt_cli.data.corpus import Corpus, Indices, JoinedCorpus, read_manifest
 from nmt_cli.device import fast
 from nmt_cli.distributed import World, divide, join_world
 from nmt_cli.errors import DataError, UsageError, command_line, main_rank_reports
+from nmt_cli.files.text import weighted
 from nmt_cli.interfaces import CountsFlops, Criterion
 from nmt_cli.streams import say
 from nmt_cli.task import Task

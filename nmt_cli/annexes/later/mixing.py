@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from nmt_cli.annexes.later.settings import MixingConfig
-from nmt_cli.data.corpus import Corpus, Part, untagged, weighted
+from nmt_cli.data.corpus import Corpus, Part
 from nmt_cli.data.sentences import Sentences
 from nmt_cli.errors import UsageError, nearest, shown
+from nmt_cli.files.text import untagged, weighted
 from nmt_cli.training.reporter import readable
 
 

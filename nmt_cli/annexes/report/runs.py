@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.config import ABOUT_RUN, flatten
-from nmt_cli.data.corpus import read_manifest, weighted
+from nmt_cli.data.corpus import read_manifest
 from nmt_cli.errors import DataError, UsageError, shown
-from nmt_cli.files.text import check_regular, read_object
+from nmt_cli.files.text import check_regular, read_object, weighted
 from nmt_cli.training.reporter import duration, readable
 from nmt_cli.training.run_directory import METRICS, SUMMARY, read_config
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nmt_cli.annexes.symbols.vocabulary import SYMBOL, WithSymbols, symbols_of
-from nmt_cli.data.corpus import untagged
 from nmt_cli.data.vocabulary import Vocabulary
 from nmt_cli.errors import DataError, UsageError
 from nmt_cli.files.parallel_text import ParallelLines, TableLines
+from nmt_cli.files.text import untagged
 from nmt_cli.registry import option, register
 from nmt_cli.streams import warn
 from nmt_cli.task import Example, Task

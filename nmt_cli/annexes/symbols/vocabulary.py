@@ -12,8 +12,6 @@ from functools import cached_property, lru_cache
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from nmt_cli.data.vocabulary import SPACE, Vocabulary
 from nmt_cli.errors import UsageError, shown
 from nmt_cli.interfaces import SPECIAL_SYMBOLS
@@ -94,6 +92,8 @@ class WithSymbols(Vocabulary):
             return self.words.encode_lines(lines)
         ids, lengths = self.words.encode_lines(texts)
         symbols = [len(self.words) + self.symbols.number(name) for part in parts for name in part[1::2]]
+        import numpy as np  # not at the top: help of commands comes sooner without it
+
         of_line = np.fromiter(map(len, parts), np.int64, len(parts))  # texts and symbols of each line
         is_symbol = np.arange(of_line.sum()) - np.repeat(np.cumsum(of_line) - of_line, of_line) & 1 == 1
         sizes = np.ones(len(is_symbol), np.int64)
